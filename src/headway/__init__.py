@@ -1,0 +1,105 @@
+"""Headway: machine-learning training that gets somewhere on HTCondor pools.
+
+    import headway
+
+    run = headway.run("job.toml", pool="local")
+    if run.succeeded():
+        print(run.outputs())
+
+All names below load when they are first used, so that `import headway` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.errors import (
+        EventLogError,
+        HeadwayError,
+        NodeError,
+        PoolError,
+        PoolUnreachable,
+        PreflightError,
+        RunError,
+        SpecError,
+        TransferError,
+    )
+    from headway.run import Run, run
+    from headway.spec import Job, load_job
+
+    __version__: str
+
+__all__ = [
+    "EventLogError",
+    "HeadwayError",
+    "Job",
+    "NodeError",
+    "PoolError",
+    "PoolUnreachable",
+    "PreflightError",
+    "Run",
+    "RunError",
+    "SpecError",
+    "TransferError",
+    "__version__",
+    "load_job",
+    "run",
+]
+
+_HOMES = {
+    **dict.fromkeys(
+        (name for name in __all__ if name.endswith(("Error", "Unreachable"))), "headway.errors"
+    ),
+    "Run": "headway.run",
+    "Job": "headway.spec",
+    "load_job": "headway.spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from headway.node.version import VERSION
+
+    try:
+        return version("headway")
+    except PackageNotFoundError:
+        return VERSION
+
+
+class _Package(ModuleType):
+    """`headway.run` is the function, also once the module of that name has been imported."""
+
+    @property
+    def run(self) -> Any:
+        return sys.modules["headway.run"].run if "headway.run" in sys.modules else _run()
+
+    @run.setter
+    def run(self, module: ModuleType) -> None:
+        """The import system puts the module here; the function stays in front of it."""
+
+
+def _run() -> Any:
+    return import_module("headway.run").run
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,118 @@
+"""The command line. This module loads nothing that `headway --help` does not need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headway.cli.parser import Parser
+
+OK, FAILED, WRONG, POOL, BUG, PIPE, INTERRUPTED = 0, 1, 2, 3, 70, 141, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code says how it went (see docs/commands)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        # A file name or a log may hold what the terminal's encoding has not.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _main(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else OK
+    except Exception as error:
+        if debug:
+            raise
+        return _failed(error, "--json" in words)
+
+
+def _main(words: list[str]) -> int:
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in ("--debug", "--no-color"):
+            if option == "--no-color":
+                os.environ["NO_COLOR"] = "1"
+        elif option in ("-h", "--help"):
+            return _overview()
+        elif option == "--version":
+            import headway
+
+            print(f"headway {headway.__version__}")
+            return OK
+        else:
+            _unknown_option(option)
+    if not words or words[0] == "help":
+        return _overview() if len(words) < 2 else _main([words[1], "--help"])
+    name, rest = words[0], words[1:]
+    parser = parser_of(name)
+    arguments = parser.parse(rest)
+    if arguments.no_color:
+        os.environ["NO_COLOR"] = "1"
+    return int(parser.get_default("call")(arguments))
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of a command; its module loads now."""
+    from importlib import import_module
+
+    from headway.cli.commands import COMMANDS
+
+    if name not in COMMANDS:
+        _unknown_command(name)
+    module = import_module(f"headway.cli.{COMMANDS[name].module}")
+    parser: Parser = module.parser(name)
+    parser.finish()
+    return parser
+
+
+def _overview() -> int:
+    from headway.cli.commands import overview
+
+    print(overview(), end="")
+    return OK
+
+
+def _unknown_command(name: str) -> None:
+    from headway.cli.commands import COMMANDS, SYNONYMS
+    from headway.cli.parser import UsageError, closest
+
+    meant = SYNONYMS.get(name.lower()) or closest(name.lower(), list(COMMANDS))
+    if name.endswith(".toml"):
+        meant = f"run {name}"
+    hint = f"did you mean `headway {meant}`? " if meant else ""
+    raise UsageError(
+        f"there is no command {name!r}", remedy=f"{hint}`headway --help` shows all of them"
+    )
+
+
+def _unknown_option(option: str) -> None:
+    from headway.cli.parser import UsageError, closest
+
+    meant = closest(option, ["--help", "--version", "--no-color", "--debug"])
+    hint = f"did you mean {meant}? " if meant else "options of a command come after it; "
+    raise UsageError(
+        f"there is no option {option}", remedy=f"{hint}`headway --help` shows what there is"
+    )
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    from headway.cli.failure import report
+
+    return report(error, as_json)

@@ -1,0 +1,122 @@
+"""`headway hold`, `release`, `remove` and `evict`: what a user can ask of jobs in the queue."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headway.cli import FAILED, OK
+from headway.cli.parser import Parser, UsageError
+
+if TYPE_CHECKING:
+    from headway.pool import ActionResult, RunFolder
+
+DONE = {"hold": "held", "release": "released", "remove": "removed", "evict": "evicted"}
+_WORDS = {
+    "hold": "Take jobs off their nodes and keep them in the queue until they are released.",
+    "release": "Let held jobs go on; of a local run that was stopped, the held jobs start again.",
+    "remove": "Take jobs out of the queue for good; what came home of them stays.",
+    "evict": "Take running jobs off their nodes; they go back into the queue and start again,\n"
+    "elsewhere if they can, from their last checkpoint if they have one.",
+}
+
+
+def parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "RUN[.JOB]… | --all",
+        _WORDS[name],
+        [
+            (f"headway {name} cifar10-3.0", "one job"),
+            (f"headway {name} cifar10-3.0 cifar10-3.7", "two jobs"),
+            (f"headway {name} cifar10-3", "all jobs of a run"),
+            (f"headway {name} --all", "all jobs of all runs that are here"),
+        ],
+    )
+    made.add_argument("address", nargs="*", metavar="RUN[.JOB]", help="which runs or jobs")
+    made.add_argument("--all", action="store_true", help="all jobs of all runs that are here")
+    made.set_defaults(call=partial(call, name))
+    return made
+
+
+def call(name: str, arguments: Namespace) -> int:
+    from headway.cli.show import patience, print_json
+    from headway.pool import Action
+    from headway.run import Run
+
+    action = Action(name)
+    results: list[tuple[RunFolder, ActionResult]] = []
+    for folder, jobs in _chosen(name, arguments).items():
+        with patience(f"asking the pool of {folder.label}"):
+            run = Run(folder)
+            if jobs is None and arguments.all and run.settled() and action is not Action.RELEASE:
+                continue
+            results += [(folder, result) for result in run.act(action, jobs)]
+    if arguments.json:
+        print_json(
+            {
+                "action": name,
+                "results": [
+                    {"run": folder.label, "job": result.job, "error": result.error or None}
+                    for folder, result in results
+                ],
+            }
+        )
+    else:
+        _print(name, results)
+    return FAILED if any(result.error for _, result in results) else OK
+
+
+def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None]:
+    """The jobs asked for, by run; None: all of that run."""
+    from headway.cli.address import find
+    from headway.pool import Runs
+
+    if arguments.all and arguments.address:
+        raise UsageError(
+            f"headway {name}: --all and {arguments.address[0]} do not go together",
+            remedy="a run's label alone means all of its jobs",
+        )
+    if arguments.all:
+        return dict.fromkeys(Runs.here())
+    if not arguments.address:
+        raise UsageError(
+            f"headway {name}: which run or job?",
+            remedy=f"name it, such as `headway {name} cifar10-3.0`, or say --all",
+        )
+    folders: dict[str, RunFolder] = {}
+    jobs: dict[str, list[int] | None] = {}
+    for text in arguments.address:
+        address = find(text)
+        key = str(address.folder.path)
+        folders[key] = address.folder
+        before = jobs.get(key, [])
+        if address.job is None or before is None:
+            jobs[key] = None
+        elif address.job not in before:
+            jobs[key] = [*before, address.job]
+    return {folders[key]: chosen for key, chosen in jobs.items()}
+
+
+def _print(name: str, results: Sequence[tuple[RunFolder, ActionResult]]) -> None:
+    from headway.cli.show import paint, printable
+    from headway.pool.findings import count_phrase
+
+    done: defaultdict[str, list[int]] = defaultdict(list)
+    failed: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for folder, result in results:
+        if result.error:
+            failed[folder.label, result.error].append(result.job)
+        else:
+            done[folder.label].append(result.job)
+    for label, jobs in done.items():
+        which = f"{label}.{jobs[0]}" if len(jobs) == 1 else f"{count_phrase(len(jobs), 'job')} of {label}"
+        print(f"{DONE[name]} {which}")
+    for (label, error), jobs in failed.items():
+        which = f"{label}.{jobs[0]}" if len(jobs) == 1 else f"{count_phrase(len(jobs), 'job')} of {label}"
+        print(f"{paint(f'not {DONE[name]}', 'red')} {which}: {printable(error)}")
+    if not results:
+        print(f"nothing to {name}: no jobs in the queue")

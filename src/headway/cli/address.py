@@ -1,0 +1,116 @@
+"""Which run, and which job of it, a word on the command line means.
+
+    cifar10-3       the run of that label
+    cifar10         the newest run of that name
+    (nothing)       the newest run
+    cifar10-3.0     job 0 of that run; cifar10.0: of the newest run of that name
+    .0 or 0         job 0 of the newest run
+    8123.0 or 8123  as HTCondor numbers them, where a run here has that cluster
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headway.errors import RunError
+from headway.pool.folder import RunFolder, Runs
+
+_JOB = re.compile(r"(?P<run>.*)\.(?P<job>[0-9]{1,9})\Z", re.ASCII | re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A run and, unless the whole of it is meant, one of its jobs."""
+
+    folder: RunFolder
+    job: int | None = None
+
+    def __str__(self) -> str:
+        return self.folder.label if self.job is None else f"{self.folder.label}.{self.job}"
+
+
+def find(text: str | None, runs: Runs | None = None) -> Address:
+    """What `text` means; a run's own name goes before every other reading."""
+    runs = runs or Runs.here()
+    known = list(runs)
+    if not text or not known:
+        return Address(runs.find(text or None))
+    whole = _named(text, known)
+    if whole is not None:
+        return Address(whole)
+    match = _JOB.match(text)
+    if match:
+        job = int(match["job"])
+        if not match["run"]:
+            return _job_of(known[-1], job)
+        run = _named(match["run"], known) or _by_cluster(match["run"], known)
+        return _job_of(run or runs.find(match["run"]), job)
+    if _NUMBER.match(text):
+        return _by_number(text, known)
+    return Address(runs.find(text))
+
+
+def find_run(text: str | None, runs: Runs | None = None) -> RunFolder:
+    """The run that `text` means, where a single job makes no sense."""
+    address = find(text, runs)
+    if address.job is not None:
+        raise RunError(
+            f"{address} is one job; this works on whole runs",
+            remedy=f"name the run: {address.folder.label}",
+        )
+    return address.folder
+
+
+def find_job(text: str | None, runs: Runs | None = None) -> Address:
+    """The one job that `text` means; of a run of one job it need not be named."""
+    address = find(text, runs)
+    if address.job is not None:
+        return address
+    size = address.folder.job.size
+    if size == 1:
+        return Address(address.folder, 0)
+    label = address.folder.label
+    raise RunError(
+        f"{label} has {size:,} jobs: which one?",
+        remedy=f"name it, such as {label}.0; `headway status {label}` shows all of them",
+    )
+
+
+def _named(text: str, known: list[RunFolder]) -> RunFolder | None:
+    labels = [run for run in known if run.label == text]
+    names = [run for run in known if run.facts.name == text]
+    return (labels or names or [None])[-1]
+
+
+def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:
+    """The run that the pool knows under this number; a real pool's numbers go first."""
+    if not _NUMBER.match(text):
+        return None
+    having = [run for run in known if run.facts.cluster == int(text)]
+    found = [run for run in having if run.facts.pool.get("kind") != "local"] or having
+    if len(found) > 1:
+        labels = ", ".join(run.label for run in found[-3:])
+        raise RunError(
+            f"several runs have the cluster {text}", remedy=f"name the run itself: {labels}"
+        )
+    return found[0] if found else None
+
+
+def _by_number(text: str, known: list[RunFolder]) -> Address:
+    """A bare number: a job of the newest run or, beyond its jobs, a cluster."""
+    if int(text) >= known[-1].job.size:
+        run = _by_cluster(text, known)
+        if run is not None:
+            return Address(run)
+    return _job_of(known[-1], int(text))
+
+
+def _job_of(folder: RunFolder, job: int) -> Address:
+    size = folder.job.size
+    if job < size:
+        return Address(folder, job)
+    jobs = f"only {folder.label}.0" if size == 1 else f"{folder.label}.0 to {folder.label}.{size - 1}"
+    raise RunError(f"{folder.label} has no job {job}", remedy=f"it has {jobs}")
+

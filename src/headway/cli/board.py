@@ -1,0 +1,68 @@
+"""The jobs of a run, sorted by what they are doing; kept up to date from changes alone."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from headway.cli.words import GROUPS, group_of
+from headway.events import JobState
+from headway.run import Run
+
+
+class Board:
+    """What the views show: a change costs the same for one job and for a hundred thousand."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.label = run.label
+        self.size = run.folder.job.size
+        self.groups: dict[str, dict[int, JobState]] = {group: {} for group in GROUPS}
+        self._group: dict[int, str] = {}
+        self._cluster: int | None = None
+        for state in run.jobs.values():
+            self.take(state)
+        run.saw = self.take
+
+    def take(self, state: JobState) -> None:
+        """Put a job where it belongs now."""
+        if state.cluster != self._cluster:
+            self._cluster = state.cluster
+            self._group.clear()
+            for jobs in self.groups.values():
+                jobs.clear()
+        group = group_of(state)
+        before = self._group.get(state.proc)
+        if before != group:
+            if before is not None:
+                del self.groups[before][state.proc]
+            self.groups[group][state.proc] = state
+            self._group[state.proc] = group
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each group; those that the log does not know yet are idle."""
+        counts = {group: len(jobs) for group, jobs in self.groups.items()}
+        counts["idle"] += max(0, self.size - len(self._group))
+        return counts
+
+    @property
+    def busy(self) -> bool:
+        """Whether some job runs or waits to run."""
+        counts = self.counts
+        return counts["running"] + counts["idle"] > 0
+
+    def first(self, room: int) -> list[JobState]:
+        """The jobs most worth a line, at most `room` of them, in the order of GROUPS."""
+        attention = [*self._newest("failed", room), *self._newest("held", room)]
+        running = list(islice(self.groups["running"].values(), room))
+        # Trouble must not push out of sight what runs, nor the other way round.
+        attention = attention[: max(room // 2, room - len(running))]
+        shown = [*attention, *running[: room - len(attention)]]
+        shown += islice(self.groups["idle"].values(), room - len(shown))
+        for group in ("removed", "succeeded"):
+            shown += self._newest(group, room - len(shown))
+        order = {group: place for place, group in enumerate(GROUPS)}
+        return sorted(shown, key=lambda state: (order[group_of(state)], state.proc))
+
+    def _newest(self, group: str, most: int) -> list[JobState]:
+        return list(islice(reversed(self.groups[group].values()), max(0, most)))

@@ -1,0 +1,67 @@
+"""The commands, as a table that costs nothing to read: each loads its module when it is called."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what it does in one line."""
+
+    module: str
+    summary: str
+    group: str
+
+
+RUNNING, WATCHING, ACTING, WRITING = "Run", "Watch", "Act", "Write"
+
+COMMANDS = {
+    "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
+    "status": Command("status", "show the jobs of a run", WATCHING),
+    "list": Command("list", "list all runs that are here", WATCHING),
+    "logs": Command("logs", "print what a job wrote", WATCHING),
+    "hold": Command("act", "take jobs off their nodes and keep them waiting", ACTING),
+    "release": Command("act", "let held jobs go on", ACTING),
+    "remove": Command("act", "take jobs out of the queue for good", ACTING),
+    "evict": Command("act", "take jobs off their nodes and start them elsewhere", ACTING),
+    "init": Command("init", "write a job.toml for a script", WRITING),
+    "wrap": Command("wrap", "turn an HTCondor submit file into a job.toml, or check it", WRITING),
+}
+
+#: Words that people bring from elsewhere.
+SYNONYMS = {
+    "submit": "run", "start": "run", "launch": "run", "exec": "run", "resume": "run",
+    "ps": "status", "q": "status", "queue": "status", "show": "status", "jobs": "status",
+    "watch": "status", "info": "status",
+    "ls": "list", "runs": "list", "history": "list",
+    "log": "logs", "tail": "logs", "cat": "logs", "output": "logs", "stdout": "logs",
+    "pause": "hold", "stop": "hold", "suspend": "hold",
+    "unhold": "release", "continue": "release",
+    "rm": "remove", "kill": "remove", "delete": "remove", "cancel": "remove", "abort": "remove",
+    "vacate": "evict", "preempt": "evict",
+    "new": "init", "create": "init", "convert": "wrap", "import": "wrap",
+}  # fmt: skip
+
+_GLOBALS = """\
+options, before or after the command:
+  -h, --help  show this help, or that of the command
+  --version   print the version
+  --no-color  no colours; so does the environment variable NO_COLOR
+  --debug     a traceback where something goes wrong
+
+`headway COMMAND --help` has the options of a command, and examples.
+"""
+
+
+def overview() -> str:
+    """What `headway --help` prints."""
+    lines = ["usage: headway COMMAND …", ""]
+    lines += ["Machine-learning training that gets somewhere on HTCondor pools.", ""]
+    group = ""
+    for name, command in COMMANDS.items():
+        if command.group != group:
+            lines += [""] if group else []
+            group = command.group
+            lines.append(f"{group}:")
+        lines.append(f"  {name:<9} {command.summary}")
+    return "\n".join([*lines, "", _GLOBALS])

@@ -1,0 +1,97 @@
+"""What became of a run: counts, why jobs failed and where to look, and where the results are."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from headway.cli.board import Board
+from headway.cli.show import near, paint, printable
+from headway.cli.words import STYLES, count_words, group_of, next_step, why
+from headway.events import JobState
+from headway.run import Run
+from headway.spec import format_duration
+
+MOST = 10  # jobs that get their own lines
+TAIL = 15  # lines of stderr for a single failure
+
+
+def print_ending(run: Run, board: Board) -> None:
+    """The last words of `headway run`."""
+    counts = board.counts
+    took = format_duration(int(time.time() - run.folder.facts.created))
+    word = "finished" if not board.busy else "left"
+    print(f"{paint(run.label, 'bold')} {word} after {took}: {count_words(counts)}")
+    print_trouble(run, board)
+    if counts["succeeded"]:
+        print(f"results: {results_words(run)}")
+
+
+def print_trouble(run: Run, board: Board) -> None:
+    """Failed and held jobs: why, where their stderr is, and what to do next."""
+    troubled = [*board.groups["failed"].values(), *board.groups["held"].values()]
+    for state in sorted(troubled, key=lambda state: state.proc)[:MOST]:
+        group = group_of(state)
+        name = f"{run.label}.{state.proc}"
+        print(f"  {paint(f'{name} {group}', STYLES[group])}: {printable(why(state))}")
+        stderr = run.stream(state.proc, "stderr")
+        if stderr is not None and group == "failed":
+            print(f"    its stderr: {near(stderr)}")
+        step = next_step(run.label, state)
+        if step:
+            print(f"    {step}")
+        if stderr is not None and group == "failed" and len(troubled) == 1:
+            _print_tail(stderr)
+    if len(troubled) > MOST:
+        more = len(troubled) - MOST
+        print(f"  … and {more:,} more; `headway status {run.label}` shows all of them")
+
+
+def results_words(run: Run) -> str:
+    """Where what came home is."""
+    job = run.folder.job
+    sent = sorted({output.to for output in job.outputs if output.to})
+    if job.outputs and all(output.to for output in job.outputs):
+        return ", ".join(sent[:3])
+    if job.size == 1:
+        return near(run.outputs(0))
+    return f"{near(run.folder.jobs)}/JOB/outputs"
+
+
+def summary(run: Run, board: Board) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "type": "end",
+        "run": run.label,
+        "jobs": board.size,
+        "counts": board.counts,
+        "succeeded": board.counts["succeeded"] == board.size,
+        "seconds": round(time.time() - run.folder.facts.created, 3),
+        "results": str(run.folder.jobs),
+        "failed": [trouble(run, state) for state in board.groups["failed"].values()],
+        "held": [trouble(run, state) for state in board.groups["held"].values()],
+    }
+
+
+def trouble(run: Run, state: JobState) -> dict[str, Any]:
+    """A failed or held job for programs."""
+    stderr = run.stream(state.proc, "stderr")
+    return {
+        "job": state.proc,
+        "why": state.why,
+        "next": next_step(run.label, state),
+        "stderr": str(stderr) if stderr else None,
+    }
+
+
+def _print_tail(path: Path) -> None:
+    lines: deque[str] = deque(maxlen=TAIL)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64 * 1024))
+        lines.extend(file.read().decode("utf-8", "replace").splitlines())
+    bar = paint("│", "dim", sys.stdout)
+    for line in lines:
+        print(f"    {bar} {printable(line)}")

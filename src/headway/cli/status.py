@@ -1,0 +1,183 @@
+"""`headway status`: the jobs of a run, from its event log alone."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headway.cli import OK
+from headway.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from headway.cli.board import Board
+    from headway.events import JobState
+
+MOST = 200  # rows, unless all are asked for
+
+
+def parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "[RUN|RUN.JOB] [--all]",
+        "Show the jobs of a run, those that need attention first, and what to do about them.\n"
+        "Reads the event log alone: it works while the run goes on, and from any account.",
+        [
+            ("headway status", "the newest run"),
+            ("headway status cifar10-3", "that run"),
+            ("headway status cifar10", "the newest run of that name"),
+            ("headway status cifar10-3.0", "all that is known of one job"),
+            ("headway status --json", "for programs"),
+        ],
+    )
+    made.add_argument("address", nargs="?", metavar="RUN|RUN.JOB", help="default: the newest run")
+    made.add_argument(
+        "--all", action="store_true", help=f"every job, also where there are more than {MOST}"
+    )
+    made.set_defaults(call=call)
+    return made
+
+
+def call(arguments: Namespace) -> int:
+    from headway.cli.address import find
+    from headway.cli.board import Board
+    from headway.cli.show import patience, print_json
+    from headway.run import Run
+
+    address = find(arguments.address)
+    with patience("reading the event log"):
+        board = Board(Run(address.folder))
+    if arguments.json:
+        print_json(document(board, address.job))
+    elif address.job is not None:
+        _print_job(board, address.job)
+    else:
+        _print_run(board, arguments.all)
+    return OK
+
+
+def document(board: Board, job: int | None = None) -> dict[str, Any]:
+    """What `--json` prints."""
+    from headway.cli.watch import is_lost
+
+    run = board.run
+    facts = run.folder.facts
+    states = run.jobs
+    chosen = states.values() if job is None else [states[job]] if job in states else []
+    return {
+        "run": run.label,
+        "pool": facts.pool["kind"],
+        "cluster": facts.cluster,
+        "created": facts.created,
+        "folder": str(run.folder.path),
+        "jobs": board.size,
+        "counts": board.counts,
+        "settled": run.settled(),
+        "lost": is_lost(run),
+        "states": [{"job": state.proc, **state.as_dict()} for state in chosen],
+    }
+
+
+def _print_run(board: Board, everything: bool) -> None:
+    from headway.cli.ending import print_trouble, results_words
+    from headway.cli.show import paint
+    from headway.cli.watch import is_lost
+    from headway.cli.words import count_words
+
+    run = board.run
+    kind = run.folder.facts.pool["kind"]
+    print(f"{paint(run.label, 'bold')} on {kind}: {count_words(board.counts)}")
+    states = board.first(board.size if everything else MOST)
+    if states:
+        _print_states(run.label, states)
+    hidden = board.size - len(states)
+    if hidden > 0 and states:
+        print(f"… and {hidden:,} more; --all shows them")
+    print_trouble(run, board)
+    if is_lost(run):
+        print(f"nobody runs these jobs now; go on with `headway run --resume {run.label}`")
+    if board.counts["succeeded"]:
+        print(f"results: {results_words(run)}")
+
+
+def _print_states(label: str, states: Sequence[JobState]) -> None:
+    from headway.cli.show import print_table, printable
+    from headway.cli.words import (
+        STYLES,
+        elapsed_words,
+        group_of,
+        progress_words,
+        state_word,
+        why,
+    )
+
+    now = time.time()
+    titles = ("job", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+    rows = [
+        (
+            f"{label}.{state.proc}",
+            state_word(state),
+            printable(state.phase),
+            printable(state.site),
+            progress_words(state),
+            elapsed_words(state, now),
+            str(state.attempts),
+            printable(why(state)),
+        )
+        for state in states
+    ]
+    keep = [any(row[n] for row in rows) for n in range(len(titles))]
+    shown = [[cell for cell, kept in zip(row, keep, strict=True) if kept] for row in rows]
+    kept_titles = [title for title, kept in zip(titles, keep, strict=True) if kept]
+    print_table(kept_titles, shown, [STYLES[group_of(state)] for state in states])
+
+
+def _print_job(board: Board, job: int) -> None:
+    from headway.cli.show import near, paint, printable
+    from headway.cli.words import next_step, state_word
+
+    run = board.run
+    state = run.jobs.get(job)
+    print(f"{paint(f'{run.label}.{job}', 'bold')} ", end="")
+    if state is None:
+        print("is not in the event log yet")
+        return
+    print(state_word(state) + (f": {printable(state.why)}" if state.why else ""))
+    for name, value in _facts(state):
+        print(f"  {name:<12} {printable(value)}")
+    for name in ("stdout", "stderr"):
+        path = run.stream(job, name)
+        if path is not None:
+            print(f"  {name:<12} {near(path)}")
+    if run.outputs(job).is_dir():
+        print(f"  {'results':<12} {near(run.outputs(job))}")
+    step = next_step(run.label, state)
+    if step:
+        print(f"  {step}")
+
+
+def _facts(state: JobState) -> list[tuple[str, str]]:
+    from headway.cli.words import elapsed_words, progress_words
+
+    def at(moment: float | None) -> str:
+        if moment is None:
+            return ""
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+    facts = [
+        ("HTCondor's", f"{state.cluster}.{state.proc}"),
+        ("phase", state.phase),
+        ("progress", progress_words(state)),
+        ("site", state.site),
+        ("slot", state.slot),
+        ("submitted", at(state.submitted)),
+        ("first ran", at(state.started)),
+        ("ended", at(state.ended)),
+        ("elapsed", elapsed_words(state, time.time())),
+        ("attempts", str(state.attempts)),
+        ("evictions", str(state.evictions or "")),
+        ("holds", str(state.holds or "")),
+        ("checkpoints", str(state.checkpoints or "")),
+    ]
+    return [(name, value) for name, value in facts if value]

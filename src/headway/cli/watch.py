@@ -1,0 +1,160 @@
+"""Watching a run until nothing more happens by itself, or until somebody has seen enough."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from headway.cli import INTERRUPTED
+from headway.cli.board import Board
+from headway.errors import PoolError, RunError
+from headway.events import JobState
+from headway.pool.supervisor import LOCK
+from headway.run import Run
+from headway.spec import format_duration
+
+LOOK = 0.1  # seconds between two looks at the event log
+ALIVE = 2.0  # seconds between two looks whether the local pool still lives
+
+
+class View(Protocol):
+    """What shows a run while it goes on."""
+
+    def saw(self, state: JobState) -> None: ...
+    def tick(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def choose_view(board: Board, *, as_json: bool) -> View:
+    """The view that fits where stdout goes."""
+    from headway.cli.lines import MANY, CountView, JsonView, LineView
+
+    if as_json:
+        return JsonView(board)
+    if sys.stdout.isatty() and _is_able():
+        from headway.cli.live import LiveView
+
+        return LiveView(board, board.run.folder.facts.pool["kind"])
+    return CountView(board) if board.size > MANY else LineView(board)
+
+
+class Watch:
+    """Feeds a view from the event log; Ctrl-C asks it to end and never breaks what it is doing."""
+
+    def __init__(self, run: Run, board: Board, view: View) -> None:
+        self.run = run
+        self.board = board
+        self.view = view
+        self.stopped_by: int | None = None
+        self._checked = time.monotonic()
+        run.saw = self._saw
+
+    def until_settled(self) -> bool:
+        """True once all jobs are over or held for good; False if somebody wants to leave."""
+        news = True
+        with self._signals():
+            while self.stopped_by is None:
+                news = self.look() or news
+                if news and not self.board.busy:
+                    if self.run.settled():
+                        return True
+                    news = False
+                self._check_pool()
+                time.sleep(LOOK)
+        return False
+
+    def look(self) -> bool:
+        """Take in what the event log has got, and show it."""
+        news = self.run.refresh()
+        self.view.tick()
+        return news
+
+    def leave(self) -> str:
+        """Tell the pool that nobody watches any more; goes on showing while the jobs stop."""
+        said: list[str] = []
+        failed: list[Exception] = []
+
+        def work() -> None:
+            try:
+                said.append(self.run.pool.leave(self.run.folder))
+            except Exception as error:
+                failed.append(error)
+
+        with self._signals():
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(0.5)
+            if thread.is_alive():
+                grace = format_duration(self.run.folder.job.grace)
+                self.view.note(f"stopping; commands have {grace} to save their work")
+            while thread.is_alive():
+                self.look()
+                thread.join(LOOK)
+            self.look()
+        if failed:
+            raise failed[0]
+        return said[0]
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal has ended."""
+        return INTERRUPTED if self.stopped_by in (None, signal.SIGINT) else 128 + self.stopped_by
+
+    def _saw(self, state: JobState) -> None:
+        self.board.take(state)
+        self.view.saw(state)
+
+    def _check_pool(self) -> None:
+        """The local pool can be killed; then nobody would ever write the end into the log."""
+        now = time.monotonic()
+        folder = self.run.folder
+        if now - self._checked < ALIVE or folder.facts.pool["kind"] != "local":
+            return
+        self._checked = now
+        if folder.is_locked(LOCK):
+            return
+        self.look()
+        if not self.run.settled() and not folder.is_locked(LOCK):
+            raise PoolError(
+                f"the local pool of {folder.label} ended before its jobs did",
+                remedy=f"supervisor.log in {folder.path} may say why;"
+                f" go on with `headway run --resume {folder.label}`",
+            )
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals set a flag here; a second Ctrl-C changes nothing."""
+
+        def stop(number: int, _: object) -> None:
+            self.stopped_by = self.stopped_by or number
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def is_lost(run: Run) -> bool:
+    """Whether the log says that jobs of a local run go on while nobody runs them."""
+    if run.folder.facts.pool["kind"] != "local":
+        return False
+    try:
+        return not run.folder.is_locked(LOCK) and not run.settled()
+    except (OSError, RunError):
+        return False  # a folder that may only be read does not tell
+
+
+def _is_able() -> bool:
+    return os.environ.get("TERM", "") not in ("", "dumb")

@@ -1,0 +1,107 @@
+"""A job's state in words: what it is doing, since when, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headway.events import JobState, Outcome, Status
+from headway.node.exits import Exit
+from headway.spec import format_duration, format_size
+
+#: What a job can be for somebody who watches, in the order in which it deserves attention.
+GROUPS = ("failed", "held", "running", "idle", "removed", "succeeded")
+STYLES = {
+    "failed": "red",
+    "held": "yellow",
+    "running": "cyan",
+    "idle": "dim",
+    "removed": "dim",
+    "succeeded": "green",
+}
+_HELD_BY_USER, _TOO_MUCH_MEMORY, _TOO_MUCH_DISK = 1, 34, 104
+_PLAIN = {Status.TRANSFERRING_IN: "input moves", Status.TRANSFERRING_OUT: "output moves"}
+
+
+def group_of(state: JobState) -> str:
+    """Which of GROUPS a job belongs to."""
+    if state.outcome is not None:
+        return {
+            Outcome.SUCCESS: "succeeded",
+            Outcome.FAILURE: "failed",
+            Outcome.REMOVED: "removed",
+        }[state.outcome]
+    if state.status in (Status.HELD, Status.IDLE):
+        return state.status.value
+    return "running"
+
+
+def state_word(state: JobState) -> str:
+    """The state as the tables have it."""
+    if group_of(state) != "running":
+        return group_of(state)
+    return _PLAIN.get(state.status, state.status.value)
+
+
+def elapsed(state: JobState, now: float) -> float | None:
+    """Seconds since the job first ran, or since it was submitted if it never has."""
+    begin = state.started if state.started is not None else state.submitted
+    if begin is None:
+        return None
+    return max(0.0, (state.ended if state.ended is not None else now) - begin)
+
+
+def elapsed_words(state: JobState, now: float) -> str:
+    seconds = elapsed(state, now)
+    return "" if seconds is None else format_duration(int(seconds))
+
+
+def progress_words(state: JobState) -> str:
+    """Bytes moved, of how many: `1.2 / 4 GB`."""
+    if state.progress_bytes is None:
+        return ""
+    done = format_size(state.progress_bytes)
+    if not state.progress_total:
+        return done
+    total = format_size(state.progress_total)
+    if done.split()[1:] == total.split()[1:]:
+        done = done.split()[0]
+    return f"{done} / {total}"
+
+
+def count_words(counts: Mapping[str, int]) -> str:
+    """`3 running, 2 idle`; nothing is said of what there is none of."""
+    return ", ".join(f"{counts[group]:,} {group}" for group in GROUPS if counts.get(group))
+
+
+def why(state: JobState) -> str:
+    """The last word on a job, without repeating its state."""
+    text = state.why
+    for lead in ("held: ", "failed: ", "removed: ", "succeeded"):
+        text = text.removeprefix(lead)
+    return text
+
+
+def next_step(label: str, state: JobState) -> str:
+    """What one can do about a job that is held or has failed."""
+    name = f"{label}.{state.proc}"
+    if state.status is Status.HELD:
+        return _held_step(name, state)
+    if group_of(state) != "failed":
+        return ""
+    if state.failure in (Exit.COMMAND_FAILED, None):
+        return f"see why: headway logs {name} --stderr"
+    if state.failure is Exit.OUTPUT_MISSING:
+        return f"see what it wrote: headway logs {name}; is the path in [[outputs]] right?"
+    if state.failure is Exit.OUT_OF_TIME:
+        return "raise time_limit, or let the command checkpoint ([checkpoint])"
+    return f"see what the agent saw: headway logs {name} --agent"
+
+
+def _held_step(name: str, state: JobState) -> str:
+    if state.hold_code == _HELD_BY_USER:
+        return f"let it go on: headway release {name}"
+    if state.hold_code == _TOO_MUCH_MEMORY:
+        return "raise `memory` in [resources] and run it again"
+    if state.hold_code == _TOO_MUCH_DISK:
+        return "raise `disk` in [resources] and run it again"
+    return f"when the cause is gone: headway release {name}; else: headway remove {name}"

@@ -1,0 +1,75 @@
+"""The one error tree.
+
+HeadwayError
+├── NodeError            the node is not fit for the job        (node half)
+├── TransferError        a file could not be moved              (node half)
+├── SpecError            job.toml or an override is wrong
+├── PreflightError       the job would fail on this pool
+├── RunError             a run folder is missing, busy or damaged
+├── EventLogError        an event log cannot be read or written
+└── PoolError            the pool refused or failed
+    └── PoolUnreachable  the pool did not answer; asking again is safe
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.node.errors import HeadwayError, NodeError, TransferError
+
+__all__ = [
+    "EventLogError",
+    "HeadwayError",
+    "NodeError",
+    "PoolError",
+    "PoolUnreachable",
+    "PreflightError",
+    "Problem",
+    "RunError",
+    "SpecError",
+    "TransferError",
+]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where (file, key path or line), what, and the remedy."""
+
+    where: str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}"
+        return f"{text}\n  {self.remedy}" if self.remedy else text
+
+
+class _ProblemsError(HeadwayError):
+    def __init__(self, problems: Sequence[Problem], *, remedy: str = "") -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems), remedy=remedy)
+
+
+class SpecError(_ProblemsError):
+    """Everything that is wrong with a job description, all at once."""
+
+
+class PreflightError(_ProblemsError):
+    """Everything that would make the job fail on this pool, all at once."""
+
+
+class RunError(HeadwayError):
+    """A run folder is missing, busy or damaged."""
+
+
+class EventLogError(HeadwayError):
+    """An event log cannot be read or written."""
+
+
+class PoolError(HeadwayError):
+    """The pool refused or failed."""
+
+
+class PoolUnreachable(PoolError):
+    """The pool did not answer; asking again is safe."""

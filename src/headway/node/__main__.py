@@ -1,0 +1,46 @@
+"""`headway-node.pyz agent plan.json`: the way into the node half."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_USAGE = "usage: headway-node.pyz agent PLAN\n       headway-node.pyz version\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the arguments ask for; returns the exit code."""
+    if len(arguments) == 2 and arguments[0] == "agent":
+        from headway.node.agent import run_agent
+
+        return run_agent(arguments[1])
+    if list(arguments) == ["version"]:
+        from headway.node.version import VERSION
+
+        sys.stdout.write(f"{VERSION}\n")
+        return 0
+    sys.stderr.write(_USAGE)
+    return 87
+
+
+def start(arguments: Sequence[str]) -> None:
+    """Run and leave at once: threads that still wait for a dead server are not waited for."""
+    for descriptor in (0, 1, 2):  # a closed one would be taken by the next file that is opened
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    code = main(arguments)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    start(sys.argv[1:])

@@ -1,0 +1,317 @@
+"""The agent: takes one attempt through its phases; its exit code tells the pool how it ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from headway.node import command
+from headway.node.attempt import Attempt, begin_attempt
+from headway.node.errors import HeadwayError, NodeError, Stopped, TransferError
+from headway.node.exits import MEANING, Exit
+from headway.node.journal import Journal, words_of
+from headway.node.place import Place
+from headway.node.plan import OUT, PlanError, read_plan, read_row
+from headway.node.process import OUT_OF_TIME, CannotStart, Group, Outcome
+from headway.node.watch import EVICTED, Watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headway.node import outputs
+    from headway.node.plan import Plan
+
+ENDED_BY_POOL = 143  # 128 + SIGTERM: the attempt was evicted, or its pool is gone
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NODE_ERRORS = (*_FULL, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EFBIG)
+# these parts of the job's environment count for the agent's own transfers too
+_TRANSFER_ENVIRONMENT = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+    *("HTTPS_PROXY", "NO_PROXY"),
+)
+
+
+class Failed(HeadwayError):
+    """The attempt ends here with this exit code."""
+
+    def __init__(self, code: Exit, message: str, *, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = code
+
+
+def run_agent(plan_path: str) -> int:
+    """One attempt, or one more segment of it, in the current folder; returns the exit code."""
+    parent = os.environ.get("HEADWAY_PARENT", "")
+    watch = Watch(int(parent) if parent.isascii() and parent.isdigit() else None)
+    try:
+        os.makedirs(f"{OUT}/attempts", exist_ok=True)
+        attempt = begin_attempt()
+        journal = Journal(attempt, Place(os.environ))
+    except OSError as error:
+        return _hopeless(error)
+    code, reason = _Agent(plan_path, attempt, journal, watch).run()
+    journal.finish(code, reason)
+    if code == Exit.CHECKPOINT:
+        try:
+            attempt.segments = journal.segments(code)
+            attempt.phases, attempt.inputs = journal.phases, journal.inputs
+            attempt.leave_note()
+        except OSError as error:
+            journal.log(f"the next segment will be a new attempt: {error.strerror}")
+    return code
+
+
+class _Agent:
+    def __init__(self, plan_path: str, attempt: Attempt, journal: Journal, watch: Watch) -> None:
+        self._plan_path = plan_path
+        self._attempt = attempt
+        self._journal = journal
+        self._watch = watch
+
+    def run(self) -> tuple[int, str]:
+        """All phases; returns the exit code and the reason in words."""
+        try:
+            code = self._phases()
+            return code, MEANING[code]
+        except Exception as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> tuple[int, str]:
+        code = _code_of(error)
+        if code is None:
+            code = int(Exit.AGENT_ERROR)
+            import traceback
+
+            self._journal.note(traceback.format_exc())
+        words = words_of(error)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            words = "the node's disk is full"
+        remedy = getattr(error, "remedy", "")
+        told = f"{words} ({self._journal.where()}, exit {code})"
+        self._journal.log(f"{told}; {remedy}" if remedy else told)
+        return code, f"{EVICTED}: {words}" if code == ENDED_BY_POOL else words
+
+    def _phases(self) -> Exit:
+        plan = self._check()
+        self._stage_in(plan)
+        self._journal.write_early()
+        outcome = self._run(plan)
+        if outcome.status == 0 and not outcome.cause:
+            return self._stage_out(plan)
+        return self._after_failure(plan, outcome)
+
+    def _check(self) -> Plan:
+        attempt = self._attempt
+        with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment):
+            plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
+            self._journal.know(plan)
+            for name in _TRANSFER_ENVIRONMENT:
+                if name in plan.environment:
+                    os.environ[name] = plan.environment[name]
+            _forget_outputs()
+            from headway.node import probe
+
+            missing = []
+            if plan.inputs:
+                from headway.node import inputs
+
+                missing = inputs.missing(plan.inputs, attempt)
+            if missing:
+                facts = self._watch.work(lambda: probe.examine(plan, missing, os.environ))
+            else:
+                facts = probe.examine(plan, missing, os.environ)
+            findings = probe.judge(facts)
+            for finding in findings:
+                if not finding.bad:
+                    self._journal.problem(finding.words)
+            bad = [finding.words for finding in findings if finding.bad]
+            if bad:
+                raise NodeError("; ".join(bad), remedy="another node may do")
+            self._watch.check()
+        return plan
+
+    def _stage_in(self, plan: Plan) -> None:
+        journal, watch = self._journal, self._watch
+        with journal.phase("stage-in", files=len(plan.inputs)) as phase:
+            watch.check()
+            if plan.payload is not None:
+                from headway.node.payload import unpack
+
+                if not os.path.exists(plan.payload):
+                    raise PlanError(f"{plan.payload} is not here; the pool did not bring it")
+                reserved = (plan.payload, os.path.normpath(self._plan_path))
+                unpack(plan.payload, os.curdir, reserved, watch.check)
+            if plan.inputs:
+                from headway.node.inputs import stage_in, total_size
+                from headway.node.progress import Progress, Teller
+
+                attempt = self._attempt
+                progress = Progress(total_size(plan.inputs))
+                journal.inputs = watch.work(
+                    lambda: stage_in(
+                        plan.inputs, attempt, progress, lambda: watch.cause != "", journal.note
+                    ),
+                    Teller(journal, "stage-in", progress).tick,
+                )
+                phase.told["bytes"] = progress.done
+            watch.check()
+
+    def _run(self, plan: Plan) -> Outcome:
+        journal, attempt = self._journal, self._attempt
+        journal.command = {"argv": plan.command, "shell": plan.shell}
+        with journal.phase("run", segment=attempt.segment) as phase:
+            group = Group(
+                command.argv(plan), command.environment(plan, attempt.id), *self._open_files()
+            )
+            limit = plan.time_limit
+            if limit is not None:
+                limit = max(0.0, limit - attempt.used)
+            begin = journal.clock.now()
+            try:
+                outcome = group.run(
+                    self._watch, grace=plan.grace, limit=limit, nudge=command.nudge(plan)
+                )
+            except CannotStart as error:
+                raise Failed(Exit.COMMAND_FAILED, f"the command did not start: {error}") from None
+            journal.command.update(
+                status=outcome.status,
+                signal=outcome.signal,
+                begin=round(begin, 3),
+                end=round(begin + outcome.seconds, 3),
+                seconds=round(outcome.seconds, 3),
+                cpu_user=round(outcome.cpu_user, 3),
+                cpu_system=round(outcome.cpu_system, 3),
+                max_rss=outcome.max_rss,
+            )
+            attempt.used = 0.0 if outcome.cause == OUT_OF_TIME else attempt.used + outcome.seconds
+            phase.told.update(status=outcome.status, signal=outcome.signal)
+            phase.ok = outcome.status == 0 or command.saved(plan, outcome.status)
+            if outcome.cause:
+                phase.told["cause"] = outcome.cause
+        return outcome
+
+    def _after_failure(self, plan: Plan, outcome: Outcome) -> Exit:
+        """The command did not simply succeed: a checkpoint, an end by the pool, or a failure."""
+        if plan.checkpoint is not None and command.saved(plan, outcome.status):
+            lacking = [path for path in plan.checkpoint.paths if not os.path.exists(path)]
+            if not lacking:
+                return Exit.CHECKPOINT
+            if outcome.cause in ("", OUT_OF_TIME):
+                self._keep_outputs(plan)
+                names = ", ".join(lacking)
+                raise Failed(
+                    Exit.COMMAND_FAILED,
+                    f"the command exited {outcome.status} but {names} is missing",
+                    remedy="the command must write each checkpoint path before it exits",
+                )
+        if outcome.cause == OUT_OF_TIME:
+            self._keep_outputs(plan)
+            raise Failed(
+                Exit.OUT_OF_TIME,
+                f"the time limit of {plan.time_limit:.0f} s is over; the command {outcome.words()}",
+                remedy="raise time_limit, or save checkpoints",
+            )
+        if outcome.cause:
+            raise Stopped(self._watch.words())
+        self._keep_outputs(plan)
+        raise Failed(
+            Exit.COMMAND_FAILED,
+            f"the command {outcome.words()}",
+            remedy="look at its stderr",
+        )
+
+    def _stage_out(self, plan: Plan) -> Exit:
+        journal, watch = self._journal, self._watch
+        with journal.phase("stage-out", files=len(plan.outputs)) as phase:
+            watch.check()
+            if plan.outputs:
+                from headway.node import outputs
+
+                try:
+                    found, faults = outputs.find(plan.outputs, journal.problem)
+                    if faults:
+                        raise outputs.OutputError(
+                            "; ".join(faults), remedy="look at the command's stdout and stderr"
+                        )
+                    phase.told["bytes"] = sum(each.bytes for each in found)
+                    sent = [each for each in found if each.output.url is not None]
+                    if sent:
+                        journal.outputs += self._send(sent)
+                    rest = [each for each in found if each.output.url is None]
+                    journal.outputs += outputs.move(rest, f"{OUT}/outputs")
+                except (outputs.OutputError, TransferError, OSError) as error:
+                    self._keep_outputs(plan)
+                    words = words_of(error)
+                    if isinstance(error, OSError) and error.errno in _FULL:
+                        words = "the node's disk is full, the outputs could not be handed over"
+                    remedy = getattr(error, "remedy", "")
+                    raise Failed(Exit.OUTPUT_MISSING, words, remedy=remedy) from None
+        return Exit.OK
+
+    def _send(self, found: list[outputs.Found]) -> list[dict[str, object]]:
+        from headway.node.progress import Progress, Teller
+        from headway.node.upload import send
+
+        watch = self._watch
+        progress = Progress(sum(each.bytes for each in found))
+        teller = Teller(self._journal, "stage-out", progress)
+        return watch.work(lambda: send(found, progress, lambda: watch.cause != ""), teller.tick)
+
+    def _keep_outputs(self, plan: Plan) -> None:
+        """What there is of the outputs goes home with the failed attempt."""
+        if not plan.outputs:
+            return
+        from headway.node import outputs
+
+        kept = f"{self._attempt.folder}/outputs"
+        try:
+            if os.path.isdir(f"{OUT}/outputs"):
+                os.makedirs(self._attempt.folder, exist_ok=True)
+                os.rename(f"{OUT}/outputs", kept)
+            found, _ = outputs.find(plan.outputs, self._journal.note)
+            self._journal.outputs = outputs.move(found, kept)
+        except (OSError, HeadwayError) as error:
+            self._journal.note(f"outputs could not be kept: {words_of(error)}")
+
+    def _open_files(self) -> tuple[int, int]:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        folder = self._attempt.folder
+        return (
+            os.open(f"{folder}/stdout", flags, 0o644),
+            os.open(f"{folder}/stderr", flags, 0o644),
+        )
+
+
+def _code_of(error: Exception) -> int | None:
+    """The exit code that an error stands for; None: a fault of the agent itself."""
+    if isinstance(error, Failed):
+        return error.code
+    if isinstance(error, Stopped):
+        return ENDED_BY_POOL
+    if isinstance(error, TransferError):
+        return Exit.INPUT_RETRYABLE if error.retryable else Exit.INPUT_FAILED
+    if isinstance(error, NodeError):
+        return Exit.BAD_NODE
+    if isinstance(error, HeadwayError):
+        return Exit.AGENT_ERROR
+    if isinstance(error, OSError) and error.errno in _NODE_ERRORS:
+        return Exit.BAD_NODE
+    return None
+
+
+def _forget_outputs() -> None:
+    """An agent that was killed here may have left outputs which nothing vouches for."""
+    if os.path.lexists(f"{OUT}/outputs"):
+        import shutil
+
+        shutil.rmtree(f"{OUT}/outputs")
+
+
+def _hopeless(error: OSError) -> int:
+    """Not even the output folder can be made: there is only stderr to say so."""
+    import sys
+
+    sys.stderr.write(
+        f"headway: {OUT}/ cannot be made in {os.getcwd()}: {error.strerror} "
+        f"(on {Place(os.environ)}, exit {int(Exit.BAD_NODE)}); another node may do\n"
+    )
+    return Exit.BAD_NODE

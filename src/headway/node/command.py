@@ -1,0 +1,50 @@
+"""The command: what the plan asks to be run, and in which environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headway.node.plan import Plan
+
+_PRIVATE = ("HEADWAY_ROW", "HEADWAY_PARENT")
+
+
+def argv(plan: Plan) -> list[str]:
+    """The arguments to start with; a shell line is wrapped so that its exit code survives signals.
+
+    A shell dies of a signal at once, while the program that it runs is still saving its state. With
+    the trap it waits for that program and passes its exit code on; the program has no trap.
+    """
+    if not plan.shell:
+        return plan.command
+    names = {"TERM"}
+    if plan.checkpoint is not None and plan.checkpoint.signal is not None:
+        names.add(plan.checkpoint.signal[3:])
+    return ["/bin/sh", "-c", f"trap exit {' '.join(sorted(names))}\n{plan.command[0]}"]
+
+
+def environment(plan: Plan, attempt: str) -> dict[str, str]:
+    """The node's environment and the plan's, without what is headway's own."""
+    filled = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
+    filled.update(plan.environment)
+    filled["HEADWAY_JOB"] = plan.row.get("job", "0")
+    filled["HEADWAY_ATTEMPT"] = attempt
+    if plan.checkpoint is not None and plan.checkpoint.interval is not None:
+        filled["HEADWAY_CHECKPOINT_INTERVAL"] = f"{plan.checkpoint.interval:g}"
+    return filled
+
+
+def nudge(plan: Plan) -> tuple[float, int] | None:
+    """When the command is to be asked for a checkpoint, and by which signal."""
+    wanted = plan.checkpoint
+    if wanted is None or wanted.interval is None or wanted.signal is None:
+        return None
+    return wanted.interval, getattr(signal, wanted.signal)
+
+
+def saved(plan: Plan, status: int | None) -> bool:
+    """Whether this exit status says that a checkpoint has been written."""
+    return plan.checkpoint is not None and status == plan.checkpoint.exit_code

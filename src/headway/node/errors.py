@@ -1,0 +1,31 @@
+"""The root of the error tree; `headway.errors` draws the rest of it."""
+
+from __future__ import annotations
+
+
+class HeadwayError(Exception):
+    """Says what happened, to what, and in `remedy` what to do next."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
+
+
+class NodeError(HeadwayError):
+    """The node is not fit for the job."""
+
+
+class TransferError(HeadwayError):
+    """An input or output could not be moved; `retryable` says whether another try may help."""
+
+    def __init__(self, message: str, *, retryable: bool, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.retryable = retryable
+
+
+class Stopped(HeadwayError):
+    """The pool wants the attempt to end: an eviction, or the pool itself is gone."""

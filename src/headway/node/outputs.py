@@ -1,0 +1,219 @@
+"""Outputs: what the command left behind is verified, then moved to where it goes home from.
+
+Files and folders are renamed, never copied. A symbolic link goes home as what it points to, by a
+hard link where the file system allows; within a folder too. A link that dangles, leaves the job's
+folder or leads back into itself has nothing to send: as a declared output it counts as missing,
+within a folder it is left out and named in the record. Sockets, pipes and devices are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from headway.node.errors import HeadwayError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headway.node.plan import Output
+
+
+class OutputError(HeadwayError):
+    """A declared output is missing or too small, or cannot be handed over."""
+
+
+class Found:
+    """A declared output that is there: its real place and its size."""
+
+    def __init__(self, output: Output, place: str, size: int, files: int) -> None:
+        self.output = output
+        self.place = place
+        self.bytes, self.files = size, files
+
+    def told(self, where: str) -> dict[str, object]:
+        return {
+            "path": self.output.path,
+            "bytes": self.bytes,
+            "files": self.files,
+            "where": where,
+        }
+
+
+def find(outputs: list[Output], problem: Callable[[str], None]) -> tuple[list[Found], list[str]]:
+    """The outputs that are there, and in words what is wrong with the others.
+
+    Folders are put in order on the way: their links are resolved, what cannot travel is removed.
+    """
+    root = os.path.realpath(os.curdir)
+    found, faults = [], []
+    for output in outputs:
+        each, fault = _find_one(output, root, problem)
+        if each is not None and each.bytes < output.min_size:
+            fault = f"{output.path} has {each.bytes} bytes, at least {output.min_size} are declared"
+        if each is not None:
+            found.append(each)
+        if fault and output.required:
+            faults.append(fault)
+        elif fault:
+            problem(f"not required, but {fault}")
+    return found, faults
+
+
+def move(found: list[Found], folder: str) -> list[dict[str, object]]:
+    """Move outputs into `folder` under their declared paths; returns what the record says."""
+    told: list[dict[str, object]] = []
+    # Links first, while what they point to is in its place; then a folder before what is in it.
+    for each in sorted(found, key=_order):
+        target = os.path.join(folder, each.output.path)
+        if not os.path.lexists(target):  # it is there when a folder above it was moved
+            try:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _take(each, target)
+            except OSError as error:
+                raise OutputError(
+                    f"{each.output.path} cannot be moved to {target}: {error.strerror}"
+                ) from None
+        told.append(each.told(target))
+    return told
+
+
+def tree_files(path: str) -> list[tuple[str, str]]:
+    """(path, name below `path`) of each file of an output, for uploads; a file has name ""."""
+    if not os.path.isdir(path):
+        return [(path, "")]
+    files = []
+    for folder, _, names in os.walk(path):
+        for name in sorted(names):
+            full = os.path.join(folder, name)
+            files.append((full, os.path.relpath(full, path)))
+    return files
+
+
+def _order(each: Found) -> tuple[bool, int]:
+    return not os.path.islink(each.output.path), each.output.path.count("/")
+
+
+def _find_one(
+    output: Output, root: str, problem: Callable[[str], None]
+) -> tuple[Found | None, str]:
+    path = output.path
+    if not os.path.lexists(path):
+        return None, f"{path} is missing"
+    place = os.path.realpath(path)
+    if not os.path.exists(place):
+        return None, f"{path} is a link to {os.readlink(path)!r}, which does not exist"
+    if not _within(place, root):
+        return None, f"{path} leads out of the job's folder, to {place}"
+    mode = os.stat(place).st_mode
+    if stat.S_ISREG(mode):
+        _make_readable(place, mode)
+        return Found(output, place, os.path.getsize(place), 1), ""
+    if not stat.S_ISDIR(mode):
+        return None, f"{path} is neither a file nor a folder"
+    if place == root or _within(os.path.join(root, "headway-out"), place):
+        return None, f"{path} leads to the job's folder itself"
+    _tidy(place, root, problem, [place])
+    size, files = _measure(place)
+    return Found(output, place, size, files), ""
+
+
+def _take(each: Found, target: str) -> None:
+    """Rename; through a link, the link's end stays where it is and gets a second name."""
+    path = each.output.path
+    if not os.path.islink(path):
+        _rename(path, target)
+    else:
+        _duplicate(each.place, target)
+        os.unlink(path)
+
+
+def _rename(source: str, target: str) -> None:
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # a mount within the job's folder
+            raise
+        import shutil
+
+        shutil.move(source, target)
+
+
+def _duplicate(source: str, target: str) -> None:
+    """A second name for a file, or for each file of a folder; a copy where that cannot be."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+        for name in os.listdir(source):
+            _duplicate(os.path.join(source, name), os.path.join(target, name))
+        return
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        import shutil
+
+        shutil.copy2(source, target)
+
+
+def _tidy(folder: str, root: str, problem: Callable[[str], None], within: list[str]) -> None:
+    """Make a folder fit to travel, in place: no links, nothing special, all of it readable."""
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        shown = os.path.relpath(path, root)
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            _resolve(path, shown, root, problem, within)
+        elif stat.S_ISDIR(mode):
+            if mode & 0o700 != 0o700:
+                os.chmod(path, stat.S_IMODE(mode) | 0o700)
+            _tidy(path, root, problem, within)
+        elif stat.S_ISREG(mode):
+            _make_readable(path, mode)
+        else:
+            problem(f"{shown} is neither a file nor a folder and was left out")
+            os.unlink(path)
+
+
+def _resolve(
+    path: str, shown: str, root: str, problem: Callable[[str], None], within: list[str]
+) -> None:
+    """Replace a link by what it points to, or leave it out; `within`: folders being resolved."""
+    place = os.path.realpath(path)
+    here = os.path.realpath(os.path.dirname(path))
+    fault = ""
+    if not os.path.exists(place):
+        fault = f"points to {os.readlink(path)!r}, which does not exist"
+    elif not _within(place, root):
+        fault = f"leads out of the job's folder, to {place}"
+    elif os.path.isdir(place) and (_within(here, place) or place in within):
+        fault = "leads back to a folder that it is in"
+    elif not os.path.isdir(place) and not os.path.isfile(place):
+        fault = "points to something that is neither a file nor a folder"
+    elif os.path.isdir(place):
+        _tidy(place, root, problem, [*within, place])
+    os.unlink(path)
+    if fault:
+        problem(f"{shown} {fault}; it was left out")
+    else:
+        _duplicate(place, path)
+
+
+def _measure(folder: str) -> tuple[int, int]:
+    size = files = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            size += os.lstat(os.path.join(where, name)).st_size
+            files += 1
+    return size, files
+
+
+def _make_readable(path: str, mode: int) -> None:
+    if not mode & 0o400:
+        os.chmod(path, stat.S_IMODE(mode) | 0o400)
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,225 @@
+"""The plan: what the agent is to do, read from plan.json and filled with the job's row."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from headway.node.errors import HeadwayError
+from headway.node.template import fill
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT = 1
+OUT = "headway-out"
+# hexadecimal digits of each checksum that an input may declare
+CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
+
+
+class PlanError(HeadwayError):
+    """The plan or the row cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, remedy="submit again with the same headway on both sides")
+
+
+class Input:
+    """One file that must be there before the command starts; no urls: HTCondor has brought it."""
+
+    def __init__(self, data: _Section) -> None:
+        self.path = data.path("path")
+        self.urls = data.texts("urls")
+        self.size = data.whole("size")
+        self.checksum = data.optional_text("checksum")
+        if self.checksum is not None:
+            self.checksum = self.checksum.lower()
+            name, _, digits = self.checksum.partition(":")
+            good = len(digits) == CHECKSUMS.get(name) and not set(digits) - set("0123456789abcdef")
+            if not good:
+                raise PlanError(f"{data.where}.checksum: not a checksum: {self.checksum!r}")
+
+
+class Output:
+    """One file or folder that the command leaves behind."""
+
+    def __init__(self, data: _Section) -> None:
+        self.path = data.path("path")
+        to = data.optional_text("to")
+        self.url = to if to and to.lower().startswith(("http://", "https://", "file:")) else None
+        self.required = data.flag("required", True)
+        self.overwrite = data.flag("overwrite", False)
+        self.min_size = data.whole("min_size") or 0
+
+
+class Checkpoint:
+    """How the command saves its state, and how it says that it has."""
+
+    def __init__(self, data: _Section) -> None:
+        self.paths = data.paths("paths")
+        self.exit_code = data.whole("exit_code") or 85
+        self.interval = data.seconds("interval")
+        self.signal = data.optional_text("signal")
+        if self.signal is not None and self.signal not in SIGNALS:
+            raise PlanError(f"{data.where}.signal: {self.signal!r} is not one of {SIGNALS}")
+
+
+class Plan:
+    """A plan with the row filled in."""
+
+    def __init__(self, data: object, row: Mapping[str, str]) -> None:
+        top = _Section(data, row, "plan.json")
+        found = top.value("format")
+        if found != FORMAT:
+            raise PlanError(f"plan.json has format {found!r}; this agent reads format {FORMAT}")
+        self.row = dict(row)
+        self.run = top.optional_text("run") or ""
+        self.name = top.optional_text("name") or ""
+        self.shell = top.flag("shell", False)
+        self.command = top.texts("command")
+        if not self.command or not self.command[0] or (self.shell and len(self.command) != 1):
+            raise PlanError("plan.json: command: must name a program, or one line for the shell")
+        self.environment = top.mapping("environment")
+        payload = top.optional_text("payload")
+        self.payload = None if payload is None else _inside(payload, "plan.json: payload")
+        self.inputs = [Input(section) for section in top.sections("inputs")]
+        self.outputs = [Output(section) for section in top.sections("outputs")]
+        checkpoint = top.value("checkpoint")
+        self.checkpoint = (
+            None if checkpoint is None else Checkpoint(_Section(checkpoint, row, "checkpoint"))
+        )
+        self.disk = top.whole("disk")
+        self.gpus = top.whole("gpus") or 0
+        grace = top.seconds("grace")
+        self.grace = 60.0 if grace is None else grace
+        self.time_limit = top.seconds("time_limit")
+        _distinct([each.path for each in self.inputs], "inputs")
+        _distinct([each.path for each in self.outputs], "outputs")
+
+
+def read_plan(path: str, row: Mapping[str, str]) -> Plan:
+    """Read and check the plan file; every fault is a PlanError in words."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except FileNotFoundError:
+        raise PlanError(f"{path} is not in {os.getcwd()}; the pool did not bring it") from None
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is not JSON: {error}") from None
+    return Plan(data, row)
+
+
+def read_row(encoded: str | None) -> dict[str, str]:
+    """The placeholder values of HEADWAY_ROW: base64url of a JSON object of texts."""
+    if not encoded:
+        return {"job": "0"}
+    import binascii
+
+    try:
+        padded = encoded + "=" * (-len(encoded) % 4)
+        data = json.loads(binascii.a2b_base64(padded.replace("-", "+").replace("_", "/")))
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        raise PlanError("HEADWAY_ROW does not hold a row")
+    return data
+
+
+class _Section:
+    """A JSON object whose values are taken out by kind, with words when the kind is wrong."""
+
+    def __init__(self, data: object, row: Mapping[str, str], where: str) -> None:
+        if not isinstance(data, dict):
+            raise PlanError(f"{where}: must be an object")
+        self.data, self.row, self.where = data, row, where
+
+    def _wrong(self, key: str, kind: str) -> PlanError:
+        return PlanError(f"{self.where}: {key}: must be {kind}, is {self.data.get(key)!r:.80}")
+
+    def _fill(self, key: str, text: object) -> str:
+        if not isinstance(text, str) or "\0" in text:
+            raise self._wrong(key, "text")
+        try:
+            return fill(text, self.row)
+        except KeyError as column:
+            raise PlanError(
+                f"{self.where}: {key}: no column {column} in this job's row {sorted(self.row)}"
+            ) from None
+
+    def value(self, key: str) -> object:
+        return self.data.get(key)
+
+    def optional_text(self, key: str) -> str | None:
+        value = self.data.get(key)
+        return None if value is None else self._fill(key, value)
+
+    def texts(self, key: str) -> list[str]:
+        values = self.data.get(key)
+        if not isinstance(values, list):
+            raise self._wrong(key, "a list")
+        return [self._fill(key, value) for value in values]
+
+    def mapping(self, key: str) -> dict[str, str]:
+        values = self.data.get(key)
+        if values is None:
+            return {}
+        if not isinstance(values, dict) or any("=" in k or "\0" in k or not k for k in values):
+            raise self._wrong(key, "an object of texts")
+        return {name: self._fill(key, value) for name, value in values.items()}
+
+    def path(self, key: str) -> str:
+        return _inside(self._fill(key, self.data.get(key)), f"{self.where}: {key}")
+
+    def paths(self, key: str) -> list[str]:
+        return [_inside(path, f"{self.where}: {key}") for path in self.texts(key)]
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return default if value is None else value
+
+    def whole(self, key: str) -> int | None:
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong(key, "a whole number, not negative")
+        return value
+
+    def seconds(self, key: str) -> float | None:
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+            raise self._wrong(key, "seconds")
+        return float(value)
+
+    def sections(self, key: str) -> list[_Section]:
+        values = self.data.get(key)
+        if values is None:
+            return []
+        if not isinstance(values, list):
+            raise self._wrong(key, "a list")
+        return [_Section(v, self.row, f"plan.json: {key}[{i}]") for i, v in enumerate(values)]
+
+
+def _inside(path: str, where: str) -> str:
+    """The path in its plain form; it must stay below the job's folder and outside headway-out."""
+    plain = os.path.normpath(path) if path else "."
+    first = plain.split("/")[0]
+    if plain == "." or plain.startswith("/") or first == "..":
+        raise PlanError(f"{where}: {path!r} does not stay below the job's folder")
+    if first == OUT:
+        raise PlanError(f"{where}: {path!r} lies in {OUT}/, which belongs to headway")
+    return plain
+
+
+def _distinct(paths: list[str], where: str) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise PlanError(f"plan.json: {where}: {path!r} is declared twice")

@@ -1,0 +1,189 @@
+"""The probe: is this node fit for the job? First the facts are gathered, then they are judged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headway.node.plan import Input, Plan
+
+TIMEOUT = 5.0  # seconds in which a host must answer
+_NO_GPU = ("", "-1", "none", "void", "nodevfiles", "10000")  # 10000: HTCondor's word for none
+
+
+class Facts:
+    """What the node looks like to this job."""
+
+    def __init__(self) -> None:
+        self.python = tuple(sys.version_info[:3])
+        self.scratch_error = ""  # why nothing can be written here
+        self.free: int | None = None  # bytes
+        self.missing = 0  # bytes of the inputs that are still to come
+        self.disk: int | None = None  # bytes that the job asked for, less what is used
+        self.gpus_wanted = 0
+        self.gpus: int | None = None  # visible; None: cannot tell
+        # input path -> host -> what went wrong, "" when it answered
+        self.hosts: dict[str, dict[str, str]] = {}
+
+
+class Finding:
+    """One judgement; `bad` means that the job cannot succeed here."""
+
+    def __init__(self, bad: bool, words: str) -> None:
+        self.bad, self.words = bad, words
+
+    def __repr__(self) -> str:
+        return f"{'bad' if self.bad else 'note'}: {self.words}"
+
+
+def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]) -> Facts:
+    """Look at the node; takes no longer than the network's time-out."""
+    facts = Facts()
+    facts.scratch_error = _try_scratch()
+    facts.missing = sum(each.size or 0 for each in missing)
+    try:
+        room = os.statvfs(os.curdir)
+        facts.free = room.f_bavail * room.f_frsize
+    except OSError:
+        pass
+    facts.disk = plan.disk
+    facts.gpus_wanted = plan.gpus
+    if plan.gpus:
+        facts.gpus = visible_gpus(environment, _gpu_devices())
+    facts.hosts = _ask_hosts(missing)
+    return facts
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """What the facts mean; no input or output."""
+    findings = []
+    if facts.python < (3, 9):
+        found = ".".join(str(part) for part in facts.python)
+        findings.append(Finding(True, f"Python {found} is too old, 3.9 is needed"))
+    if facts.scratch_error:
+        findings.append(Finding(True, f"the job's folder cannot be used: {facts.scratch_error}"))
+    if facts.free is not None:
+        if facts.free < facts.missing:
+            words = f"{facts.free} bytes are free, the inputs still to come need {facts.missing}"
+            findings.append(Finding(True, words))
+        elif facts.disk is not None and facts.free < facts.disk - facts.missing:
+            words = f"{facts.free} bytes are free of the {facts.disk} that the job asked for"
+            findings.append(Finding(False, words))
+    if facts.gpus_wanted and facts.gpus is not None and facts.gpus < facts.gpus_wanted:
+        words = f"{facts.gpus} GPUs are visible, the job needs {facts.gpus_wanted}"
+        findings.append(Finding(True, words))
+    findings += _judge_network(facts.hosts)
+    return findings
+
+
+def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    silent = {path: said for path, said in hosts.items() if all(said.values())}
+    if not silent:
+        return []
+    words = [f"{host}: {why}" for said in silent.values() for host, why in said.items()]
+    told = "; ".join(dict.fromkeys(words))
+    if len(silent) == len(hosts):  # not one input has a source that answers
+        return [Finding(True, f"no source of any input can be reached from here ({told})")]
+    return [Finding(False, f"some sources do not answer ({told})")]
+
+
+def visible_gpus(environment: Mapping[str, str], devices: int) -> int:
+    """How many GPUs the command will see, by the environment or else by the device files."""
+    for name in ("CUDA_VISIBLE_DEVICES", "_CONDOR_AssignedGPUs"):
+        value = environment.get(name)
+        if value is not None:
+            items = [item.strip() for item in value.split(",")]
+            return len([item for item in items if item.lower() not in _NO_GPU])
+    return devices
+
+
+def _gpu_devices() -> int:
+    try:
+        names = os.listdir("/dev")
+    except OSError:
+        return 0
+    nvidia = [n for n in names if n.startswith("nvidia") and n[len("nvidia") :].isdigit()]
+    return len(nvidia) or (8 if "kfd" in names else 0)  # AMD: one device file for all of them
+
+
+def _try_scratch() -> str:
+    """Why the scratch folder cannot be written; empty when it can."""
+    path = ".headway-probe"
+    try:
+        with open(path, "wb") as file:
+            file.write(b"x" * 4096)
+        os.unlink(path)
+    except OSError as error:
+        return "its disk is full" if error.errno == errno.ENOSPC else str(error.strerror)
+    return ""
+
+
+def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
+    """Connect to the hosts of all web sources at once."""
+    wanted = {
+        each.path: [url for url in each.urls if not url.lower().startswith("file:")]
+        for each in missing
+        if each.urls and not any(url.lower().startswith("file:") for url in each.urls)
+    }
+    if not wanted:
+        return {}
+    import threading
+
+    from headway.node.transfer.urls import Route
+
+    routes: dict[tuple[str, int, bool], Route] = {}
+    keys: dict[str, list[tuple[str, int, bool]]] = {}
+    for path, urls in wanted.items():
+        for url in urls:
+            try:
+                route = Route(url)
+            except ValueError:
+                continue  # stage-in has the words for it
+            key = (*route.first_hop, route.tls and route.proxy_host is None)
+            routes[key] = route
+            keys.setdefault(path, []).append(key)
+    answers: dict[tuple[str, int, bool], str] = {}
+
+    def ask(key: tuple[str, int, bool]) -> None:
+        answers[key] = _connect(*key)
+
+    threads = [threading.Thread(target=ask, args=(key,), daemon=True) for key in routes]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + TIMEOUT + 1.0  # looking a name up has no time-out of its own
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    late = f"no answer within {TIMEOUT:.0f} s"
+    return {
+        path: {f"{key[0]}:{key[1]}": answers.get(key, late) for key in each}
+        for path, each in keys.items()
+    }
+
+
+def _connect(host: str, port: int, tls: bool) -> str:
+    """What went wrong, or nothing; whether the certificate is good is for stage-in to say."""
+    import socket
+
+    try:
+        with socket.create_connection((host, port), timeout=TIMEOUT) as connection:
+            if tls:
+                import ssl
+
+                plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                plain.check_hostname = False
+                plain.verify_mode = ssl.CERT_NONE
+                with plain.wrap_socket(connection, server_hostname=host):
+                    pass
+    except socket.gaierror:
+        return "not known to this node's name service"
+    except (socket.timeout, TimeoutError):
+        return f"no answer within {TIMEOUT:.0f} s"
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""

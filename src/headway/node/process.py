@@ -1,0 +1,223 @@
+"""The process group of the user's command: started, signalled and ended as a whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+
+from headway.node.watch import ORPHANED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import resource
+    from collections.abc import Mapping
+
+    from headway.node.watch import Watch
+
+OUT_OF_TIME = "time limit"
+# Python ignores some signals for itself; the command shall find the defaults
+_DEFAULT = [
+    number
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ", "SIGTERM", "SIGINT", "SIGCHLD")
+    if (number := getattr(signal, name, None)) is not None
+]
+
+
+class CannotStart(Exception):
+    """The command is not there or cannot be executed; says why in words."""
+
+
+class Outcome:
+    """How the command ended: `status` or `signal`, and in `cause` why it was made to end."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.signal: int | None = None
+        self.cause = ""
+        self.seconds = 0.0
+        self.cpu_user = 0.0
+        self.cpu_system = 0.0
+        self.max_rss = 0  # bytes
+
+    def words(self) -> str:
+        """The end of the command in words."""
+        if self.signal is None:
+            return f"exited with {self.status}"
+        return f"was killed by {_signal_name(self.signal)}"
+
+
+class Group:
+    """One command in a process group of its own."""
+
+    def __init__(
+        self, argv: list[str], environment: Mapping[str, str], stdout: int, stderr: int
+    ) -> None:
+        self.argv = argv
+        self._environment = environment
+        self._files = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
+        ]
+        self._pid = 0
+        self._sent: set[int] = set()
+        self._reaped: tuple[int, resource.struct_rusage]
+
+    def run(
+        self,
+        watch: Watch,
+        *,
+        grace: float,
+        limit: float | None = None,
+        nudge: tuple[float, int] | None = None,
+    ) -> Outcome:
+        """Run to the end; `nudge` is (seconds, signal) for one signal half-way.
+
+        An eviction or the time limit sends SIGTERM to the group, and SIGKILL after the grace.
+        """
+        outcome = Outcome()
+        if not self._start(watch):
+            outcome.cause = watch.cause
+            return outcome
+        begin = time.monotonic()
+        kill_at: float | None = None
+        while not self._ended():
+            now = time.monotonic() - begin
+            if outcome.cause == "" and (watch.cause or (limit is not None and now >= limit)):
+                outcome.cause = watch.cause or OUT_OF_TIME
+                self._signal(signal.SIGTERM)
+                kill_at = now + grace
+            if watch.cause == ORPHANED or (kill_at is not None and now >= kill_at):
+                self._signal(signal.SIGKILL)
+                kill_at = now + 60.0  # unkillable for the moment: look again now and then
+            if nudge is not None and now >= nudge[0]:
+                if outcome.cause == "":
+                    self._signal(nudge[1])
+                nudge = None
+            due = [kill_at, nudge[0] if nudge else None, limit if outcome.cause == "" else None]
+            waits = [at - now for at in due if at is not None]
+            watch.wait(min(waits) if waits else None)
+        deadline = begin + kill_at if kill_at is not None else time.monotonic() + grace
+        self._reap(outcome, deadline, watch)
+        outcome.seconds = time.monotonic() - begin
+        return outcome
+
+    def _start(self, watch: Watch) -> bool:
+        """Spawn with all signals held back, so that none falls between looking and starting."""
+        path = find_program(self.argv[0], self._environment.get("PATH"))
+        held = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        try:
+            if watch.cause:
+                return False
+            self._pid = os.posix_spawn(
+                path,
+                self.argv,
+                self._environment,
+                file_actions=self._files,
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULT,
+            )
+        except OSError as error:
+            raise CannotStart(_why(path, error)) from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return True
+
+    def _signal(self, number: int) -> None:
+        self._sent.add(number)
+        try:
+            os.killpg(self._pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # macOS says so when only a zombie is left
+            pass
+
+    def _ended(self) -> bool:
+        """Whether the leader has ended; if possible it stays a zombie and keeps its group id."""
+        if hasattr(os, "waitid"):
+            seen = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            return seen is not None
+        pid, status, usage = os.wait4(self._pid, os.WNOHANG)
+        self._reaped = (status, usage)
+        return pid != 0
+
+    def _reap(self, outcome: Outcome, deadline: float, watch: Watch) -> None:
+        """Take the leader's status, then make sure that nothing of the group is left."""
+        if hasattr(os, "waitid"):
+            seen = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+            killed = seen is not None and seen.si_code != os.CLD_EXITED
+            by_us = killed and seen is not None and self._gentle(seen.si_status)
+            if not by_us:
+                self._signal(signal.SIGKILL)  # stragglers
+            _, status, usage = os.wait4(self._pid, 0)
+        else:
+            status, usage = self._reaped
+            by_us = os.WIFSIGNALED(status) and self._gentle(os.WTERMSIG(status))
+        # A wrapper script dies of the signal at once while the program below it, which got the
+        # same signal, is still saving its state: that program has the grace too.
+        while by_us and time.monotonic() < deadline and self._alive() and watch.cause != ORPHANED:
+            watch.wait(0.05)
+        if self._alive():
+            self._signal(signal.SIGKILL)
+            end = time.monotonic() + 0.5
+            while self._alive() and time.monotonic() < end:
+                time.sleep(0.005)
+        if os.WIFSIGNALED(status):
+            outcome.signal = os.WTERMSIG(status)
+        else:
+            outcome.status = os.WEXITSTATUS(status)
+        outcome.cpu_user, outcome.cpu_system = usage.ru_utime, usage.ru_stime
+        outcome.max_rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def _gentle(self, number: int) -> bool:
+        return number in self._sent and number != signal.SIGKILL
+
+    def _alive(self) -> bool:
+        try:
+            os.killpg(self._pid, 0)
+        except OSError:
+            return False
+        return True
+
+
+def find_program(name: str, path: str | None) -> str:
+    """The file that `name` stands for, as a shell would find it; CannotStart says why not."""
+    if "/" in name:
+        if os.path.isdir(name):
+            raise CannotStart(f"{name} is a folder, not a program")
+        if not os.path.exists(name):
+            raise CannotStart(f"{name} does not exist on this node")
+        if not os.access(name, os.X_OK):
+            raise CannotStart(f"{name} is not executable; `chmod +x` it before submit")
+        return name
+    for folder in (path or os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder or os.curdir, name)
+        if os.access(candidate, os.X_OK) and os.path.isfile(candidate):
+            return candidate
+    words = f"{name} is not on this node's PATH ({path or os.defpath})"
+    if os.path.isfile(name):
+        hint = "" if os.access(name, os.X_OK) else " and make it executable"
+        words = f"{name} is in the job's folder, not on the PATH; write ./{name}{hint}"
+    raise CannotStart(words)
+
+
+def _why(path: str, error: OSError) -> str:
+    if error.errno == errno.ENOEXEC:
+        return f"{path} is no program for this machine; a script needs a first line like #!/bin/sh"
+    if error.errno == errno.ENOENT:  # the file is there, so its interpreter is not
+        return f"{path} names an interpreter in its first line that this node does not have"
+    if error.errno == errno.E2BIG:
+        return f"the arguments and environment of {path} are too long for this node"
+    return f"{path} cannot be started: {error.strerror}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

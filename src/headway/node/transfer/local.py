@@ -1,0 +1,100 @@
+"""file:// sources: a folder of the node, or one that the node shares with others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from urllib.parse import unquote, urlsplit
+
+from headway.node.transfer.source import FULL, Fault, Pace, Sink, Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headway.node.transfer.source import Progress
+
+_CHUNK = 1 << 20
+
+
+class FileSource(Source):
+    """An object that is a file here."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._path = unquote(urlsplit(url).path)
+
+    def fetch(self, sink: Sink) -> None:
+        try:
+            file = open(self._path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise Fault(f"{error.strerror}") from None
+        with file:
+            if not sink.mixes:
+                sink.restart()
+            sink.expect(os.fstat(file.fileno()).st_size)
+            buffer = memoryview(bytearray(_CHUNK))
+            try:
+                file.seek(sink.have)
+                while count := file.readinto(buffer):
+                    sink.write(buffer[:count])
+            except OSError as error:
+                raise Fault(f"it cannot be read: {error.strerror}") from None
+
+    def put(
+        self,
+        path: str,
+        size: int,
+        overwrite: bool,
+        again: bool,
+        progress: Progress | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        folder, name = os.path.split(self._path)
+        part = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.part")
+        pace = Pace(progress, should_stop)
+        if not overwrite and os.path.lexists(self._path):
+            raise exists()
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(path, "rb") as source, open(part, "xb") as target:
+                done = 0
+                while piece := source.read(_CHUNK):
+                    target.write(piece)
+                    done += len(piece)
+                    pace.step(done, size)
+                target.flush()
+                os.fsync(target.fileno())
+            if overwrite:
+                os.replace(part, self._path)
+            else:
+                _put_new(part, self._path)
+        except FileExistsError:
+            raise exists() from None
+        except OSError as error:
+            full = "there is no room left" if error.errno in FULL else str(error.strerror)
+            raise Fault(full) from None
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+
+def exists() -> Fault:
+    """The refusal to replace what somebody has left there."""
+    return Fault(
+        "something lies there already",
+        retryable=False,
+        remedy="remove it, choose another `to`, or say overwrite = true for this output",
+    )
+
+
+def _put_new(part: str, path: str) -> None:
+    """Give the file its name unless the name is taken."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.replace(part, path)

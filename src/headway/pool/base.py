@@ -1,0 +1,85 @@
+"""The pool: where jobs run. Two implementations keep one contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from headway.pool.folder import RunFolder
+from headway.spec import Job
+
+
+class Action(str, Enum):
+    """What a user can ask of jobs that are in the queue."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    REMOVE = "remove"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """What became of an action on one job; `error` is empty where it took effect."""
+
+    job: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a pool accepts, as far as it can be known before submit; None: no limit known."""
+
+    transfer_input_bytes: int | None = None
+    input_guideline_bytes: int | None = None
+    gpus_guideline: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+    gpus: int | None = None
+    containers: bool = True
+
+
+class Pool(ABC):
+    """A place that runs the jobs of a run folder and writes its event log."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def limits(self) -> Limits:
+        """What this pool accepts; never blocks for long."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What run.json keeps, enough to find this pool again."""
+
+    @abstractmethod
+    def describe(self, job: Job, folder: RunFolder) -> str:
+        """Exactly what `submit` would hand over, for people to read."""
+
+    @abstractmethod
+    def submit(self, folder: RunFolder) -> None:
+        """Put the run's jobs into the queue exactly once; asking again changes nothing."""
+
+    @abstractmethod
+    def act(
+        self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
+    ) -> list[ActionResult]:
+        """Hold, release, remove or evict jobs, None: all that the queue has; a result per job."""
+
+    @abstractmethod
+    def edit(
+        self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
+    ) -> list[ActionResult]:
+        """Set an attribute of queued jobs, e.g. RequestMemory, to a ClassAd expression."""
+
+    @abstractmethod
+    def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
+        """The jobs still in the queue, each with the attributes the pool knows."""
+
+    @abstractmethod
+    def leave(self, folder: RunFolder) -> str:
+        """The watcher goes away (Ctrl-C); returns a sentence on what becomes of the jobs."""

@@ -1,0 +1,263 @@
+"""The run folder: everything that is kept of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.errors import RunError
+
+if TYPE_CHECKING:
+    from headway.spec import Job
+
+FORMAT = 1
+_NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put `data` under its final name only when all of it is on disk."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What run.json holds."""
+
+    id: str
+    name: str
+    number: int
+    created: float
+    pool: Mapping[str, Any]
+    base: str  # the folder of job.toml
+    digest: str  # of the resolved job, its files and the pool
+    cluster: int | None = None  # known once the pool has the jobs
+    submitted: float | None = None
+    format: int = FORMAT
+
+
+class RunFolder:
+    """One run on disk; the event log in it is the truth about its jobs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = path / "events.log"
+        self.job_file = path / "job.json"
+        self.plan = path / "plan.json"
+        self.rows = path / "rows.txt"
+        self.payload = path / "payload.tar"
+        self.agent = path / "headway-node.pyz"
+        self.submit_file = path / "job.sub"
+        self.jobs = path / "jobs"
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def label(self) -> str:
+        """The run's name for people, NAME-N."""
+        return self.path.name
+
+    @property
+    def facts(self) -> RunFacts:
+        file = self.path / "run.json"
+        try:
+            return RunFacts(**json.loads(file.read_bytes()))
+        except FileNotFoundError:
+            raise RunError(
+                f"{self.path} is not a run folder: run.json is missing",
+                remedy="`headway list` shows the runs that are here",
+            ) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(
+                f"{file} cannot be read: {error}",
+                remedy="the event log and jobs/ in that folder are still good to look into",
+            ) from error
+
+    def update(self, **changes: Any) -> RunFacts:
+        """Write run.json anew with some facts changed."""
+        facts = replace(self.facts, **changes)
+        self._write(facts)
+        return facts
+
+    def _write(self, facts: RunFacts) -> None:
+        text = json.dumps(asdict(facts), indent=1, sort_keys=True) + "\n"
+        write_atomically(self.path / "run.json", text.encode())
+
+    @cached_property
+    def job(self) -> Job:
+        """The resolved job."""
+        from headway.spec import load_resolved
+
+        try:
+            return load_resolved(self.job_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.job_file} cannot be read: {error}") from error
+
+    def job_folder(self, job: int) -> Path:
+        """What came home of one job."""
+        return self.jobs / str(job)
+
+    def attempts(self, job: int) -> list[Path]:
+        """The attempt folders of a job that came home, oldest first."""
+        folder = self.job_folder(job) / "attempts"
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+
+    @contextlib.contextmanager
+    def locked(self, name: str = "run", *, wait: bool = False) -> Iterator[None]:
+        """Hold one of the run's locks; raises RunError where another process has it."""
+        with open(self.path / f"{name}.lock", "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise RunError(
+                    f"another headway is working on {self.label}",
+                    remedy=f"wait for it, or look at it with `headway status {self.label}`",
+                ) from None
+            yield
+
+    def is_locked(self, name: str = "run") -> bool:
+        """Whether some process holds that lock now."""
+        try:
+            with self.locked(name):
+                return False
+        except RunError:
+            return True
+
+
+class Runs:
+    """All runs below one `.headway` folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root  # the `.headway` folder
+        self.folder = root / "runs"
+
+    @classmethod
+    def here(cls, start: Path | None = None) -> Runs:
+        """The nearest `.headway` at or above `start`, as git finds its own; else a new one there."""
+        start = (start or Path.cwd()).absolute()
+        for folder in (start, *start.parents):
+            if (folder / ".headway" / "runs").is_dir():
+                return cls(folder / ".headway")
+        return cls(start / ".headway")
+
+    def __iter__(self) -> Iterator[RunFolder]:
+        """Oldest first."""
+        if not self.folder.is_dir():
+            return iter(())
+        found = [
+            entry
+            for entry in self.folder.iterdir()
+            if _NAME.match(entry.name) and not entry.name.startswith(".")
+            if (entry / "run.json").is_file()
+        ]
+        return iter(sorted((RunFolder(path) for path in found), key=lambda run: run.facts.created))
+
+    def find(self, label: str | None = None) -> RunFolder:
+        """A run by its label, by its name (then the newest of it), or the newest of all."""
+        runs = list(self)
+        if not runs:
+            raise RunError(
+                f"there are no runs in {self.folder}",
+                remedy="start one with `headway run job.toml`, or go to the folder where you did",
+            )
+        if label is None:
+            return runs[-1]
+        named = [run for run in runs if label in (run.label, run.facts.name)]
+        if named:
+            return named[-1]
+        if Path(label).joinpath("run.json").is_file():
+            return RunFolder(Path(label).absolute())
+        from difflib import get_close_matches
+
+        close = get_close_matches(label, [run.label for run in runs], n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise RunError(
+            f"there is no run {label!r} in {self.folder}",
+            remedy=f"{hint}`headway list` shows the runs that are here",
+        )
+
+    def create(
+        self,
+        name: str,
+        *,
+        pool: Mapping[str, Any],
+        base: Path,
+        digest: str,
+        fill: Callable[[RunFolder, RunFacts], None],
+    ) -> RunFolder:
+        """Make NAME-N whole or not at all: `fill` writes into it before it gets its name."""
+        stem = re.sub(r"[^\w.-]", "_", name)
+        facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
+        except OSError as error:
+            raise RunError(
+                f"a run folder cannot be made in {self.folder}: {error.strerror}",
+                remedy="start headway in a folder that you may write to",
+            ) from error
+        try:
+            draft.chmod(0o755)
+            fill(RunFolder(draft), facts)
+            number = 1 + max(self._numbers(stem), default=0)
+            while True:
+                RunFolder(draft)._write(replace(facts, number=number))
+                final = self.folder / f"{stem}-{number}"
+                try:
+                    draft.rename(final)
+                    return RunFolder(final)
+                except OSError:
+                    if not final.exists():
+                        raise
+                    number += 1
+        except OSError as error:
+            raise RunError(
+                f"the run folder for {name!r} cannot be written: {error.strerror or error}",
+                remedy=f"is there space and permission in {self.folder}?",
+            ) from error
+        finally:
+            if draft.exists():
+                shutil.rmtree(draft, ignore_errors=True)
+
+    def next(self, name: str) -> RunFolder:
+        """The folder that the next run of this name would get; nothing is made."""
+        stem = re.sub(r"[^\w.-]", "_", name)
+        number = 1 + max(self._numbers(stem), default=0)
+        return RunFolder(self.folder / f"{stem}-{number}")
+
+    def unsubmitted(self, digest: str) -> RunFolder | None:
+        """The newest run of just this job that was interrupted before the pool was known to have it."""
+        for run in reversed(list(self)):
+            facts = run.facts
+            if facts.digest == digest and facts.cluster is None and not run.is_locked():
+                return run
+        return None
+
+    def _numbers(self, stem: str) -> Iterator[int]:
+        for entry in self.folder.iterdir() if self.folder.is_dir() else ():
+            match = _NAME.match(entry.name)
+            if match and match["name"] == stem:
+                yield int(match["number"])

@@ -1,0 +1,154 @@
+"""The embedded pool: jobs as processes on this machine, with HTCondor's event log and manners."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.errors import PoolError
+from headway.events import read_log
+from headway.pool import control
+from headway.pool.base import Action, ActionResult, Limits, Pool
+from headway.pool.folder import RunFolder
+from headway.pool.machine import Site, find_apptainer, parse_sites
+from headway.pool.prepare import plan
+from headway.pool.queue import Entries
+from headway.pool.supervisor import LOCK, Supervisor
+from headway.spec import Job
+
+_START_PATIENCE = 120.0
+
+
+class LocalPool(Pool):
+    """Starts one supervisor a run; it ends with this process unless detached."""
+
+    kind = "local"
+
+    def __init__(self, sites: Sequence[Site], *, detached: bool = False) -> None:
+        self.sites = tuple(sites)
+        self.detached = detached
+        self._leash: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def parse(cls, options: str, folder: Path) -> LocalPool:
+        """From what stands behind `local:`, e.g. `cpus=4,simulate-gpus=2`."""
+        return cls(parse_sites(options, folder))
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
+        return cls([Site.from_facts(site) for site in facts["sites"]])
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self.kind, "sites": [site.to_facts() for site in self.sites]}
+
+    def limits(self) -> Limits:
+        return Limits(
+            cpus=max(site.cpus for site in self.sites),
+            memory=max(site.memory for site in self.sites),
+            disk=max(site.disk for site in self.sites),
+            gpus=max(len(site.gpus) for site in self.sites),
+            containers=find_apptainer() is not None,
+        )
+
+    def describe(self, job: Job, folder: RunFolder) -> str:
+        shares = "\n".join(
+            f"# site {site.name}: {site.cpus} cpus, {site.memory // 2**20} MiB memory,"
+            f" {len(site.gpus)} GPUs"
+            for site in self.sites
+        )
+        text = json.dumps(plan(job, "<made at submit>"), indent=1, ensure_ascii=False)
+        return f"# {job.size} job(s) on the local pool, each with this plan\n{shares}\n{text}\n"
+
+    def submit(self, folder: RunFolder) -> None:
+        if folder.is_locked(LOCK):
+            return
+        facts = folder.facts
+        self._start_supervisor(folder)
+        if facts.cluster is None:
+            folder.update(cluster=facts.number, submitted=time.time())
+
+    def act(
+        self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
+    ) -> list[ActionResult]:
+        chosen = list(self.query(folder)) if jobs is None else list(jobs)
+        body = {"action": action.value, "jobs": chosen, "reason": reason}
+        return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
+
+    def edit(
+        self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
+    ) -> list[ActionResult]:
+        body = {"edit": [attribute, value], "jobs": list(jobs)}
+        return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
+
+    def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
+        entries = Entries(folder.facts.number, folder.job)
+        entries.replay(read_log(folder.events).events)
+        return entries.ads()
+
+    def leave(self, folder: RunFolder) -> str:
+        if self.detached or self._leash is None:
+            return f"{folder.label} goes on in the background; `headway status {folder.label}`"
+        os.close(self._leash)
+        self._leash = None
+        if self._process is not None:
+            self._process.wait()
+        return f"its jobs were stopped; go on with `headway run --resume {folder.label}`"
+
+    def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        while folder.is_locked(LOCK):
+            answer = control.ask(folder, body, alive=lambda: folder.is_locked(LOCK))
+            if answer is not None:
+                return list(answer)
+        with folder.locked(LOCK), contextlib.closing(Supervisor(folder)) as supervisor:
+            supervisor.recover()
+            answer = supervisor.answer(body)
+            goes_on = body.get("action") == Action.RELEASE.value and supervisor.queue.has_work()
+        if goes_on:
+            LocalPool(self.sites, detached=True).submit(folder)
+        return answer
+
+    def _start_supervisor(self, folder: RunFolder) -> None:
+        ready, tell_ready = os.pipe()
+        command = [sys.executable, "-m", "headway.pool.supervisor", str(folder.path)]
+        command += ["--ready", str(tell_ready)]
+        passed = [tell_ready]
+        held = None
+        if not self.detached:
+            held, self._leash = os.pipe()
+            command += ["--leash", str(held)]
+            passed.append(held)
+        with (folder.path / "supervisor.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=passed,
+                start_new_session=True,
+            )
+        os.close(tell_ready)
+        if held is not None:
+            os.close(held)
+        try:
+            readable, _, _ = select.select([ready], [], [], _START_PATIENCE)
+            if not readable or os.read(ready, 5) != b"ready":
+                raise PoolError(
+                    f"the local pool of {folder.label} did not start: {_last_line(folder)}",
+                    remedy=f"see supervisor.log in {folder.path}",
+                )
+        finally:
+            os.close(ready)
+
+
+def _last_line(folder: RunFolder) -> str:
+    lines = (folder.path / "supervisor.log").read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,260 @@
+"""This machine as a place to run jobs: what it has, and what is taken by whom."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.errors import PoolError
+from headway.spec import Job, parse_size
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, real or simulated."""
+
+    id: str
+    memory: int = 40 * 2**30
+    capability: float = 8.0
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """A named share of this machine; the whole of it unless someone divides it."""
+
+    name: str
+    cpus: int
+    memory: int
+    disk: int
+    gpus: tuple[Gpu, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    whole_machine: bool = False  # then other runs on this machine are counted too
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Site:
+        """A site as run.json keeps it."""
+        return cls(**{**facts, "gpus": tuple(Gpu(**gpu) for gpu in facts["gpus"])})
+
+    def to_facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one job asks for."""
+
+    cpus: int
+    memory: int
+    disk: int
+    gpus: int = 0
+    gpu_memory: int = 0
+    gpu_capability: float = 0.0
+
+    @classmethod
+    def of(cls, job: Job) -> Request:
+        wanted = job.resources
+        gpus = wanted.gpus
+        return cls(
+            wanted.cpus,
+            wanted.memory,
+            wanted.disk,
+            gpus.count if gpus else 0,
+            (gpus.memory or 0) if gpus else 0,
+            (gpus.capability or 0.0) if gpus else 0.0,
+        )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one running attempt has taken from a site."""
+
+    site: str
+    cpus: int
+    memory: int
+    disk: int
+    gpus: tuple[str, ...] = ()
+
+
+def take(site: Site, request: Request, taken: Iterable[Claim]) -> Claim | None:
+    """A claim that fits beside what is taken, or None."""
+    claims = list(taken)
+    if (
+        sum(c.cpus for c in claims) + request.cpus > site.cpus
+        or sum(c.memory for c in claims) + request.memory > site.memory
+        or sum(c.disk for c in claims) + request.disk > site.disk
+    ):
+        return None
+    busy = {gpu for claim in claims for gpu in claim.gpus}
+    free = [
+        gpu.id
+        for gpu in site.gpus
+        if gpu.id not in busy
+        and gpu.memory >= request.gpu_memory
+        and gpu.capability >= request.gpu_capability
+    ]
+    if len(free) < request.gpus:
+        return None
+    gpus = tuple(free[: request.gpus])
+    return Claim(site.name, request.cpus, request.memory, request.disk, gpus)
+
+
+def this_machine(folder: Path) -> Site:
+    """The whole of this machine; `folder` says on which disk scratch folders lie."""
+    return Site(
+        platform.node() or "localhost",
+        cpus=_cpus(),
+        memory=_memory(),
+        disk=shutil.disk_usage(folder).free,
+        gpus=tuple(_real_gpus()),
+        whole_machine=True,
+    )
+
+
+def parse_sites(text: str, folder: Path) -> tuple[Site, ...]:
+    """Sites from `cpus=4,memory=8GB,gpus=2;site=B,cpus=1`: shares of this machine, `;` between."""
+    machine = this_machine(folder)
+    if not text:
+        return (machine,)
+    sites = []
+    for part in text.split(";"):
+        values = dict(pair.partition("=")[::2] for pair in part.split(",") if pair)
+        unknown = set(values) - {"site", "cpus", "memory", "disk", "gpus", "simulate-gpus"}
+        try:
+            if unknown:
+                raise ValueError(f"unknown key {sorted(unknown)[0]!r}")
+            simulated = int(values.get("simulate-gpus", 0))
+            name = values.get("site", machine.name)
+            gpus = machine.gpus[: int(values.get("gpus", len(machine.gpus)))]
+            gpus += tuple(Gpu(f"GPU-{name}-{n}", simulated=True) for n in range(simulated))
+            sites.append(
+                Site(
+                    name,
+                    cpus=int(values.get("cpus", machine.cpus)),
+                    memory=parse_size(values.get("memory", f"{machine.memory} B")),
+                    disk=parse_size(values.get("disk", f"{machine.disk} B")),
+                    gpus=gpus,
+                )
+            )
+        except ValueError as error:
+            raise PoolError(
+                f"--pool local:{text}: {error}",
+                remedy="for example local:cpus=4,memory=8GB,simulate-gpus=2",
+            ) from error
+    return tuple(sites)
+
+
+class Ledger:
+    """What all runs of this user have taken from this machine together.
+
+    One file a supervisor, which holds a lock on it for as long as it lives: a dead one's claims are
+    void. Everything happens under one lock on the folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or _ledger_folder()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.folder.stat().st_uid != os.getuid():
+            raise PoolError(
+                f"{self.folder} belongs to another user",
+                remedy="set XDG_RUNTIME_DIR to a folder of your own",
+            )
+        with self._alone():
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix="claims-", suffix=".json")
+            self._own = os.fdopen(handle, "r+")
+            self._path = Path(name)
+            fcntl.flock(self._own, fcntl.LOCK_EX)
+
+    def claim(self, site: Site, request: Request, mine: list[Claim]) -> Claim | None:
+        """Take what `request` asks for, if it is free beside everybody's claims."""
+        with self._alone():
+            claim = take(site, request, [*mine, *self._others()])
+            if claim is not None:
+                self.record([*mine, claim])
+            return claim
+
+    def record(self, mine: list[Claim]) -> None:
+        """Tell the others what this run holds now."""
+        self._own.seek(0)
+        self._own.write(json.dumps([asdict(claim) for claim in mine]))
+        self._own.truncate()
+        self._own.flush()
+
+    def close(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        self._own.close()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with open(self.folder / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _others(self) -> Iterable[Claim]:
+        for path in self.folder.glob("claims-*.json"):
+            if path == self._path:
+                continue
+            with contextlib.suppress(OSError, ValueError, TypeError), path.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    for facts in json.loads(file.read() or "[]"):
+                        yield Claim(**{**facts, "gpus": tuple(facts["gpus"])})
+                else:
+                    path.unlink()
+
+
+def find_apptainer() -> str | None:
+    """The program that runs containers on this machine, if there is one."""
+    return shutil.which("apptainer") or shutil.which("singularity")
+
+
+def _ledger_folder() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "headway"
+    return Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"
+
+
+def _cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _real_gpus() -> Iterable[Gpu]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return
+    query = "--query-gpu=uuid,memory.total,compute_cap"
+    try:
+        answer = subprocess.run(
+            [tool, query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return
+    for line in answer.splitlines():
+        match = re.match(r"\s*(GPU-[\w-]+),\s*([0-9]+),\s*([0-9.]+)\s*$", line)
+        if match:
+            yield Gpu(match[1], int(match[2]) * 2**20, float(match[3]))

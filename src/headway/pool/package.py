@@ -1,0 +1,45 @@
+"""The package: the node half as one file, headway-node.pyz."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import headway.node
+
+_STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
+_MAIN = "import sys\n\nfrom headway.node.__main__ import start\n\nstart(sys.argv[1:])\n"
+
+
+def build_agent(path: Path) -> None:
+    """Write headway-node.pyz: a shell stub that finds a Python, then a zip file of the sources."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(_bytes())
+        temporary.chmod(0o755)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _bytes() -> bytes:
+    root = Path(headway.node.__path__[0])
+    sources = {
+        f"headway/node/{file.relative_to(root).as_posix()}": file.read_bytes()
+        for file in root.rglob("*.py")
+    }
+    # the real headway/__init__.py belongs to the access point and may import anything
+    sources["headway/__init__.py"] = b""
+    sources["__main__.py"] = _MAIN.encode()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in sorted(sources):
+            entry = zipfile.ZipInfo(name, _STAMP)
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            # stored: the node's Python may lack zlib, and HTCondor can compress on the way
+            entry.compress_type = zipfile.ZIP_STORED
+            file.writestr(entry, sources[name])
+    return (root / "stub.sh").read_bytes() + archive.getvalue()

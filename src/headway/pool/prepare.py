@@ -1,0 +1,144 @@
+"""From a job to a run folder that is ready to submit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headway.pool.package import build_agent
+
+from headway.errors import Problem, SpecError
+from headway.pool.folder import RunFacts, RunFolder, Runs
+from headway.spec import Job, dump_job
+
+AGENT_SCHEMES = ("http", "https", "file")
+_NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
+
+
+def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any]) -> RunFolder:
+    """The run folder of this very job: one that an interrupted run left unsubmitted, or a new one."""
+    digest = job_digest(job, base, pool)
+    left = runs.unsubmitted(digest)
+    if left is not None:
+        return left
+
+    def fill(folder: RunFolder, facts: RunFacts) -> None:
+        folder.job_file.write_text(dump_job(job), encoding="utf-8")
+        folder.plan.write_text(json.dumps(plan(job, facts.id), indent=1) + "\n", encoding="utf-8")
+        folder.rows.write_text("".join(f"{line}\n" for line in row_lines(job)), encoding="ascii")
+        write_payload(job.files, base, folder.payload)
+        build_agent(folder.agent)
+        folder.jobs.mkdir()
+
+    return runs.create(job.name, pool=pool, base=base, digest=digest, fill=fill)
+
+
+def plan(job: Job, run_id: str) -> dict[str, Any]:
+    """What the agent is to do, with placeholders still in it."""
+    return {
+        "format": 1,
+        "run": run_id,
+        "name": job.name,
+        "command": list(job.command),
+        "shell": job.shell,
+        "environment": job.environment,
+        "payload": "payload.tar",
+        "inputs": [
+            {
+                "urls": list(given.urls) if by_agent(given.urls) else [],
+                "path": given.path,
+                "arrives_as": url_basename(given.urls[0]),
+                "checksum": given.checksum,
+                "size": given.size,
+            }
+            for given in job.inputs
+        ],
+        "outputs": [
+            {
+                "path": output.path,
+                "to": output.to if output.to and "://" in output.to else None,
+                "required": output.required,
+                "min_size": output.min_size,
+                "overwrite": output.overwrite,
+            }
+            for output in job.outputs
+        ],
+        "checkpoint": job.checkpoint.model_dump(mode="json") if job.checkpoint else None,
+        "disk": job.resources.disk,
+        "gpus": job.resources.gpus.count if job.resources.gpus else 0,
+        "grace": job.grace,
+        "time_limit": job.time_limit,
+    }
+
+
+def by_agent(urls: tuple[str, ...]) -> bool:
+    """Whether the agent fetches this input itself; otherwise HTCondor's plugins bring it."""
+    return all(url.split("://", 1)[0].lower() in AGENT_SCHEMES for url in urls)
+
+
+def url_basename(url: str) -> str:
+    """The name under which HTCondor delivers a URL."""
+    return PurePosixPath(url.split("://", 1)[-1].split("?", 1)[0]).name
+
+
+def row_lines(job: Job) -> Iterator[str]:
+    """One line a job: its row as base64url JSON, which no submit language can misread."""
+    for index in range(job.size):
+        text = json.dumps(job.row(index), ensure_ascii=False, separators=(",", ":"))
+        yield base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def packed_files(files: tuple[str, ...], base: Path) -> list[tuple[str, Path]]:
+    """Every file and folder that goes into the payload, as (name within it, place here)."""
+    found: dict[str, Path] = {}
+    for name in files:
+        found[PurePosixPath(name).as_posix()] = base / name
+        if (base / name).is_dir():
+            for folder, subfolders, names in os.walk(base / name):
+                subfolders[:] = sorted(set(subfolders) - _NEVER_PACKED)
+                for entry in [*subfolders, *sorted(names)]:
+                    path = Path(folder) / entry
+                    found[path.relative_to(base).as_posix()] = path
+    return sorted((name, path) for name, path in found.items() if name != ".")
+
+
+def write_payload(files: tuple[str, ...], base: Path, target: Path) -> None:
+    """Pack the job's files as they are now, so that later edits do not reach waiting jobs."""
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, path in packed_files(files, base):
+            link_to_folder = path.is_symlink() and path.is_dir()
+            archive.dereference = not link_to_folder
+            try:
+                archive.add(path, arcname=name, recursive=False, filter=_anonymous)
+            except OSError as error:
+                raise SpecError(
+                    [Problem(f"files: {name}", f"cannot be read: {error.strerror or error}")]
+                ) from error
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= stat.S_IRUSR | stat.S_IWUSR
+    return entry
+
+
+def job_digest(job: Job, base: Path, pool: Mapping[str, Any]) -> str:
+    """The same job, files and pool give the same digest; times of files do not matter."""
+    digest = hashlib.sha256()
+    for part in (dump_job(job), str(base), json.dumps(pool, sort_keys=True)):
+        digest.update(part.encode() + b"\0")
+    for name, path in packed_files(job.files, base):
+        digest.update(name.encode() + b"\0")
+        if path.is_file():
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()

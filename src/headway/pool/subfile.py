@@ -1,0 +1,217 @@
+"""Submit descriptions as HTCondor reads them: statements, and the lines each of them covers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+_QUEUE = re.compile(r"queue(?:\s|\Z)", re.I)
+_HEREDOC = re.compile(r"(?P<key>\S+?)\s*@=(?P<tag>\w+)\s*\Z")
+_ASSIGNMENT = re.compile(r"(?P<key>\+?[A-Za-z_$][\w.$()]*|\d\w*)\s*=(?P<value>.*)\Z", re.S)
+_BRANCH = re.compile(r"(if|elif|else|endif)(?:\s|\Z)", re.I)
+_OTHER = re.compile(r"(include|use|error|warning)(?:\s|:|\Z)", re.I)
+_OPEN_LIST = re.compile(r".*\(([^)]*)\Z", re.S)
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.]*)(?::([^()]*))?\)")
+
+# Names of the job ad, or older ones, for what submit files call otherwise.
+_ALIASES = {
+    **dict.fromkeys(("userlog",), "log"),
+    **dict.fromkeys(("cmd",), "executable"),
+    **dict.fromkeys(("args", "arguments2"), "arguments"),
+    **dict.fromkeys(("out", "stdout"), "output"),
+    **dict.fromkeys(("err", "stderr"), "error"),
+    **dict.fromkeys(("env", "environment2"), "environment"),
+    **dict.fromkeys(("jobmaxretries",), "maxretries"),
+    **dict.fromkeys(("ulogexecuteeventattrs",), "ulogexecuteattrs"),
+    **dict.fromkeys(("transferinput",), "transferinputfiles"),
+    **dict.fromkeys(("transferoutput",), "transferoutputfiles"),
+    **dict.fromkeys(("jobiwd", "iwd"), "initialdir"),
+    **dict.fromkeys(("requiregpus",), "requiregpus"),
+}
+
+
+class Kind(Enum):
+    """What a statement is."""
+
+    ASSIGN = "key = value"
+    QUEUE = "queue"
+    BRANCH = "if, elif, else, endif"
+    OTHER = "include, use and the like"
+    NOTHING = "comment or empty line"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement and its lines, counted from 1; `value` with continuations joined."""
+
+    kind: Kind
+    first: int
+    last: int
+    key: str = ""
+    value: str = ""
+    within: int = 0  # how many `if`s are open around it
+
+    @property
+    def name(self) -> str:
+        """The key without regard to case, underscores, `+` and `MY.`."""
+        return canonical(self.key)
+
+
+@dataclass(frozen=True)
+class SubmitFile:
+    """A submit description; `lines` put together are the file, byte for byte."""
+
+    lines: tuple[str, ...]
+    statements: tuple[Statement, ...]
+
+    @property
+    def first_queue(self) -> Statement | None:
+        return next((s for s in self.statements if s.kind is Kind.QUEUE), None)
+
+    @property
+    def includes(self) -> bool:
+        """Whether keys may come from elsewhere (`include`, `use`)."""
+        return any(s.kind is Kind.OTHER and s.key in ("include", "use") for s in self.statements)
+
+    def assignments(self, key: str, *, before: int | None = None) -> list[Statement]:
+        """Every line that sets `key`, under any of its names, up to a line of the file."""
+        name = canonical(key)
+        return [
+            statement
+            for statement in self.statements
+            if statement.kind is Kind.ASSIGN
+            and statement.name == name
+            and (before is None or statement.last < before)
+        ]
+
+    def last(self, key: str) -> Statement | None:
+        """The assignment that holds at the first `queue`."""
+        queue = self.first_queue
+        found = self.assignments(key, before=queue.first if queue else None)
+        return found[-1] if found else None
+
+    def value(self, key: str, default: str = "") -> str:
+        """What `key` is at the first `queue`, with the file's own macros filled in."""
+        statement = self.last(key)
+        return self.expand(statement.value).strip() if statement else default
+
+    def expand(self, text: str, depth: int = 8) -> str:
+        """`text` with each `$(name)` that the file sets; others stay, as `$(Process)` does."""
+        if depth == 0 or "$(" not in text:
+            return text
+
+        def filled(match: re.Match[str]) -> str:
+            value = self._macro(match[1].lower())
+            if value is None:
+                return match[0] if match[2] is None else match[2]
+            return match[0] if f"$({match[1]}".lower() in value.lower() else value
+
+        expanded = _REFERENCE.sub(filled, text)
+        return expanded if expanded == text else self.expand(expanded, depth - 1)
+
+    def _macro(self, name: str) -> str | None:
+        """A macro by its exact name: `+Foo` does not set `$(Foo)`."""
+        value = None
+        for statement in self.statements:
+            if statement.kind is Kind.QUEUE:
+                break
+            if statement.kind is Kind.ASSIGN and statement.key.lower() == name:
+                value = statement.value
+        return value
+
+
+def canonical(key: str) -> str:
+    """`WhenToTransferOutput`, `when_to_transfer_output`, `MY.…` and `+…` are one key."""
+    name = key.lower().removeprefix("+").removeprefix("my.").replace("_", "")
+    return _ALIASES.get(name, name)
+
+
+def split_list(value: str) -> list[str]:
+    """The items of a list such as `a, b c`, quotes around the whole taken off."""
+    return [item for item in re.split(r"[,\s]+", value.strip().strip('"')) if item]
+
+
+def split_files(value: str) -> list[str]:
+    """The items of a list of files, which commas alone separate."""
+    return [item for item in (part.strip() for part in value.strip().strip('"').split(",")) if item]
+
+
+def read(text: str) -> SubmitFile:
+    """Read a submit description; what is not understood stays as it is."""
+    lines = tuple(re.findall(r"[^\n]*\n|[^\n]+\Z", text))
+    return SubmitFile(lines, tuple(_statements(lines)))
+
+
+def _statements(lines: tuple[str, ...]) -> Iterator[Statement]:
+    at = 0
+    within = 0
+    while at < len(lines):
+        first = at
+        logical, at = _logical_line(lines, at)
+        heredoc = _HEREDOC.match(logical)
+        branch = _BRANCH.match(logical)
+        other = _OTHER.match(logical)
+        assignment = _ASSIGNMENT.match(logical)
+        if not logical or logical.startswith("#"):
+            yield Statement(Kind.NOTHING, first + 1, at, within=within)
+        elif heredoc:
+            value, at = _heredoc_body(lines, at, heredoc["tag"])
+            yield Statement(Kind.ASSIGN, first + 1, at, heredoc["key"], value, within)
+        elif _QUEUE.match(logical):
+            arguments = logical[5:].strip()
+            at = _after_items(lines, at, arguments)
+            yield Statement(Kind.QUEUE, first + 1, at, "queue", arguments, within)
+        elif branch:
+            word = branch[1].lower()
+            within += word == "if"
+            yield Statement(Kind.BRANCH, first + 1, at, word, logical[branch.end() :], within)
+            within -= word == "endif" and within > 0
+        elif assignment:
+            key, value = assignment["key"], assignment["value"].strip()
+            yield Statement(Kind.ASSIGN, first + 1, at, key, value, within)
+        else:
+            word = other[1].lower() if other else ""
+            yield Statement(Kind.OTHER, first + 1, at, word, logical, within)
+
+
+def _logical_line(lines: tuple[str, ...], at: int) -> tuple[str, int]:
+    """One line with its continuations; a comment among them is dropped, its backslash counts."""
+    text = lines[at].strip()
+    at += 1
+    if text.startswith("#"):
+        return text, at
+    parts = [text]
+    goes_on = text.endswith("\\")
+    while goes_on and at < len(lines):
+        parts[-1] = parts[-1].removesuffix("\\")
+        text = lines[at].strip()
+        at += 1
+        goes_on = text.endswith("\\")
+        parts.append("\\" if text.startswith("#") and goes_on else text)
+        if text.startswith("#") and not goes_on:
+            parts.pop()
+            break
+    return "".join(parts).removesuffix("\\").strip(), at
+
+
+def _heredoc_body(lines: tuple[str, ...], at: int, tag: str) -> tuple[str, int]:
+    body: list[str] = []
+    while at < len(lines):
+        text, at = _logical_line(lines, at)
+        if text == f"@{tag}":
+            break
+        if not text.startswith("#"):
+            body.append(text)
+    return "\n".join(body), at
+
+
+def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:
+    """Past the items of `queue … (`, which end with a line that begins with `)`."""
+    if not _OPEN_LIST.match(arguments):
+        return at
+    for end in range(at, len(lines)):
+        if lines[end].lstrip().startswith(")"):
+            return end + 1
+    return len(lines)

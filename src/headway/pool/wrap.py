@@ -1,0 +1,215 @@
+"""An existing submit description, and the lines that let Headway follow and heal its jobs.
+
+Every line of the original stays as it is; what is added stands in one block before the first
+`queue`, where the last assignment of a key is the one that holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import HeadwayError
+from headway.pool import policy
+from headway.pool.folder import write_atomically
+from headway.pool.risks import file_risks, risks
+from headway.pool.subfile import Kind, SubmitFile, canonical, read, split_list
+from headway.spec import Retries
+
+__all__ = ["Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
+
+BEGIN = "# Added by headway wrap; every other line is as it was"
+END = "# End of what headway wrap added"
+RETRIES = 2  # of a job that fails: enough to leave a bad site, too few to burn GPU hours
+
+_OWN_POLICY = ("max_retries", "on_exit_remove", "on_exit_hold", "retry_until", "success_exit_code")
+_NO_SITES = ("local", "scheduler", "grid", "vm", "parallel", "7", "9", "12", "13", "11")
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The new text, the keys that were added, and what was left alone for a reason."""
+
+    original: str
+    text: str
+    added: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        return self.text != self.original
+
+    def diff(self, before: str = "job.sub", after: str = "job.headway.sub") -> str:
+        """The difference as `diff -u` would show it."""
+        old, new = (re.findall(r"[^\n]*\n|[^\n]+\Z", text) for text in (self.original, self.text))
+        lines = difflib.unified_diff(old, new, before, after)
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class _Line:
+    key: str
+    value: str
+    guard: str = ""  # set it only where this key is not defined by then
+
+
+def wrap(text: str, name: str = "job") -> Wrapped:
+    """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log."""
+    file = read(text)
+    at = _place(file)
+    lines = [line for line in _lines(file, name, at) if line is not None]
+    notes = tuple(_notes(file, at, lines))
+    if not lines:
+        return Wrapped(text, text, (), notes)
+    end = "\r\n" if file.lines and file.lines[0].endswith("\r\n") else "\n"
+    block = end.join(_block(lines)) + end
+    before, after = "".join(file.lines[:at]), "".join(file.lines[at:])
+    if before and not before.endswith("\n"):
+        before += end
+    if before.rstrip().endswith("\\"):  # a comment may end so, or the file: nothing must join
+        before += end
+    return Wrapped(text, before + block + after, tuple(line.key for line in lines), notes)
+
+
+def wrap_file(
+    path: Path, to: Path | None = None, *, overwrite: bool = False
+) -> tuple[Path, Wrapped]:
+    """Write the wrapped description beside the original, `job.headway.sub`, or to another path."""
+    name = path.name.removesuffix(path.suffix)
+    target = to or path.with_name(f"{name}.headway{path.suffix or '.sub'}")
+    try:
+        # Bytes that are no UTF-8 come back as they were.
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError as problem:
+        raise HeadwayError(
+            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
+        ) from problem
+    wrapped = wrap(text, name)
+    if target.exists() and target.samefile(path) and not overwrite:
+        raise HeadwayError(
+            f"{target} is the original itself", remedy="write to another file, or say --overwrite"
+        )
+    if target.exists() and not overwrite:
+        raise HeadwayError(
+            f"{target} exists already", remedy="choose another name with --to, or say --overwrite"
+        )
+    write_atomically(target, wrapped.text.encode("utf-8", errors="surrogateescape"))
+    return target, wrapped
+
+
+def _place(file: SubmitFile) -> int:
+    """How many lines come before the block: up to the first `queue`, or the `if` around it."""
+    start = None
+    for statement in file.statements:
+        if statement.kind is Kind.BRANCH and statement.key == "if" and statement.within == 1:
+            start = statement.first - 1
+        elif statement.kind is Kind.BRANCH and statement.key == "endif" and statement.within == 1:
+            start = None
+        elif statement.kind is Kind.QUEUE:
+            return statement.first - 1 if start is None else start
+    return len(file.lines)
+
+
+def _lines(file: SubmitFile, name: str, at: int) -> Iterator[_Line | None]:
+    yield _unless_set(file, at, "log", f"{name}.events.log")
+    if file.value("universe").lower() in _NO_SITES:
+        return
+    for key, value in policy.log_lines().items():
+        is_list = not value.isdigit()
+        yield _union(file, at, key, value) if is_list else _unless_set(file, at, key, value)
+    retries = Retries()
+    yield _unless_set(file, at, "periodic_release", policy.release_expression(retries))
+    if not any(file.assignments(key) for key in _OWN_POLICY):
+        yield _unless_set(file, at, "max_retries", str(RETRIES))
+    yield _requirements(file, at)
+
+
+def _unless_set(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
+    places = file.assignments(key, before=at + 1)
+    if any(place.within == 0 or _is_ours(file, place.first) for place in places):
+        return None
+    return _Line(key, value, guard=key if places or file.includes else "")
+
+
+def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
+    places = file.assignments(key, before=at + 1)
+    wanted = split_list(value)
+    if not places and not file.includes:
+        return _Line(key, value)
+    given = split_list(places[-1].value) if places else []
+    known = {item.lower() for item in given}
+    missing = [item for item in wanted if item.lower() not in known]
+    if not missing:
+        return None
+    plain = places and all(place.within == 0 for place in places) and not file.includes
+    name = places[-1].key if places else key  # the file's name for it, so that ours overrides
+    is_macro = re.fullmatch(r"\w+", name)
+    if plain and "$(" not in places[-1].value:
+        union = ", ".join([*given, *missing])
+        return _Line(name, union if is_macro else f'"{union}"')
+    # Which value holds is known only when HTCondor reads the file: let it put them together.
+    return _Line(name, f"$({name}:{missing[0]}), {', '.join(missing)}") if is_macro else None
+
+
+def _requirements(file: SubmitFile, at: int) -> _Line | None:
+    key = "requirements"
+    avoid = policy.avoid_expression()
+    places = file.assignments(key, before=at + 1)
+    if any("MachineAttrGLIDEIN_ResourceName" in place.value for place in places):
+        return None
+    if not places and not file.includes:
+        return _Line(key, avoid)
+    if any(not re.fullmatch(r"\w+", place.key) for place in places):
+        return None  # +Requirements: an ad attribute, which no macro can reach
+    return _Line(key, f"($({key}:True)) && {avoid}")
+
+
+def _is_ours(file: SubmitFile, line: int) -> bool:
+    """Whether a line stands in a block that an earlier wrapping added."""
+    for earlier in reversed(file.lines[: line - 1]):
+        if earlier.strip() == END:
+            return False
+        if earlier.strip() == BEGIN:
+            return True
+    return False
+
+
+def _block(lines: list[_Line]) -> Iterator[str]:
+    yield BEGIN
+    for line in lines:
+        if line.guard:
+            yield f"if ! defined {line.guard}"
+            yield f"  {line.key} = {line.value}"
+            yield "endif"
+        else:
+            yield f"{line.key} = {line.value}"
+    yield END
+
+
+def _notes(file: SubmitFile, at: int, lines: list[_Line]) -> Iterator[str]:
+    if file.first_queue is None:
+        yield "there is no `queue` statement: the lines stand at the end"
+    if file.value("universe").lower() in _NO_SITES:
+        yield f"universe {file.value('universe')} has no sites: only the log was looked at"
+        return
+    if not file.assignments("max_retries") and any(file.assignments(k) for k in _OWN_POLICY):
+        yield "max_retries was left out: the file has its own rule for what ends a job"
+    if file.assignments("periodic_release") and not _any_ours(file, "periodic_release"):
+        yield "periodic_release is yours and was left alone"
+    if any(not re.fullmatch(r"\w+", place.key) for place in file.assignments("requirements")):
+        yield "+Requirements cannot be added to: a job may go back to a site where it failed"
+    added = {canonical(line.key) for line in lines}
+    for statement in file.statements:
+        late = statement.kind is Kind.ASSIGN and statement.first > at and statement.name in added
+        if late and not _is_ours(file, statement.first):
+            yield (
+                f"line {statement.first} sets {statement.key} after the first `queue`:"
+                " later jobs have that value alone"
+            )
+
+
+def _any_ours(file: SubmitFile, key: str) -> bool:
+    return any(_is_ours(file, place.first) for place in file.assignments(key))

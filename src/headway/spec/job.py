@@ -1,0 +1,187 @@
+"""What a job.toml says, once it has been read and found good."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from headway.spec import fields as f
+from headway.spec.command import arguments
+from headway.spec.units import parse_size
+from headway.spec.urls import url_basename
+from headway.spec.words import Wrong, show
+
+Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
+
+
+class Model(BaseModel):
+    """Unknown keys are errors; a job does not change once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Gpus(Model):
+    count: Annotated[f.Whole, Field(ge=1, le=1000)] = 1
+    memory: f.Memory | None = None  # at least this much on each GPU
+    capability: Annotated[float, Strict(), Field(gt=0, le=100, allow_inf_nan=False)] | None = (
+        None  # at least, e.g. 7.5
+    )
+    runtime: f.Runtime | None = None  # at least this CUDA runtime, e.g. "12.1"
+
+
+def _gpus(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"count": value} if value else None
+    if value is None or isinstance(value, (dict, Gpus)):
+        return value
+    raise Wrong(f"should be a number of GPUs or a table, not {show(value)}", "write gpus = 1")
+
+
+class Resources(Model):
+    cpus: Annotated[f.Whole, Field(ge=1, le=100_000)] = 1
+    memory: f.Memory = parse_size("2 GB")
+    disk: f.Memory = parse_size("4 GB")
+    gpus: Annotated[Gpus | None, BeforeValidator(_gpus)] = None  # a number, or a table
+
+
+class Input(Model):
+    urls: tuple[f.InputUrl, ...] = Field(alias="url")  # mirrors of one object, best first
+    path: f.TemplatePath  # where the command finds it; default: the first URL's file name
+    checksum: f.Checksum | None = None  # "sha256:<hex>"
+    size: f.ExactSize | None = None  # exact, in bytes
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = {"url": value}
+        if isinstance(value, dict) and "url" in value:
+            url = value["url"]
+            first = url[0] if isinstance(url, (list, tuple)) and url else url
+            name = url_basename(first) if isinstance(first, str) else None
+            if name and "path" not in value:
+                return {**value, "path": name}
+        return value
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _one_url(cls, value: object) -> object:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, (list, tuple)) and not value:
+            raise Wrong("is empty", "name at least one URL")
+        return value
+
+
+class Output(Model):
+    path: f.TemplatePath  # file or folder that the command leaves behind
+    to: f.OutputTo | None = None  # access-point path or http(s)/file URL; default: the run folder
+    required: f.Flag = True
+    min_size: f.Size = 0
+    overwrite: f.Flag = False  # may replace what already lies at `to`
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: object) -> object:
+        return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("to")
+    @classmethod
+    def _into_folder(cls, to: str | None, info: ValidationInfo) -> str | None:
+        """`to = "results/"` means the output's own name within that folder."""
+        path = str(info.data.get("path", ""))
+        return to + path.rpartition("/")[2] if to and to.endswith("/") else to
+
+
+class Checkpoint(Model):
+    paths: tuple[f.CheckpointPath, ...]
+    exit_code: Annotated[f.Whole, Field(ge=1, le=255)] = 85
+    interval: f.Period | None = None  # told to the command as HEADWAY_CHECKPOINT_INTERVAL
+    signal: Signal | None = None  # sent at the interval
+
+    @field_validator("paths")
+    @classmethod
+    def _some(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        if not paths:
+            raise Wrong("is empty", "name what the command writes as its checkpoint")
+        return tuple(dict.fromkeys(paths))
+
+    @field_validator("signal")
+    @classmethod
+    def _at_interval(cls, signal: Signal | None, info: ValidationInfo) -> Signal | None:
+        if signal and "interval" in info.data and info.data["interval"] is None:
+            raise Wrong("is sent at the interval, and there is none", 'add interval = "1 h"')
+        return signal
+
+
+class Retries(Model):
+    """How many further attempts a job gets, by what went wrong."""
+
+    node: f.Retry = 3  # the node was not fit
+    input: f.Retry = 5  # an input did not arrive
+    output: f.Retry = 1  # a declared output was missing
+    command: f.Retry = 0  # the command failed
+    holds: f.Retry = 5  # releases after plainly transient holds
+    backoff: f.Period = 60.0  # the pause before the first release; doubles with each hold
+
+
+class Sites(Model):
+    prefer: tuple[f.Site, ...] = ()
+    only: tuple[f.Site, ...] = ()
+    avoid: tuple[f.Site, ...] = ()
+
+    @field_validator("avoid")
+    @classmethod
+    def _not_wanted(cls, avoid: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        wanted = {*info.data.get("prefer", ()), *info.data.get("only", ())}
+        both = [site for site in avoid if site in wanted]
+        if both:
+            raise Wrong(f"{show(both[0])} is also among the sites to use", "choose one")
+        return avoid
+
+
+class Job(Model):
+    name: f.Name
+    shell: f.Flag = False  # before `command`, which is read in its light
+    command: tuple[f.Template, ...]  # argv; with `shell`, one string for /bin/sh -c
+    files: tuple[f.FolderPath, ...] = ()  # relative to the folder of job.toml
+    environment: dict[f.EnvironmentName, f.EnvironmentValue] = {}
+    container: f.Container | None = None
+    count: Annotated[f.Whole, Field(ge=1, le=1_000_000)] = 1
+    rows: tuple[dict[str, str], ...] | None = None  # from `table`: one job a row
+    resources: Resources = Resources()
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    checkpoint: Checkpoint | None = None
+    grace: f.Duration = 60.0  # between SIGTERM and SIGKILL
+    duration: Literal["Medium", "Long"] | None = None  # OSPool's JobDurationCategory
+    time_limit: f.Period | None = None  # the agent stops the command after this long
+    retries: Retries = Retries()
+    requirements: f.OneLine | None = None  # a ClassAd expression, added to Headway's own
+    sites: Sites = Sites()
+    submit: f.SubmitLines = {}  # further submit lines, verbatim
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _argv(cls, value: Any, info: ValidationInfo) -> object:
+        return arguments(value, shell=info.data.get("shell"), by_people=f.by_people(info))
+
+    @property
+    def size(self) -> int:
+        """How many jobs this describes."""
+        return len(self.rows) if self.rows is not None else self.count
+
+    def row(self, index: int) -> dict[str, str]:
+        """The placeholder values of job `index`: its table row and `{job}`."""
+        columns = self.rows[index] if self.rows is not None else {}
+        return {**columns, "job": str(index)}

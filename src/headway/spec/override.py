@@ -1,0 +1,213 @@
+"""`--set` and `--resource`: what the command line changes in a job.toml."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import Problem
+from headway.spec.toml import parse_value
+from headway.spec.units import parse_size
+from headway.spec.words import Loc, Wrong, closest, key_path, show
+
+_SEGMENT = re.compile(r"""\.?(?:([A-Za-z0-9_+-]+)|("(?:[^"\\]|\\.)*"|'[^']*'))|\[([0-9]+)\]""")
+_REMOVE = object()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One change: the option as it was written, the key path and the new value."""
+
+    label: str
+    loc: Loc
+    value: Any
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A document with the options applied, and those that could not be."""
+
+    raw: dict[str, Any]
+    settings: list[Setting]
+    problems: list[Problem]
+
+
+def apply(
+    raw: Mapping[str, Any], sets: Sequence[str] = (), resources: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[Problem]]:
+    """A copy of the document with `--set` and then `--resource` options applied."""
+    applied = apply_options(raw, sets, resources)
+    return applied.raw, applied.problems
+
+
+def apply_options(
+    raw: Mapping[str, Any], sets: Sequence[str] = (), resources: Sequence[str] = ()
+) -> Applied:
+    """The same, remembering which option brought in which key."""
+    done = Applied(copy.deepcopy(dict(raw)), [], [])
+    for text in sets:
+        _try(done, f"--set {text}", parse_set, text)
+    # The number of GPUs first, so that the order of the options does not matter.
+    for text in sorted(resources, key=lambda text: not text.startswith("nvidia-gpu")):
+        _try(done, f"--resource {text}", parse_resource, text)
+    return done
+
+
+def parse_set(text: str) -> Setting:
+    """A `--set` option; what follows `=` is a TOML value if it reads as one, else text."""
+    parts: list[str | int] = []
+    end = 0
+    while end < len(text) and text[end] != "=":
+        match = _SEGMENT.match(text, end)
+        if not match or (match.group().startswith(".") == (end == 0) and match.group(3) is None):
+            raise Wrong("is not KEY=VALUE", "write it like --set resources.gpus.count=2")
+        bare, quoted, index = match.groups()
+        if bare is not None:
+            parts.append(int(bare) if bare.isdigit() and len(bare) < 10 else bare)
+        elif quoted is not None:
+            parts.append(_unquoted(quoted))
+        else:
+            parts.append(int(index) if len(index) < 10 else 10**9)
+        end = match.end()
+    if not parts or isinstance(parts[0], int) or end >= len(text):
+        raise Wrong("is not KEY=VALUE", "write it like --set resources.gpus.count=2")
+    value = parse_value(text[end + 1 :])
+    if parts[0] in ("environment", "submit") and len(parts) > 1:
+        parts = [parts[0], ".".join(str(part) for part in parts[1:])]
+        if not isinstance(value, str):
+            value = text[end + 1 :]  # these are text: 1.10 must not become 1.1
+    return Setting(f"--set {text}", tuple(parts), value)
+
+
+def parse_resource(text: str) -> Setting:
+    """A `--resource` option such as nvidia-gpu=1, cpu=1.5 or mem=8GB."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not value:
+        raise Wrong("is not NAME=AMOUNT", "write it like --resource nvidia-gpu=1")
+    label = f"--resource {text}"
+    sizes: dict[str, Loc] = {
+        "mem": ("resources", "memory"),
+        "disk": ("resources", "disk"),
+        "gpu-mem": ("resources", "gpus", "memory"),
+    }
+    if name in sizes:
+        parse_size(value)
+        return Setting(label, sizes[name], value)
+    if name == "cpu":
+        return Setting(label, ("resources", "cpus"), math.ceil(_amount(value)) or 1)
+    if name == "nvidia-gpu":
+        count = _amount(value, zero=True)
+        if count != int(count):
+            raise Wrong(f"{value} is not a whole number of GPUs", f"ask for {math.ceil(count)}")
+        if count == 0:
+            return Setting(label, ("resources", "gpus"), _REMOVE)
+        return Setting(label, ("resources", "gpus", "count"), int(count))
+    raise _unknown_resource(name)
+
+
+def _unknown_resource(name: str) -> Wrong:
+    known = ("nvidia-gpu", "gpu-mem", "cpu", "mem", "disk")
+    if name.endswith("-gpu") or name.startswith(("amd", "intel", "rocm", "tpu")):
+        return Wrong(
+            f"Headway cannot ask a pool for {show(name)}: it knows NVIDIA GPUs only",
+            "use nvidia-gpu, or describe the machine with `requirements`",
+        )
+    habits = {"gpu": "nvidia-gpu", "gpus": "nvidia-gpu", "memory": "mem", "ram": "mem"}
+    habits |= {"cpus": "cpu", "cores": "cpu", "vram": "gpu-mem", "storage": "disk"}
+    near = habits.get(name.lower()) or closest(name, known)
+    meant = f"did you mean {near}? " if near else ""
+    return Wrong(f"{show(name)} is not a known resource", f"{meant}known are {', '.join(known)}")
+
+
+def _amount(text: str, *, zero: bool = False) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}", text):
+        raise Wrong(f"{show(text)} is not an amount", "write a number such as 1")
+    amount = float(text)
+    if amount == 0 and not zero:
+        raise Wrong("0 is too few", "ask for at least 1")
+    return amount
+
+
+def _try(done: Applied, label: str, parse: Callable[[str], Setting], text: str) -> None:
+    try:
+        setting = parse(text)
+        _put(done.raw, setting)
+        done.settings.append(setting)
+    except Wrong as wrong:
+        done.problems.append(Problem(label, wrong.what, wrong.remedy))
+
+
+def _put(document: dict[str, Any], setting: Setting) -> None:
+    """Change the document in place; tables and lists that are missing come into being."""
+    if setting.value is _REMOVE:
+        resources = document.get("resources")
+        if isinstance(resources, dict):
+            resources.pop("gpus", None)
+        return
+    node: Any = document
+    *path, last = setting.loc
+    for depth, part in enumerate(path):
+        following = setting.loc[depth + 1]
+        here = tuple(setting.loc[: depth + 1])
+        child = _get(node, part, here)
+        if child is None:
+            child = [] if isinstance(following, int) else {}
+        child = _expanded(child, here, following)
+        _store(node, part, child)
+        node = child
+    _get(node, last, setting.loc)
+    _store(node, last, setting.value)
+
+
+def _get(node: Any, part: str | int, here: Loc) -> Any:
+    if isinstance(part, str):
+        return node.get(part)
+    if part > len(node):
+        there = f"there are {len(node)}" if node else "there are none yet"
+        raise Wrong(f"`{key_path(here)}` does not exist: {there}", "count from 0")
+    return node[part] if part < len(node) else None
+
+
+def _store(node: Any, part: str | int, value: Any) -> None:
+    if isinstance(part, int) and part == len(node):
+        node.append(value)
+    else:
+        node[part] = value
+
+
+def _expanded(child: Any, here: Loc, following: str | int) -> Any:
+    """A shorthand (`gpus = 1`, `inputs = ["https://…"]`) as the table or list it stands for."""
+    if isinstance(following, int):
+        if isinstance(child, str) and here[-1] == "url":
+            return [child]
+        if isinstance(child, list):
+            return child
+        raise Wrong(f"`{key_path(here)}` is {_kind(child)}, not a list", "set it as a whole")
+    if isinstance(child, dict):
+        return child
+    if here == ("resources", "gpus") and isinstance(child, int) and not isinstance(child, bool):
+        return {"count": child} if child else {}
+    if len(here) == 2 and isinstance(child, str) and here[0] in ("inputs", "outputs"):
+        return {"url" if here[0] == "inputs" else "path": child}
+    if isinstance(child, list):
+        remedy = f"say which: {key_path(here)}[0].{following}=…"
+        raise Wrong(f"`{key_path(here)}` is a list", remedy)
+    raise Wrong(f"`{key_path(here)}` is {_kind(child)}, not a table", "set it as a whole")
+
+
+def _kind(value: Any) -> str:
+    return show(value) if isinstance(value, (dict, list)) else f"the value {show(value)}"
+
+
+def _unquoted(text: str) -> str:
+    if text.startswith("'"):
+        return text[1:-1]
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        raise Wrong(f"{text} is not a key", "check the quotation marks") from None

@@ -1,0 +1,102 @@
+"""Fixtures for tests on a real HTCondor pool.
+
+HEADWAY_POOL=require makes a missing pool a failure instead of a skip, HEADWAY_POOL=skip leaves the
+pool alone. One process runs all pool tests: under xdist that takes `--dist loadgroup`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .harness import Pool, PoolUnavailable
+
+PROPERTY = "real pool"
+session_pool = Pool()
+outcomes: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="session")
+def condor_pool() -> Iterator[Pool]:
+    """The session's pool: started by the first test that asks for it, gone at the end."""
+    mode = os.environ.get("HEADWAY_POOL", "")
+    if mode not in ("", "require", "skip"):
+        pytest.fail(f"HEADWAY_POOL is require or skip, not {mode}", pytrace=False)
+    if mode == "skip":
+        pytest.skip("HEADWAY_POOL=skip")
+    with only_worker():
+        try:
+            session_pool.start()
+        except PoolUnavailable as reason:
+            if mode == "require":
+                pytest.fail(f"no real pool: {reason}", pytrace=False)
+            pytest.skip(f"no real pool: {reason}")
+        try:
+            yield session_pool
+        finally:
+            session_pool.stop()
+
+
+@contextmanager
+def only_worker() -> Iterator[None]:
+    """Fail where xdist has given pool tests to two workers: each would start a pool."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        yield
+        return
+    path = Path(f"/tmp/hwpool-{os.getuid()}-{run}.lock")
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.fail("pool tests in two workers; run with --dist loadgroup", pytrace=False)
+        yield
+        path.unlink()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker of xdist where xdist is not installed."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the pool."""
+    for item in items:
+        if "condor_pool" in getattr(item, "fixturenames", ()):
+            item.add_marker("pool")
+            item.add_marker(pytest.mark.xdist_group("pool"))
+            item.user_properties.append((PROPERTY, ""))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Note in the report, which may travel between processes, what the test ran on."""
+    if (PROPERTY, "") in item.user_properties and call.when == "call":
+        item.user_properties.append((PROPERTY, session_pool.version))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count what became of the tests that use the pool."""
+    seen = [str(value) for name, value in report.user_properties if name == PROPERTY]
+    if not seen:
+        return
+    if report.skipped and isinstance(report.longrepr, tuple):
+        outcomes["{} SKIPPED: " + report.longrepr[2].removeprefix("Skipped: ")] += 1
+    elif report.when == "call":
+        outcomes[f"HTCondor {seen[-1]}, {{}} ran"] += 1
+    elif report.when == "setup" and report.failed:
+        outcomes["{} FAILED in set-up"] += 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say whether the real pool was tried, where nobody can miss it."""
+    for line, count in outcomes.items():
+        tests = f"{count} test{'s' * (count != 1)}"
+        terminalreporter.write_line("real pool: " + line.replace("{}", tests))
