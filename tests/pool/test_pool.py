@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -112,21 +114,32 @@ def test_a_container_job_runs(condor_pool: Pool, form: str) -> None:
     assert "Headway test image" in out
 
 
-@pytest.mark.parametrize(("how", "event"), [("down", "004"), ("drain", "004"), ("crash", "022")])
-def test_a_site_goes_and_comes_back(condor_pool: Pool, how: str, event: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "event", "last_words"),
+    [("down", "004", ""), ("drain", "004", "bye\n"), ("crash", "022", "")],
+)
+def test_a_site_goes_and_comes_back(
+    condor_pool: Pool, how: Literal["down", "drain", "crash"], event: str, last_words: str
+) -> None:
+    """Only a drained site gives its jobs the time for a checkpoint."""
     folder = condor_pool.user_dir()
-    script = "trap ''sleep 2; echo bye > last-words; exit 1'' TERM; sleep 300 & wait"
+    (folder / "job.sh").write_text(
+        f"trap 'sleep 2; echo bye > {folder}/last-words; exit 1' TERM; sleep 300 & wait\n"
+    )
+    (folder / "last-words").touch()
+    condor_pool.give(folder)
     submit(
         condor_pool,
         folder,
         executable="/bin/sh",
-        arguments=f"\"-c '{script}'\"",
+        arguments="job.sh",
+        transfer_input_files="job.sh",
         requirements=at("ONE-SLOT"),
-        when_to_transfer_output="ON_EXIT_OR_EVICT",
     )
     wait_for_event(condor_pool, folder, "001")
-    condor_pool.stop_site("ONE-SLOT", how)  # type: ignore[arg-type]
+    condor_pool.stop_site("ONE-SLOT", how)
     wait_for_event(condor_pool, folder, event)
+    assert (folder / "last-words").read_text() == last_words
     condor_pool.run_as_user(["condor_rm", "-all"])
     condor_pool.start_site("ONE-SLOT")
     run_job(condor_pool, executable="/bin/true", requirements=at("ONE-SLOT"))
@@ -141,42 +154,67 @@ def test_the_user_has_the_checkouts_headway(condor_pool: Pool) -> None:
     assert condor_pool.run_as_user(["id", "-un"]).stdout.strip() == USER
 
 
-def belongs(process: Path, home: Path) -> bool:
-    """Whether a process has the pool's folder in its environment, arguments or working folder."""
-    try:
-        texts = [(process / name).read_bytes() for name in ("environ", "cmdline")]
-        texts.append(os.fsencode(os.readlink(process / "cwd")))
-    except OSError:
-        return False
-    return any(os.fsencode(home) in text for text in texts)
+def command_lines() -> dict[int, str]:
+    """Every process of the machine with its arguments."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found[int(path.parent.name)] = path.read_text(errors="replace").replace("\0", " ")
+    return found
+
+
+def children(parents: set[int]) -> set[int]:
+    """The processes started by any of these, and so on down."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(") ")[2].split()[1]) in parents:
+                found.add(int(path.parent.name))
+    return found | children(found) if found else found
 
 
 def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
-    """A second pool at the same time, its masters and starters killed while jobs run."""
+    """A second pool at the same time, its masters, schedd and starters killed while jobs run."""
     ruin = Pool()
     ruin.start()
     try:
-        jobs = [ruin.user_dir(), ruin.user_dir()]
-        submit(ruin, jobs[0], executable="/usr/bin/env", arguments="-i sleep 300")
-        submit(
-            ruin,
-            jobs[1],
-            executable="/bin/sleep",
-            arguments="300",
-            universe="container",
-            container_image=str(ruin.image),
-        )
-        for folder in jobs:
+        kinds = {
+            "plain": {"executable": "/bin/sleep", "arguments": "4001"},
+            "bare": {"executable": "/usr/bin/env", "arguments": "-i sleep 4002"},
+            "contained": {
+                "executable": "/bin/sleep",
+                "arguments": "4003",
+                "universe": "container",
+                "container_image": str(ruin.image),
+            },
+            "like DAGMan": {
+                "executable": "/bin/sleep",
+                "arguments": "4004",
+                "universe": "scheduler",
+            },
+        }
+        for description in kinds.values():
+            folder = ruin.user_dir()
+            submit(ruin, folder, **description)
             wait_for_event(ruin, folder, "001")
-        for process in Path("/proc").glob("[0-9]*"):
-            if belongs(process, ruin.home):
-                name = (process / "comm").read_text()
-                if name.startswith(("condor_master", "condor_starter", "condor_schedd")):
-                    os.kill(int(process.name), signal.SIGKILL)
+        masters = {int(path.read_text()) for path in ruin.home.glob("**/run/master.pid")}
+        everything = masters | children(masters)
+        before = {pid: line for pid, line in command_lines().items() if pid in everything}
+        for seconds in range(4001, 4005):
+            assert any(line.endswith(f"sleep {seconds} ") for line in before.values()), before
+        doomed = [
+            pid
+            for pid, line in before.items()
+            if any(f"condor_{name}" in line for name in ("master", "schedd", "starter"))
+        ]
+        assert len(doomed) == 5 + 1 + 3
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
     finally:
         ruin.stop()
-    left = [path for path in Path("/proc").glob("[0-9]*") if belongs(path, ruin.home)]
-    assert not left
+    after = command_lines()
+    assert not [line for pid, line in before.items() if after.get(pid) == line]
+    assert not [line for line in after.values() if str(ruin.home) in line]
     assert not ruin.home.exists()
 
 

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
+        _ignore_more()
         if debug:
             raise
         print("\ninterrupted", file=sys.stderr)
@@ -110,6 +111,13 @@ def _unknown_option(option: str) -> None:
     raise UsageError(
         f"there is no option {option}", remedy=f"{hint}`headway --help` shows what there is"
     )
+
+
+def _ignore_more() -> None:
+    """A second Ctrl-C must not cut short the way out."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _failed(error: Exception, as_json: bool) -> int:

@@ -103,7 +103,6 @@ def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None
 
 def _print(name: str, results: Sequence[tuple[RunFolder, ActionResult]]) -> None:
     from headway.cli.show import paint, printable
-    from headway.pool.findings import count_phrase
 
     done: defaultdict[str, list[int]] = defaultdict(list)
     failed: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -113,10 +112,12 @@ def _print(name: str, results: Sequence[tuple[RunFolder, ActionResult]]) -> None
         else:
             done[folder.label].append(result.job)
     for label, jobs in done.items():
-        which = f"{label}.{jobs[0]}" if len(jobs) == 1 else f"{count_phrase(len(jobs), 'job')} of {label}"
-        print(f"{DONE[name]} {which}")
+        print(f"{DONE[name]} {_which(label, jobs)}")
     for (label, error), jobs in failed.items():
-        which = f"{label}.{jobs[0]}" if len(jobs) == 1 else f"{count_phrase(len(jobs), 'job')} of {label}"
-        print(f"{paint(f'not {DONE[name]}', 'red')} {which}: {printable(error)}")
+        print(f"{paint(f'not {DONE[name]}', 'red')} {_which(label, jobs)}: {printable(error)}")
     if not results:
         print(f"nothing to {name}: no jobs in the queue")
+
+
+def _which(label: str, jobs: Sequence[int]) -> str:
+    return f"{label}.{jobs[0]}" if len(jobs) == 1 else f"{len(jobs):,} jobs of {label}"

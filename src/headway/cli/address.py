@@ -1,11 +1,11 @@
 """Which run, and which job of it, a word on the command line means.
 
-    cifar10-3       the run of that label
-    cifar10         the newest run of that name
-    (nothing)       the newest run
-    cifar10-3.0     job 0 of that run; cifar10.0: of the newest run of that name
-    .0 or 0         job 0 of the newest run
-    8123.0 or 8123  as HTCondor numbers them, where a run here has that cluster
+cifar10-3       the run of that label
+cifar10         the newest run of that name
+(nothing)       the newest run
+cifar10-3.0     job 0 of that run; cifar10.0: of the newest run of that name
+.0 or 0         job 0 of the newest run
+8123.0 or 8123  as HTCondor numbers them, where a run here has that cluster
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def find_job(text: str | None, runs: Runs | None = None) -> Address:
 def _named(text: str, known: list[RunFolder]) -> RunFolder | None:
     labels = [run for run in known if run.label == text]
     names = [run for run in known if run.facts.name == text]
-    return (labels or names or [None])[-1]
+    return next(reversed(labels or names), None)
 
 
 def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:
@@ -111,6 +111,7 @@ def _job_of(folder: RunFolder, job: int) -> Address:
     size = folder.job.size
     if job < size:
         return Address(folder, job)
-    jobs = f"only {folder.label}.0" if size == 1 else f"{folder.label}.0 to {folder.label}.{size - 1}"
+    jobs = (
+        f"only {folder.label}.0" if size == 1 else f"{folder.label}.0 to {folder.label}.{size - 1}"
+    )
     raise RunError(f"{folder.label} has no job {job}", remedy=f"it has {jobs}")
-

@@ -25,7 +25,7 @@ COMMANDS = {
     "remove": Command("act", "take jobs out of the queue for good", ACTING),
     "evict": Command("act", "take jobs off their nodes and start them elsewhere", ACTING),
     "init": Command("init", "write a job.toml for a script", WRITING),
-    "wrap": Command("wrap", "turn an HTCondor submit file into a job.toml, or check it", WRITING),
+    "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }
 
 #: Words that people bring from elsewhere.

@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.cli.board import Board
 from headway.cli.show import near, paint, printable
+from headway.cli.stream import record_of
 from headway.cli.words import STYLES, count_words, group_of, next_step, why
 from headway.events import JobState
 from headway.run import Run
@@ -36,7 +37,7 @@ def print_trouble(run: Run, board: Board) -> None:
     for state in sorted(troubled, key=lambda state: state.proc)[:MOST]:
         group = group_of(state)
         name = f"{run.label}.{state.proc}"
-        print(f"  {paint(f'{name} {group}', STYLES[group])}: {printable(why(state))}")
+        print(f"  {paint(f'{name} {group}', STYLES[group])}: {printable(cause(run, state))}")
         stderr = run.stream(state.proc, "stderr")
         if stderr is not None and group == "failed":
             print(f"    its stderr: {near(stderr)}")
@@ -50,11 +51,21 @@ def print_trouble(run: Run, board: Board) -> None:
         print(f"  … and {more:,} more; `headway status {run.label}` shows all of them")
 
 
+def cause(run: Run, state: JobState) -> str:
+    """Why a job failed or is held: the agent's own words where they are here, else the log's."""
+    record = record_of(run, state.proc) if group_of(state) == "failed" else {}
+    if record.get("exit") == state.return_value and record.get("reason"):
+        return f"{record['reason']} (exit code {state.return_value})"
+    return why(state)
+
+
 def results_words(run: Run) -> str:
     """Where what came home is."""
     job = run.folder.job
+    if not job.outputs:
+        return f"no [[outputs]] are declared; what job 0 printed: headway logs {run.label}.0"
     sent = sorted({output.to for output in job.outputs if output.to})
-    if job.outputs and all(output.to for output in job.outputs):
+    if all(output.to for output in job.outputs):
         return ", ".join(sent[:3])
     if job.size == 1:
         return near(run.outputs(0))
@@ -81,7 +92,7 @@ def trouble(run: Run, state: JobState) -> dict[str, Any]:
     stderr = run.stream(state.proc, "stderr")
     return {
         "job": state.proc,
-        "why": state.why,
+        "why": cause(run, state),
         "next": next_step(run.label, state),
         "stderr": str(stderr) if stderr else None,
     }

@@ -5,19 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from headway.cli import BUG, FAILED, POOL, WRONG
-from headway.cli.parser import UsageError
+from headway.cli import BUG, POOL, WRONG
 from headway.cli.show import paint, printable
-from headway.errors import (
-    EventLogError,
-    HeadwayError,
-    PoolError,
-    PreflightError,
-    RunError,
-    SpecError,
-)
-
-_WRONG_INPUT = (UsageError, SpecError, PreflightError, RunError, EventLogError)
+from headway.errors import HeadwayError, PoolError, PreflightError, SpecError
 
 
 def report(error: Exception, as_json: bool) -> int:
@@ -32,8 +22,7 @@ def report(error: Exception, as_json: bool) -> int:
             first = line == str(error).splitlines()[0]
             lead = paint("error: ", "bold red", sys.stderr) if first else ""
             print(f"{lead}{printable(line)}", file=sys.stderr)
-        code = POOL if isinstance(error, PoolError) else FAILED
-        code = WRONG if isinstance(error, _WRONG_INPUT) else code
+        code = POOL if isinstance(error, PoolError) else WRONG
     if as_json:
         print(json.dumps({"type": "error", "error": _facts(error), "exit": code}))
     return code

@@ -28,7 +28,7 @@ from headway.spec import format_duration
 FRAME = 0.25  # seconds between two pictures, at the least
 CLOCK = 1.0  # seconds after which the times are drawn anew though nothing happened
 _BAR = 12
-_CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
+_CHROME = 5  # lines that are not jobs: header, titles, rule, footer, and where the cursor stands
 
 
 class LiveView:
@@ -96,8 +96,9 @@ class LiveView:
             *(Text(f"{counts[g]:,} {g}", style=STYLES[g]) for g in GROUPS if counts[g]),
             Text(format_duration(int(time.monotonic() - self._began)), style="dim"),
         ]
-        line = Text(" · ", style="dim").join(parts)
-        line.no_wrap, line.overflow = True, "ellipsis"
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for number, part in enumerate(parts):
+            line.append(" · " if number else "", style="dim").append_text(part)
         return line
 
 

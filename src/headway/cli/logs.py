@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 
 from headway.cli import OK
 from headway.cli.parser import Parser, UsageError
@@ -52,19 +53,26 @@ def call(arguments: Namespace) -> int:
         print_json(stream.document())
         return OK
     nothing = True
+    show = _writer()
     for data in stream.follow() if arguments.follow else stream.read():
         nothing = False
-        _write(data)
+        show(data, False)
+    show(b"", True)
     if nothing:
         print(stream.why_nothing(), file=sys.stderr)
     return OK
 
 
-def _write(data: bytes) -> None:
-    from headway.cli.stream import tame
+def _writer() -> Callable[[bytes, bool], None]:
+    """Bytes as they are into a file or pipe; tamed on a terminal."""
+    from headway.cli.stream import Tamer
 
     sys.stdout.flush()
     out = sys.stdout.buffer
-    out.write(tame(data) if sys.stdout.isatty() else data)
-    out.flush()
+    tamer = Tamer() if sys.stdout.isatty() else None
 
+    def write(data: bytes, last: bool) -> None:
+        out.write(tamer.feed(data, last=last) if tamer else data)
+        out.flush()
+
+    return write

@@ -31,7 +31,7 @@ def parser(name: str) -> Parser:
             ("headway run job.toml", "on this machine"),
             ("headway run job.toml --pool htcondor", "on the pool of this access point"),
             ("headway run job.toml --dry-run", "what would be submitted; makes nothing"),
-            ("headway run job.toml --set count=3 --resource memory='8 GB'", "with changes"),
+            ("headway run job.toml --set count=3 --resource mem=8GB", "with changes"),
             ("headway run job.toml --pool local:cpus=4,simulate-gpus=2", "a share, with GPUs"),
             ("headway run job.toml --detach", "submit, and come back to it later"),
             ("headway run --resume cifar10-3", "go on with a run that was stopped"),
@@ -47,7 +47,7 @@ def parser(name: str) -> Parser:
         action="append",
         default=[],
         metavar="NAME=V",
-        help="change one of [resources]: cpus, memory, disk, gpus",
+        help="ask for more or less: cpu, mem, disk, nvidia-gpu, gpu-mem",
     )
     made.add_argument(
         "--dry-run", action="store_true", help="print exactly what would be submitted"
@@ -176,9 +176,7 @@ def _dry_run(text: str, folder: str, findings: Sequence[Finding], as_json: bool)
     from headway.cli.show import print_json
 
     if as_json:
-        print_json(
-            {"folder": folder, "describe": text, "findings": [as_dict(f) for f in findings]}
-        )
+        print_json({"folder": folder, "describe": text, "findings": [as_dict(f) for f in findings]})
     else:
         print_findings(findings)
         print(text, end="" if text.endswith("\n") else "\n")

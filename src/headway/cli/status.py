@@ -134,6 +134,7 @@ def _print_states(label: str, states: Sequence[JobState]) -> None:
 
 
 def _print_job(board: Board, job: int) -> None:
+    from headway.cli.ending import cause
     from headway.cli.show import near, paint, printable
     from headway.cli.words import next_step, state_word
 
@@ -143,7 +144,8 @@ def _print_job(board: Board, job: int) -> None:
     if state is None:
         print("is not in the event log yet")
         return
-    print(state_word(state) + (f": {printable(state.why)}" if state.why else ""))
+    said = cause(run, state)
+    print(state_word(state) + (f": {printable(said)}" if said else ""))
     for name, value in _facts(state):
         print(f"  {name:<12} {printable(value)}")
     for name in ("stdout", "stderr"):

@@ -19,19 +19,20 @@ STYLES = {
     "succeeded": "green",
 }
 _HELD_BY_USER, _TOO_MUCH_MEMORY, _TOO_MUCH_DISK = 1, 34, 104
+_ENDS = {
+    Outcome.SUCCESS: "succeeded",
+    Outcome.FAILURE: "failed",
+    Outcome.REMOVED: "removed",
+}
 _PLAIN = {Status.TRANSFERRING_IN: "input moves", Status.TRANSFERRING_OUT: "output moves"}
 
 
 def group_of(state: JobState) -> str:
     """Which of GROUPS a job belongs to."""
     if state.outcome is not None:
-        return {
-            Outcome.SUCCESS: "succeeded",
-            Outcome.FAILURE: "failed",
-            Outcome.REMOVED: "removed",
-        }[state.outcome]
+        return _ENDS[state.outcome]
     if state.status in (Status.HELD, Status.IDLE):
-        return state.status.value
+        return str(state.status.value)
     return "running"
 
 
@@ -39,7 +40,7 @@ def state_word(state: JobState) -> str:
     """The state as the tables have it."""
     if group_of(state) != "running":
         return group_of(state)
-    return _PLAIN.get(state.status, state.status.value)
+    return _PLAIN.get(state.status) or str(state.status.value)
 
 
 def elapsed(state: JobState, now: float) -> float | None:

@@ -10,8 +10,8 @@ from functools import lru_cache
 from headway.events.classad import inert
 from headway.events.event import Resource, Usage
 
-# HTCondor reads a header line into 1,024 bytes; what is longer would be read as a second line.
-_HEADER_LIMIT = 1000
+# HTCondor reads a header line into 1,024 bytes and loses the rest.
+_HEADER_LIMIT = 1020
 _UNITS = {"Memory": "MB", "Disk": "KB", "TimeExecute": "s", "TimeSlotBusy": "s"}
 
 

@@ -88,6 +88,8 @@ class JobState:
     _attempt: _Attempt | None = field(default=None, repr=False)
     _paused_from: Status | None = field(default=None, repr=False)
     _evicted: Event | None = field(default=None, repr=False)
+    #: Exit code and reason of the agent's last line.
+    _said: tuple[str, str] = field(default=("", ""), repr=False)
 
     @property
     def terminal(self) -> bool:
@@ -143,6 +145,7 @@ class JobState:
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
         self._clear_phase()
         self._evicted = None
+        self._said = ("", "")
         return self._attempt
 
     def _close(self) -> None:
@@ -239,6 +242,7 @@ class JobState:
         attempt.nonce = nonce
         phase = line.get("phase", "")
         if phase == "done":
+            self._said = (line.get("exit", ""), line.get("reason", ""))
             if line.get("exit") == str(int(Exit.CHECKPOINT)):
                 attempt.nonce = None  # HTCondor saves the checkpoint and starts a new agent
         else:
@@ -262,8 +266,7 @@ class JobState:
         attempt = self._attempt
         if event.requeued:
             self.requeues += 1
-            self.return_value, self.signal = event.return_value, event.signal
-            why = f"put back to try again: {ending_words(self.return_value, self.signal)}"
+            why = f"put back to try again: {self._end(event)}"
             if event.reason:
                 why += f" ({event.reason})"
         else:
@@ -322,8 +325,14 @@ class JobState:
     def _on_terminated(self, event: Event) -> None:
         self._close()
         self.ended = event.time
+        self._become(Status.COMPLETED, event, self._end(event))
+
+    def _end(self, event: Event) -> str:
         self.return_value, self.signal = event.return_value, event.signal
-        self._become(Status.COMPLETED, event, ending_words(self.return_value, self.signal))
+        code, reason = self._said
+        return ending_words(
+            self.return_value, self.signal, reason if code == str(self.return_value) else ""
+        )
 
     def _on_skipped(self, event: Event) -> None:
         self._close()

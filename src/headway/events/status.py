@@ -39,8 +39,8 @@ def failure_class(return_value: int | None) -> Exit | None:
     return Exit(return_value) if return_value and return_value in MEANING else None
 
 
-def ending_words(return_value: int | None, signal: int | None) -> str:
-    """How a command ended."""
+def ending_words(return_value: int | None, signal: int | None, said: str = "") -> str:
+    """How a command ended; what the agent `said` of it is better than what its code means."""
     if return_value == 0:
         return "succeeded"
     if signal is not None:
@@ -48,9 +48,12 @@ def ending_words(return_value: int | None, signal: int | None) -> str:
     if return_value is None:
         return "failed: ended, but the log does not say how"
     failure = failure_class(return_value)
-    if failure is None:
-        return f"failed with exit code {return_value}"
-    return f"failed: {MEANING[failure]} (exit code {return_value})"
+    words = said or (MEANING[failure] if failure else "")
+    return (
+        f"failed: {words} (exit code {return_value})"
+        if words
+        else (f"failed: exit code {return_value}")
+    )
 
 
 def reason_words(event: Event) -> str:

@@ -359,7 +359,7 @@ _TRIGGER_NAMES = {
 
 def _host(host: str) -> str:
     # HTCondor's reader takes no host, and one that begins like an end mark, for damage.
-    return inert(host).lstrip(".") or "unknown"
+    return inert(host).lstrip(". ") or "unknown"
 
 
 def _reason_lines(reason: str) -> list[str]:

@@ -9,7 +9,7 @@ from headway.node import command
 from headway.node.attempt import Attempt, begin_attempt
 from headway.node.errors import HeadwayError, NodeError, Stopped, TransferError
 from headway.node.exits import MEANING, Exit
-from headway.node.journal import Journal, words_of
+from headway.node.journal import RESERVE, Journal, words_of
 from headway.node.place import Place
 from headway.node.plan import OUT, PlanError, read_plan, read_row
 from headway.node.process import OUT_OF_TIME, CannotStart, Group, Outcome
@@ -107,7 +107,7 @@ class _Agent:
             for name in _TRANSFER_ENVIRONMENT:
                 if name in plan.environment:
                     os.environ[name] = plan.environment[name]
-            _forget_outputs()
+            _tidy_up(attempt.id)
             from headway.node import probe
 
             missing = []
@@ -139,7 +139,7 @@ class _Agent:
                 if not os.path.exists(plan.payload):
                     raise PlanError(f"{plan.payload} is not here; the pool did not bring it")
                 reserved = (plan.payload, os.path.normpath(self._plan_path))
-                unpack(plan.payload, os.curdir, reserved, watch.check)
+                unpack(plan.payload, os.curdir, reserved, watch.check, journal.problem)
             if plan.inputs:
                 from headway.node.inputs import stage_in, total_size
                 from headway.node.progress import Progress, Teller
@@ -298,12 +298,15 @@ def _code_of(error: Exception) -> int | None:
     return None
 
 
-def _forget_outputs() -> None:
+def _tidy_up(own: str) -> None:
     """An agent that was killed here may have left outputs which nothing vouches for."""
     if os.path.lexists(f"{OUT}/outputs"):
         import shutil
 
         shutil.rmtree(f"{OUT}/outputs")
+    for attempt in os.listdir(f"{OUT}/attempts"):
+        if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
+            os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")
 
 
 def _hopeless(error: OSError) -> int:

@@ -126,8 +126,8 @@ def _mark(status: os.stat_result) -> list[int]:
 
 
 def _take_brought(each: Input) -> None:
-    """HTCondor puts a file under its base name; the command wants it at its path."""
-    name = os.path.basename(each.path)
+    """HTCondor puts a file under the name in its URL; the command wants it at its path."""
+    name = each.arrives_as
     if os.path.exists(each.path):
         return
     if not os.path.exists(name):
@@ -138,7 +138,7 @@ def _take_brought(each: Input) -> None:
         )
     _stay_inside(each.path)
     try:
-        os.makedirs(os.path.dirname(each.path), exist_ok=True)
+        os.makedirs(os.path.dirname(each.path) or os.curdir, exist_ok=True)
         os.rename(name, each.path)
     except OSError as error:
         raise NodeError(f"{name} cannot be moved to {each.path}: {error.strerror}") from None

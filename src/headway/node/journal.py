@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from headway.node.plan import Plan
 
 FORMAT = 1
-_RESERVE = 65_536
+RESERVE = ".reserve"
+_RESERVE_SIZE = 65_536
 
 
 class Clock:
@@ -79,12 +80,12 @@ class Journal:
         self.problems: list[str] = []
         self.command: dict[str, object] = {}
         self._plan: Plan | None = None
-        self._reserve = f"{attempt.folder}/.reserve"
+        self._reserve = f"{attempt.folder}/{RESERVE}"
         os.makedirs(attempt.folder, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._log = os.open(f"{attempt.folder}/agent.log", flags, 0o644)
         with open(self._reserve, "wb") as file:
-            file.write(os.urandom(_RESERVE))  # random: some file systems squeeze zeros away
+            file.write(os.urandom(_RESERVE_SIZE))  # random: some file systems squeeze zeros away
         self._chirp = Chirp(os.environ, self.note)
 
     def note(self, words: str) -> None:

@@ -1,7 +1,8 @@
 """The payload: the job's own files, unpacked so that nothing lands outside the job's folder.
 
 What is already there stays: a checkpoint that HTCondor restored, or a file that the command of an
-earlier start has changed. Each file appears under its name only when it is complete.
+earlier start has changed. Each file appears under its name only when it is complete. Links that
+leave the job's folder, pipes and devices are left out and named; a name outside is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ class PayloadError(HeadwayError):
     """The payload is damaged, or it would write where it must not."""
 
 
-def unpack(archive: str, folder: str, reserved: Collection[str], check: Callable[[], None]) -> int:
+def unpack(
+    archive: str,
+    folder: str,
+    reserved: Collection[str],
+    check: Callable[[], None],
+    problem: Callable[[str], None],
+) -> int:
     """Unpack regular files, folders and inner links; returns how many files were written."""
     written = 0
     links: list[tuple[str, str]] = []
@@ -37,15 +44,17 @@ def unpack(archive: str, folder: str, reserved: Collection[str], check: Callable
                 if member.isdir():
                     _make_folder(folder, name)
                 elif member.issym():
-                    _safe_link(name, member.linkname)
-                    links.append((name, member.linkname))
+                    if _leaves(name, member.linkname):
+                        problem(f"the link {name} leads out of the job's folder; it was left out")
+                    else:
+                        links.append((name, member.linkname))
                 elif member.isreg() or member.islnk():
                     _make_folder(folder, os.path.dirname(name))
                     if not os.path.lexists(target):
                         _write(tar, _content(tar, member), target, check)
                         written += 1
                 else:
-                    raise PayloadError(f"the payload holds {name!r}, which is no file or folder")
+                    problem(f"{name} is neither a file nor a folder; it was left out")
     except (tarfile.TarError, EOFError) as error:
         raise PayloadError(f"{archive} is damaged: {error}", remedy="submit again") from None
     # Links come last: no file of the payload can be written through one.
@@ -69,10 +78,9 @@ def _safe_name(name: str, reserved: Collection[str]) -> str:
     return plain
 
 
-def _safe_link(name: str, pointed: str) -> None:
+def _leaves(name: str, pointed: str) -> bool:
     end = os.path.normpath(os.path.join(os.path.dirname(name), pointed))
-    if pointed.startswith("/") or end.split("/")[0] == "..":
-        raise PayloadError(f"the payload holds a link {name!r} that leaves the job's folder")
+    return pointed.startswith("/") or end.split("/")[0] == ".."
 
 
 def _make_folder(folder: str, name: str) -> None:

@@ -30,8 +30,12 @@ class Input:
     """One file that must be there before the command starts; no urls: HTCondor has brought it."""
 
     def __init__(self, data: _Section) -> None:
-        self.path = data.path("path")
+        self.path = data.path("path", filled=True)
         self.urls = data.texts("urls")
+        # the name under which HTCondor delivers it
+        self.arrives_as = os.path.basename(
+            data.optional_text("arrives_as", filled=True) or self.path
+        )
         self.size = data.whole("size")
         self.checksum = data.optional_text("checksum")
         if self.checksum is not None:
@@ -46,8 +50,8 @@ class Output:
     """One file or folder that the command leaves behind."""
 
     def __init__(self, data: _Section) -> None:
-        self.path = data.path("path")
-        to = data.optional_text("to")
+        self.path = data.path("path", filled=True)
+        to = data.optional_text("to", filled=True)
         self.url = to if to and to.lower().startswith(("http://", "https://", "file:")) else None
         self.required = data.flag("required", True)
         self.overwrite = data.flag("overwrite", False)
@@ -140,9 +144,12 @@ class _Section:
     def _wrong(self, key: str, kind: str) -> PlanError:
         return PlanError(f"{self.where}: {key}: must be {kind}, is {self.data.get(key)!r:.80}")
 
-    def _fill(self, key: str, text: object) -> str:
+    def _text(self, key: str, text: object, filled: bool) -> str:
+        """Only some texts hold placeholders: see the access point's `refuse_placeholders`."""
         if not isinstance(text, str) or "\0" in text:
             raise self._wrong(key, "text")
+        if not filled:
+            return text
         try:
             return fill(text, self.row)
         except KeyError as column:
@@ -153,15 +160,15 @@ class _Section:
     def value(self, key: str) -> object:
         return self.data.get(key)
 
-    def optional_text(self, key: str) -> str | None:
+    def optional_text(self, key: str, *, filled: bool = False) -> str | None:
         value = self.data.get(key)
-        return None if value is None else self._fill(key, value)
+        return None if value is None else self._text(key, value, filled)
 
-    def texts(self, key: str) -> list[str]:
+    def texts(self, key: str, *, filled: bool = True) -> list[str]:
         values = self.data.get(key)
         if not isinstance(values, list):
             raise self._wrong(key, "a list")
-        return [self._fill(key, value) for value in values]
+        return [self._text(key, value, filled) for value in values]
 
     def mapping(self, key: str) -> dict[str, str]:
         values = self.data.get(key)
@@ -169,13 +176,13 @@ class _Section:
             return {}
         if not isinstance(values, dict) or any("=" in k or "\0" in k or not k for k in values):
             raise self._wrong(key, "an object of texts")
-        return {name: self._fill(key, value) for name, value in values.items()}
+        return {name: self._text(key, value, True) for name, value in values.items()}
 
-    def path(self, key: str) -> str:
-        return _inside(self._fill(key, self.data.get(key)), f"{self.where}: {key}")
+    def path(self, key: str, *, filled: bool = False) -> str:
+        return _inside(self._text(key, self.data.get(key), filled), f"{self.where}: {key}")
 
     def paths(self, key: str) -> list[str]:
-        return [_inside(path, f"{self.where}: {key}") for path in self.texts(key)]
+        return [_inside(path, f"{self.where}: {key}") for path in self.texts(key, filled=False)]
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.data.get(key)

@@ -31,12 +31,15 @@ _INHERITED = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "VIRT
 class Attempt:
     """A scratch folder, the agent in it, and everything that the agent has started."""
 
-    def __init__(self, folder: RunFolder, job: int, number: int, site: Site, claim: Claim) -> None:
+    def __init__(
+        self, folder: RunFolder, job: int, number: int, site: Site, claim: Claim, slot: int
+    ) -> None:
         self.folder = folder
         self.job = job
         self.number = number
         self.site = site
         self.claim = claim
+        self.slot_number = slot
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
         self.used = Used(gpus=claim.gpus)
@@ -58,7 +61,7 @@ class Attempt:
 
     @property
     def slot(self) -> str:
-        return f"slot1_{self.number}@{self.site.name}"
+        return f"slot1_{self.slot_number}@{self.site.name}"
 
     def prepare(self, chirp_config: str) -> None:
         """Make the scratch folder as HTCondor would: plan, payload, and the last checkpoint."""

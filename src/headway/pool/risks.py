@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headway.errors import HeadwayError
 from headway.pool.findings import Context, Finding, error, hint, warning, worst_first
-from headway.pool.subfile import Kind, SubmitFile, read, split_files
+from headway.pool.subfile import UNCLOSED, Kind, SubmitFile, read, split_files
 from headway.pool.traps import read_script, script_traps
 from headway.spec.units import format_size
 
@@ -261,6 +261,12 @@ def _syntax(view: _View) -> Iterator[Finding]:
                 )
                 where = f"{view.name}:{number}"
                 yield warning("submit-comment", where, what, "move it above the statement", text)
+    for statement in view.file.statements:
+        if statement.key == UNCLOSED:
+            what = "is never closed: condor_submit refuses the file"
+            where = f"{view.name}:{statement.first}"
+            remedy = "end it with a line that has @ and the same word"
+            yield error("unclosed", where, what, remedy, statement.value)
     if view.file.first_queue is None:
         what = "there is no queue statement: nothing is submitted"
         yield hint("no-queue", view.name, what, "queue, unless you give it on the command line")

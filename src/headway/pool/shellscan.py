@@ -83,7 +83,7 @@ class Script:
 
 def scan(text: str) -> Script:
     """Read a script; line ends of any kind."""
-    text = text.replace("\r\n", "\n")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     script = Script(text.split("\n"))
     _Scanner(text, script).run()
     script.commands = [c for c in script.commands if c.words or c.assignments or c.targets]

@@ -15,6 +15,8 @@ _OTHER = re.compile(r"(include|use|error|warning)(?:\s|:|\Z)", re.I)
 _OPEN_LIST = re.compile(r".*\(([^)]*)\Z", re.S)
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.]*)(?::([^()]*))?\)")
 
+UNCLOSED = "unclosed"  # the key of an `@=tag` that runs to the end of the file
+
 # Names of the job ad, or older ones, for what submit files call otherwise.
 _ALIASES = {
     **dict.fromkeys(("userlog",), "log"),
@@ -158,7 +160,10 @@ def _statements(lines: tuple[str, ...]) -> Iterator[Statement]:
             yield Statement(Kind.NOTHING, first + 1, at, within=within)
         elif heredoc:
             value, at = _heredoc_body(lines, at, heredoc["tag"])
-            yield Statement(Kind.ASSIGN, first + 1, at, heredoc["key"], value, within)
+            if value is None:
+                yield Statement(Kind.OTHER, first + 1, at, UNCLOSED, logical, within)
+            else:
+                yield Statement(Kind.ASSIGN, first + 1, at, heredoc["key"], value, within)
         elif _QUEUE.match(logical):
             arguments = logical[5:].strip()
             at = _after_items(lines, at, arguments)
@@ -196,15 +201,15 @@ def _logical_line(lines: tuple[str, ...], at: int) -> tuple[str, int]:
     return "".join(parts).removesuffix("\\").strip(), at
 
 
-def _heredoc_body(lines: tuple[str, ...], at: int, tag: str) -> tuple[str, int]:
+def _heredoc_body(lines: tuple[str, ...], at: int, tag: str) -> tuple[str | None, int]:
     body: list[str] = []
     while at < len(lines):
         text, at = _logical_line(lines, at)
         if text == f"@{tag}":
-            break
+            return "\n".join(body), at
         if not text.startswith("#"):
             body.append(text)
-    return "\n".join(body), at
+    return None, at
 
 
 def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:

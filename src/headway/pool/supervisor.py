@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import selectors
@@ -141,7 +142,9 @@ class Supervisor:
         return None
 
     def _start(self, entry: Entry, site: Site, claim: Claim) -> None:
-        attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim)
+        taken = {attempt.slot_number for attempt in self.running.values()}
+        slot = next(number for number in itertools.count(1) if number not in taken)
+        attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
             attempt.start(self.rows[entry.index], self.job.container)
@@ -192,8 +195,10 @@ class Supervisor:
         used = Used(bytes_home=bring_home(scratch, home))
         for folder in reversed(self.folder.attempts(entry.index)):
             record = _record(folder / "record.json")
-            if record.get("begin", 0.0) >= entry.since - 2 and record.get("exit") == Exit.OK:
-                used.executed = used.busy = max(0.0, record.get("end", 0.0) - record["begin"])
+            segments = record.get("segments") or [{}]
+            began, ended = segments[0].get("begin", 0.0), segments[-1].get("end", 0.0)
+            if record.get("exit") == Exit.OK and began >= entry.since - 2:
+                used.executed = used.busy = max(0.0, ended - began)
                 self.queue.exited(entry, Exit.OK, used)
                 return
         self.queue.evicted(entry, used, "the local pool was killed while this job ran")

@@ -16,7 +16,7 @@ from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.folder import write_atomically
 from headway.pool.risks import file_risks, risks
-from headway.pool.subfile import Kind, SubmitFile, canonical, read, split_list
+from headway.pool.subfile import UNCLOSED, Kind, SubmitFile, canonical, read, split_list
 from headway.spec import Retries
 
 __all__ = ["Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
@@ -59,6 +59,12 @@ class _Line:
 def wrap(text: str, name: str = "job") -> Wrapped:
     """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log."""
     file = read(text)
+    broken = next((s for s in file.statements if s.key == UNCLOSED), None)
+    if broken is not None:
+        note = (
+            f"line {broken.first} opens `{broken.value}`, and nothing closes it: nothing was added"
+        )
+        return Wrapped(text, text, (), (note,))
     at = _place(file)
     lines = [line for line in _lines(file, name, at) if line is not None]
     notes = tuple(_notes(file, at, lines))
@@ -110,7 +116,7 @@ def _place(file: SubmitFile) -> int:
             start = None
         elif statement.kind is Kind.QUEUE:
             return statement.first - 1 if start is None else start
-    return len(file.lines)
+    return len(file.lines) if start is None else start
 
 
 def _lines(file: SubmitFile, name: str, at: int) -> Iterator[_Line | None]:

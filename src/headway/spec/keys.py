@@ -122,14 +122,12 @@ def _meant(
     synonym = SYNONYMS.get(lower)
     if synonym and _level_of(synonym) == level:
         return synonym.rpartition(".")[2]
-    near = closest(word, here)
-    if near:
-        return near
-    if synonym:
-        return synonym
     for other, keys in known.items():  # a key that exists, in another table
         if lower in keys:
             return ".".join((*other, lower))
+    near = closest(word, here)
+    if near or synonym:
+        return near or synonym
     every = {key: ".".join((*other, key)) for other, keys in known.items() for key in keys}
     far = closest(word, every)
     return every[far] if far else None

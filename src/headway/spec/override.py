@@ -55,6 +55,11 @@ def apply_options(
     # The number of GPUs first, so that the order of the options does not matter.
     for text in sorted(resources, key=lambda text: not text.startswith("nvidia-gpu")):
         _try(done, f"--resource {text}", parse_resource, text)
+    none = [one.label for one in done.settings if one.value is _REMOVE]
+    for one in done.settings:
+        if none and one.loc == ("resources", "gpus", "memory") and one.label[:10] == "--resource":
+            what = f"{none[-1]} asks for no GPU that could have memory"
+            done.problems.append(Problem(one.label, what, "keep one of the two"))
     return done
 
 

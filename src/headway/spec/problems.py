@@ -64,10 +64,9 @@ class Places:
         """The part of a key path that is in the document; the rest stems from a shorthand."""
         node: Any = self.document
         for depth, part in enumerate(loc):
-            try:
-                node = node[part]
-            except (KeyError, IndexError, TypeError):
+            if not _holds(node, part):
                 return loc if isinstance(node, dict) else loc[:depth]
+            node = node[part]
         return loc
 
 
@@ -165,8 +164,13 @@ def _common(one: Loc, two: Loc) -> Loc:
 
 def _exists(document: Any, loc: Loc) -> bool:
     for part in loc:
-        try:
-            document = document[part]
-        except (KeyError, IndexError, TypeError):
+        if not _holds(document, part):
             return False
+        document = document[part]
     return True
+
+
+def _holds(node: Any, part: str | int) -> bool:
+    if isinstance(node, dict):
+        return part in node
+    return isinstance(node, list) and isinstance(part, int) and part < len(node)

@@ -63,7 +63,9 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         if not at:
             raise _error(name, what, "") from None
         if not at.group(1):
-            raise _error(f"{name}: at the end", what, "close what was opened") from None
+            last = text.rstrip().rpartition("\n")[2]
+            remedy = _remedy(last, what) or "close what was opened"
+            raise _error(f"{name}: at the end", what, remedy) from None
         line = int(at.group(1))
         wrong = text.replace("\r\n", "\n").split("\n")[line - 1]
         where = f"{name}: line {line}, column {at.group(2)}"

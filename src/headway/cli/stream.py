@@ -1,0 +1,205 @@
+"""One stream of a job (stdout, stderr, agent.log), wherever its newest attempt has it now."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headway.cli.show import printable
+from headway.cli.watch import is_lost
+from headway.cli.words import group_of, state_word
+from headway.events import JobState, Status
+from headway.run import Run
+
+_BLOCK = 1 << 16
+_LOOK = 0.2
+_OVERLAP = 4096
+
+
+class Stream:
+    """What a job writes; on the local pool also while the attempt is under way."""
+
+    def __init__(self, run: Run, job: int, name: str) -> None:
+        self.run = run
+        self.job = job
+        self.name = name
+        self._tailed = b""
+
+    @property
+    def state(self) -> JobState | None:
+        return self.run.jobs.get(self.job)
+
+    def attempts(self) -> dict[str, Path]:
+        """The stream of each attempt that has one, oldest first; home goes before scratch."""
+        folder = self.run.folder
+        found: dict[str, Path] = {}
+        scratch = folder.path / "scratch"
+        away = sorted(scratch.glob(f"{self.job}.*/headway-out/attempts/*"))
+        for attempt in [*away, *folder.attempts(self.job)]:
+            path = attempt / self.name
+            if path.is_file():
+                found[attempt.name] = path
+        return dict(sorted(found.items(), key=_begin))
+
+    def read(self) -> Iterator[bytes]:
+        """All of the newest attempt's; of a job that runs on HTCondor what can be had of it."""
+        tail = self._tail(follow=False)
+        if tail is not None:
+            yield from tail
+            return
+        for path in list(self.attempts().values())[-1:]:
+            yield from _blocks(path, 0)
+
+    def follow(self) -> Iterator[bytes]:
+        """The newest attempt's, and what it and those after it write until the job is over."""
+        at = dict.fromkeys(list(self.attempts())[:-1], -1)  # -1: before our time
+        told: Status | None = None
+        while True:
+            state = self.state
+            over = state is not None and state.terminal
+            tail = None if over else self._tail(follow=True)
+            if tail is not None:
+                yield from self._remember(tail)
+            for name, path in self.attempts().items():
+                if name not in at:
+                    at[name] = self._shown_of(path)
+                for block in _blocks(path, at[name]) if at[name] >= 0 else ():
+                    at[name] += len(block)
+                    yield block
+            if over:
+                return
+            if state is not None and state.status is Status.HELD and told is not Status.HELD:
+                print(f"held: {printable(state.hold_reason)}; waiting for more", file=sys.stderr)
+            if is_lost(self.run):
+                label = self.run.label
+                print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
+                return
+            told = state.status if state is not None else None
+            time.sleep(_LOOK)
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        name, path = next(reversed(self.attempts().items()), (None, None))
+        state = self.state
+        return {
+            "run": self.run.label,
+            "job": self.job,
+            "stream": self.name,
+            "attempt": name,
+            "path": str(path) if path else None,
+            "state": group_of(state) if state else None,
+            "text": b"".join(self.read()).decode("utf-8", "replace"),
+        }
+
+    def why_nothing(self) -> str:
+        """Where the output is, if it is not here."""
+        name = f"{self.run.label}.{self.job}"
+        state = self.state
+        if state is None:
+            return f"{name} is not in the event log yet"
+        if self.attempts():
+            return f"{name} wrote nothing to {self.name}"
+        if group_of(state) == "running":
+            if self.run.folder.facts.pool["kind"] == "local":
+                return f"{name} is {state_word(state)}; its command has not started yet"
+            return (
+                f"{name} is {state_word(state)} at {printable(state.site) or 'its node'};"
+                " its output comes home when the attempt ends"
+            )
+        if not state.attempts:
+            return f"{name} is {state_word(state)} and has not run yet"
+        return f"{name} is {state_word(state)}; nothing came home of its {self.name}"
+
+    def _tail(self, *, follow: bool) -> Iterator[bytes] | None:
+        state = self.state
+        if self.run.folder.facts.pool["kind"] == "local" or state is None:
+            return None
+        if state.status is not Status.RUNNING:
+            return None
+        tail = getattr(self.run.pool, "tail", None)
+        found: Iterator[bytes] | None = (
+            tail(self.run.folder, self.job, self.name, follow=follow) if tail else None
+        )
+        return found
+
+    def _remember(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            self._tailed = (self._tailed + block)[-_OVERLAP:]
+            yield block
+
+    def _shown_of(self, path: Path) -> int:
+        """How much of a file that came home was already shown while it was away."""
+        tailed, self._tailed = self._tailed, b""
+        place = path.read_bytes().rfind(tailed) if tailed else -1
+        return place + len(tailed) if place >= 0 else 0
+
+
+class Tamer:
+    """Makes bytes safe for a terminal: text, line ends, tabs and colours pass, nothing else."""
+
+    _KEPT = re.compile(r"(\x1b\[[0-9;:]*m)")
+    _SEQUENCE = re.compile(
+        r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])", re.DOTALL
+    )
+    _OPEN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*)?|\r)\Z")
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._colored = False
+
+    def feed(self, data: bytes, *, last: bool = False) -> bytes:
+        """What may be shown of what was read; a sequence cut in two waits for its other half."""
+        text = self._rest + self._decoder.decode(data, final=last)
+        cut = self._OPEN.search(text)
+        self._rest = ""
+        if cut and not last and len(cut[0]) < 64:
+            text, self._rest = text[: cut.start()], cut[0]
+        pieces = self._KEPT.split(text)
+        self._colored = self._colored or len(pieces) > 1
+        pieces[::2] = [self._plain(piece) for piece in pieces[::2]]
+        ended = "\x1b[0m" if last and self._colored else ""
+        return ("".join(pieces) + ended).encode("utf-8", "replace")
+
+    def _plain(self, text: str) -> str:
+        text = self._SEQUENCE.sub("", text)
+        # A progress bar returns to the line's start; without that, each state gets its own line.
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return "".join(char for char in text if char in "\n\t" or printable(char) == char)
+
+
+def record_of(run: Run, job: int) -> dict[str, Any]:
+    """What the agent recorded of the newest attempt that came home; empty if there is none."""
+    for attempt in reversed(run.folder.attempts(job)):
+        try:
+            record = json.loads((attempt / "record.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict):
+            return record
+    return {}
+
+
+def _begin(item: tuple[str, Path]) -> tuple[str, float]:
+    """Names begin with the second in which the attempt began; within it, the file's time tells."""
+    name, path = item
+    try:
+        return name[:16], path.parent.stat().st_mtime
+    except OSError:
+        return name[:16], 0.0
+
+
+def _blocks(path: Path, begin: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            while block := file.read(_BLOCK):
+                yield block
+    except FileNotFoundError:
+        return  # it is on its way home

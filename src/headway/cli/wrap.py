@@ -1,0 +1,99 @@
+"""`headway wrap`: an existing submit file, followed and healed by Headway."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from headway.cli import OK, WRONG
+from headway.cli.parser import Parser
+
+
+def parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "JOB.SUB [--check] [-o FILE] [--overwrite]",
+        "Write a copy of an HTCondor submit file with the lines that let Headway follow its jobs\n"
+        "and heal them; every line of the original stays as it is. With --check nothing is\n"
+        "written: it says what is risky in the file and in the scripts that it names.",
+        [
+            ("headway wrap train.sub", "writes train.headway.sub, and shows the difference"),
+            ("headway wrap train.sub --check", "what could go wrong; exit code 2 on errors"),
+            ("headway wrap train.sub -o other.sub", "to another file"),
+            ("headway wrap train.sub -o -", "to stdout"),
+        ],
+    )
+    made.add_argument("file", metavar="JOB.SUB", help="the submit file")
+    made.add_argument("--check", action="store_true", help="say what is risky; write nothing")
+    made.add_argument(
+        "-o", "--to", metavar="FILE", help="where to write; -: stdout; default: JOB.headway.sub"
+    )
+    made.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    made.set_defaults(call=call)
+    return made
+
+
+def call(arguments: Namespace) -> int:
+    return _check(arguments) if arguments.check else _wrap(arguments)
+
+
+def _check(arguments: Namespace) -> int:
+    from headway.cli.findings import as_dict, print_findings
+    from headway.cli.show import print_json
+    from headway.pool.findings import errors_of
+    from headway.pool.wrap import file_risks
+
+    findings = file_risks(Path(arguments.file))
+    if arguments.json:
+        print_json({"file": arguments.file, "findings": [as_dict(f) for f in findings]})
+    elif findings:
+        print_findings(findings)
+    else:
+        print(f"{arguments.file}: nothing risky found")
+    return WRONG if errors_of(findings) else OK
+
+
+def _wrap(arguments: Namespace) -> int:
+    from headway.cli.show import near, print_json
+    from headway.pool.wrap import wrap_file
+
+    path = Path(arguments.file)
+    if arguments.to == "-":
+        return _to_stdout(path, arguments.json)
+    to = Path(arguments.to) if arguments.to else None
+    target, wrapped = wrap_file(path, to, overwrite=arguments.overwrite)
+    if arguments.json:
+        facts = {"file": str(path), "written": str(target), "added": list(wrapped.added)}
+        print_json({**facts, "notes": list(wrapped.notes)})
+        return OK
+    print(wrapped.diff(path.name, target.name), end="")
+    for note in wrapped.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(
+        f"written to {near(target)}; submit it with: condor_submit {near(target)}", file=sys.stderr
+    )
+    return OK
+
+
+def _to_stdout(path: Path, as_json: bool) -> int:
+    from headway.cli.show import print_json
+    from headway.errors import HeadwayError
+    from headway.pool.wrap import wrap
+
+    try:
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError as problem:
+        raise HeadwayError(
+            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
+        ) from problem
+    wrapped = wrap(text, path.stem)
+    if as_json:
+        facts = {"file": str(path), "written": None, "added": list(wrapped.added)}
+        print_json({**facts, "notes": list(wrapped.notes), "text": wrapped.text})
+        return OK
+    sys.stdout.flush()
+    sys.stdout.buffer.write(wrapped.text.encode("utf-8", errors="surrogateescape"))
+    for note in wrapped.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return OK
