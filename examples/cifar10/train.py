@@ -224,9 +224,8 @@ def new_training(options: argparse.Namespace, data: Data, device: torch.device) 
 
 
 def predict(training: Training, images: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    # bfloat16 needs no loss scaling; a GPU that would only emulate it computes in float32.
-    cuda = training.device.type == "cuda"
-    mixed = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    # bfloat16 needs no loss scaling; a GPU before capability 8 would only emulate it.
+    mixed = training.device.type == "cuda" and torch.cuda.get_device_capability()[0] >= 8
     with torch.autocast(training.device.type, torch.bfloat16, enabled=mixed):
         logits = training.model(normalise(images))
         loss = F.cross_entropy(logits, labels)

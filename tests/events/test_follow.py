@@ -51,7 +51,7 @@ def test_partial_writes(path: Path, follower: Follower) -> None:
     for at in range(len(data)):
         append(path, data[at : at + 1])
         found.append(polled(follower))
-    assert sum(found, []) == [0, 1]
+    assert [proc for procs in found for proc in procs] == [0, 1]
     assert found[len(event(0)) - 1] == [0]
     assert found[-1] == [1]
 

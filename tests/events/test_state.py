@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable
 
 import pytest
@@ -224,10 +225,10 @@ def test_028_names_the_site_of_an_attempt_that_never_ran(job: Job) -> None:
     assert state.why == "held: Transfer input files failure (code 13, subcode 256)"
 
 
-def test_what_the_log_says_cannot_reach_the_terminal(job: Job) -> None:
+def test_what_the_log_says_cannot_reach_the_terminal() -> None:
     state = JobState(1, 0)
     state.update(Event(12, 1, 0, 0, 1.0, "Job was held.", ("\t\x1b[31mred", "\tCode 1 Subcode 2")))
-    assert state.why == "held:  [31mred (code 1, subcode 2)".replace(":  ", ": ")
+    assert state.why == "held:  [31mred (code 1, subcode 2)"
     assert state.hold_reason == "[31mred"
 
 
@@ -308,7 +309,7 @@ def test_any_sequence(sequence: list[Event]) -> None:
         assert min(state.attempts, state.holds, state.evictions, state.checkpoints) >= 0
         assert (state.status in TERMINAL) == state.terminal == (state.outcome is not None)
         assert (state.ended is not None) == state.terminal
-        assert state.why.isprintable() or " " in state.why or state.why
+        assert not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in state.why)
         if state.status is Status.HELD:
             assert state.holds
         if state.status in (Status.RUNNING, Status.TRANSFERRING_IN, Status.TRANSFERRING_OUT):

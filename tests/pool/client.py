@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -55,7 +56,9 @@ def _install_libraries(cache: Path, python: str, dependencies: list[str]) -> Pat
         if not folder.exists():
             new = cache / "client-new"
             shutil.rmtree(new, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "install"]
+            # a virtual environment made by uv has no pip
+            runner = sys.executable if importlib.util.find_spec("pip") else python
+            pip = [runner, "-m", "pip", "--python", python, "--quiet", "install"]
             _run(*pip, "--root-user-action=ignore", "--target", str(new), *dependencies)
             _make_readable(new)
             new.rename(folder)

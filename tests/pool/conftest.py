@@ -1,7 +1,8 @@
 """Fixtures for tests on a real HTCondor pool.
 
 HEADWAY_POOL=require makes a missing pool a failure instead of a skip, HEADWAY_POOL=skip leaves the
-pool alone. One process runs all pool tests: under xdist that takes `--dist loadgroup`.
+pool alone. One process runs all pool tests: give them a run of their own with `-n 0`. (xdist's
+`--dist loadgroup` would do, but silently does nothing on pytest 9.2: pytest-xdist issue 1386.)
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ def condor_pool() -> Iterator[Pool]:
         try:
             session_pool.start()
         except PoolUnavailable as reason:
-            if mode == "require":
-                pytest.fail(f"no real pool: {reason}", pytrace=False)
-            pytest.skip(f"no real pool: {reason}")
+            refuse = pytest.fail if mode == "require" else pytest.skip
+            raise refuse.Exception(f"no real pool: {reason}") from None
         try:
             yield session_pool
         finally:
@@ -55,7 +55,8 @@ def only_worker() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pytest.fail("pool tests in two workers; run with --dist loadgroup", pytrace=False)
+            reason = "xdist gave pool tests to two workers; run them with -n 0"
+            raise pytest.fail.Exception(reason, pytrace=False) from None
         yield
         path.unlink()
 
@@ -65,14 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the pool."""
-    for item in items:
-        if "condor_pool" in getattr(item, "fixturenames", ()):
-            item.add_marker("pool")
-            item.add_marker(pytest.mark.xdist_group("pool"))
-            item.user_properties.append((PROPERTY, ""))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that use the pool; later than here, xdist would not see its mark."""
+    if "condor_pool" in getattr(item, "fixturenames", ()):
+        item.add_marker("pool")
+        item.add_marker(pytest.mark.xdist_group("pool"))
+        item.user_properties.append((PROPERTY, ""))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,3 +99,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line, count in outcomes.items():
         tests = f"{count} test{'s' * (count != 1)}"
         terminalreporter.write_line("real pool: " + line.replace("{}", tests))
+    if "HEADWAY_POOL_KEEP" in os.environ and session_pool.home.name:
+        terminalreporter.write_line(f"real pool: logs are in {session_pool.home}")

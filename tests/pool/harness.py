@@ -39,6 +39,7 @@ class Pool:
         self.version = ""
         # a container image with /bin/sh and Python, as one file and unpacked
         self.image = self.image_dir = Path()
+        self.containers = False  # whether the machine lets apptainer run: it needs user namespaces
         self.sites: list[str] = []
         self.env: dict[str, str] = {}
 
@@ -59,6 +60,8 @@ class Pool:
             self._script("up")
             self.sites = sorted(path.name for path in (self.home / "sites").iterdir())
             self._make_user_side()
+            capable = self.run_as_user(["condor_status", "-af", "HasSIF"]).stdout.split()
+            self.containers = set(capable) == {"true"}
         except BaseException:
             self.stop()
             raise
@@ -70,9 +73,7 @@ class Pool:
         if self.home == Path():
             return
         self._script("down")
-        if os.environ.get("HEADWAY_POOL_KEEP"):
-            print(f"\nthe pool's logs are kept in {self.home}")
-        else:
+        if not os.environ.get("HEADWAY_POOL_KEEP"):
             shutil.rmtree(self.home)
         if self._lock:
             self._lock.close()

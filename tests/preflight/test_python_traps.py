@@ -44,7 +44,7 @@ BAD = [
     ("install", 'import subprocess\nsubprocess.run(["pip", "install", "x"])'),
     (
         "install",
-        'import subprocess, sys\nsubprocess.check_call([sys.executable, "-m", "pip", "install", "x"])',
+        'import subprocess as s, sys\ns.run([sys.executable, "-m", "pip", "install", "x"])',
     ),
     ("install", 'import subprocess\nsubprocess.run("pip install x", shell=True)'),
     ("clone", 'import os\nos.system("git clone https://x/y")'),
@@ -114,6 +114,8 @@ GOOD = [
     'import os\nif not os.path.isdir("out"):\n    os.mkdir("out")',
     'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    pass',
     'open("data/home/me/x")',
+    'import zipfile\nzipfile.ZipFile("x.zip", "w")',
+    'os.path.expanduser("~/.cache")',
     "if 1:\n    x = 1",
     "",
 ]

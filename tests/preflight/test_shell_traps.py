@@ -94,6 +94,7 @@ GOOD = [
     "pip list\n",
     "pip install --no-index wheels/x.whl\n",
     "git status\n",
+    "git -C my-clone log\n",
     "conda activate base\n",
     "tar -cf out.tar x\n",
     "tar cf x.tar extra\n",
@@ -206,7 +207,7 @@ def test_the_wrapper_of_the_imagenet_study() -> None:
         "cd data\n"
         "tar -xf ILSVRC2012_img_train.tar > /dev/null 2>&1\n"
         "rm ILSVRC2012_img_train.tar\n"
-        'for f in *.tar; do d=$(basename "$f" .tar); mkdir "$d"; tar -xf "$f" -C "$d"; rm "$f"; done\n'
+        'for f in *.tar; do mkdir "${f%.tar}"; tar -xf "$f" -C "${f%.tar}"; rm "$f"; done\n'
         "cd ..\n"
         "pip install scipy\n"
         "python3 main3.py --epochs 5\n"

@@ -25,7 +25,7 @@ TEXTS = [
     pytest.param("executable = a \\", id="ends in a backslash"),
     pytest.param("", id="empty"),
     pytest.param("queue", id="queue alone"),
-    pytest.param('+Requirements = X\n+ULogExecuteEventAttrs = "A"\nqueue\n', id="ad attributes"),
+    pytest.param('+Requirements = X\n+UserLogExecuteEventAttrs = "A"\nqueue\n', id="ad attributes"),
     pytest.param("Requirements =\nexecutable = a\nqueue\n", id="empty requirements"),
 ]
 
@@ -254,6 +254,14 @@ def test_conditions_decide_when_htcondor_reads_the_file(htcondor2: Any) -> None:
     with_gpu = htcondor2.Submit(f"gpu = 1\n{wrapped}")
     assert with_gpu.expand("requirements").startswith("(HasGPU) && ")
     assert with_gpu.expand("log") == "gpu.log"
+
+
+def test_lists_are_joined_when_htcondor_reads_the_file(htcondor2: Any) -> None:
+    text = "if defined z\n  job_machine_attrs = A\nendif\nqueue\n"
+    wrapped = wrap(text).text
+    assert htcondor2.Submit(wrapped).expand("job_machine_attrs") == "GLIDEIN_ResourceName"
+    defined = htcondor2.Submit(f"z = 1\n{wrapped}")
+    assert defined.expand("job_machine_attrs") == "A, GLIDEIN_ResourceName"
 
 
 def test_htcondor_understands_the_expressions(htcondor2: Any) -> None:

@@ -46,10 +46,10 @@ def find(text: str | None, runs: Runs | None = None) -> Address:
         if not match["run"]:
             return _job_of(known[-1], job)
         run = _named(match["run"], known) or _by_cluster(match["run"], known)
-        return _job_of(run or runs.find(match["run"]), job)
+        return _job_of(run or _other(match["run"], runs), job)
     if _NUMBER.match(text):
         return _by_number(text, known)
-    return Address(runs.find(text))
+    return Address(_other(text, runs))
 
 
 def find_run(text: str | None, runs: Runs | None = None) -> RunFolder:
@@ -82,6 +82,16 @@ def _named(text: str, known: list[RunFolder]) -> RunFolder | None:
     labels = [run for run in known if run.label == text]
     names = [run for run in known if run.facts.name == text]
     return next(reversed(labels or names), None)
+
+
+def _other(text: str, runs: Runs) -> RunFolder:
+    """A path, or the error that says what is here instead."""
+    try:
+        return runs.find(text)
+    except OSError:  # too long for any path
+        raise RunError(
+            f"there is no run {text[:20]!r}…", remedy="`headway list` shows the runs that are here"
+        ) from None
 
 
 def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -19,26 +18,35 @@ from headway.cli.words import (
     elapsed_words,
     group_of,
     progress_words,
+    short_why,
     state_word,
-    why,
 )
 from headway.events import JobState
 from headway.spec import format_duration
 
 FRAME = 0.25  # seconds between two pictures, at the least
 CLOCK = 1.0  # seconds after which the times are drawn anew though nothing happened
-_BAR = 12
-_CHROME = 5  # lines that are not jobs: header, titles, rule, footer, and where the cursor stands
+_COLUMNS = ("job", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+_BAR, _SITE = 12, 28  # characters
+_ROOM_FOR_BYTES, _ROOM_FOR_BAR = 90, 110  # columns of the terminal
+_CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
 
 
 class LiveView:
     """Draws the board on a terminal, and draws nothing while nothing changes."""
 
-    def __init__(self, board: Board, pool: str, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        pool: str,
+        console: Console | None = None,
+        *,
+        began: float | None = None,
+    ) -> None:
         self.board = board
         self.pool = pool
         self.console = console or Console(highlight=False)
-        self._began = time.monotonic()
+        self._began = time.monotonic() if began is None else began
         self._drawn = 0.0
         self._changed = True
         self._live = Live(
@@ -48,7 +56,6 @@ class LiveView:
             redirect_stderr=False,
             vertical_overflow="crop",
         )
-        self._live.start()
 
     def saw(self, state: JobState) -> None:
         self._changed = True
@@ -69,14 +76,17 @@ class LiveView:
         self._live.stop()
 
     def _draw(self) -> None:
+        if not self._live.is_started:
+            self._live.start()
         self._drawn, self._changed = time.monotonic(), False
         self._live.update(self.picture(time.time()), refresh=True)
 
     def picture(self, now: float) -> RenderableType:
         """Header, table and footer for this moment."""
-        room = max(1, self.console.size.height - _CHROME)
+        width, height = self.console.size
+        room, label = max(1, height - _CHROME), self.board.label
         shown = self.board.first(room)
-        parts: list[RenderableType] = [self._header(), _table(self.board.label, shown, now)]
+        parts: list[RenderableType] = [self._header(), _table(label, shown, now, width)]
         rest = {
             group: count - sum(group_of(state) == group for state in shown)
             for group, count in self.board.counts.items()
@@ -102,35 +112,44 @@ class LiveView:
         return line
 
 
-def _table(label: str, states: list[JobState], now: float) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
-    for title in ("job", "state", "phase", "site"):
-        table.add_column(title, no_wrap=True, overflow="ellipsis", max_width=28)
-    table.add_column("progress", no_wrap=True)
-    table.add_column("elapsed", no_wrap=True, justify="right")
-    table.add_column("attempts", no_wrap=True, justify="right")
-    table.add_column("last word", no_wrap=True, overflow="ellipsis", ratio=1)
-    for state in states:
-        style = STYLES[group_of(state)]
-        table.add_row(
-            Text(f"{label}.{state.proc}"),
-            Text(state_word(state), style=style),
-            Text(printable(state.phase)),
-            Text(printable(state.site)),
-            _progress(state),
-            Text(elapsed_words(state, now)),
-            Text(str(state.attempts or "")),
-            Text(printable(why(state)), style="" if style == "dim" else style),
-        )
+def _table(label: str, states: list[JobState], now: float, width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
+    rows = [_row(label, state, now, width) for state in states]
+    # What no job has needs no column, except the words at the end, which take what is left.
+    used = [any(row[n].plain for row in rows) for n in range(len(_COLUMNS) - 1)] + [True]
+    for title, shown in zip(_COLUMNS, used, strict=True):
+        if title == _COLUMNS[-1]:
+            table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
+        elif shown:
+            side: JustifyMethod = "right" if title in ("elapsed", "attempts") else "left"
+            table.add_column(title, no_wrap=True, overflow="ellipsis", justify=side, max_width=44)
+    for row in rows:
+        table.add_row(*(cell for cell, shown in zip(row, used, strict=True) if shown))
     return table
 
 
-def _progress(state: JobState) -> Text:
+def _row(label: str, state: JobState, now: float, width: int) -> list[Text]:
+    style = STYLES[group_of(state)]
+    return [
+        Text(f"{label}.{state.proc}"),
+        Text(state_word(state), style=style),
+        Text(printable(state.phase)),
+        Text(printable(state.site)[:_SITE]),
+        _progress(state, width),
+        Text(elapsed_words(state, now)),
+        Text(str(state.attempts or "")),
+        Text(printable(short_why(state)), style="" if style == "dim" else style),
+    ]
+
+
+def _progress(state: JobState, width: int) -> Text:
     words = progress_words(state)
     if not state.progress_total or state.progress_bytes is None:
         return Text(words)
     share = min(1.0, state.progress_bytes / state.progress_total)
     done = round(share * _BAR)
-    return Text.assemble(
-        ("━" * done, "cyan"), ("━" * (_BAR - done), "dim"), f" {100 * share:3.0f} %  {words}"
-    )
+    text = Text(f"{100 * share:3.0f} %")
+    if width >= _ROOM_FOR_BAR:
+        bar = Text.assemble(("━" * done, "cyan"), ("─" * (_BAR - done), "dim"), " ")
+        text = bar.append_text(text)
+    return text.append(f"  {words}") if width >= _ROOM_FOR_BYTES else text

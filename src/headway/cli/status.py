@@ -108,8 +108,8 @@ def _print_states(label: str, states: Sequence[JobState]) -> None:
         elapsed_words,
         group_of,
         progress_words,
+        short_why,
         state_word,
-        why,
     )
 
     now = time.time()
@@ -123,7 +123,7 @@ def _print_states(label: str, states: Sequence[JobState]) -> None:
             progress_words(state),
             elapsed_words(state, now),
             str(state.attempts),
-            printable(why(state)),
+            printable(short_why(state)),
         )
         for state in states
     ]

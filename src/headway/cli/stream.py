@@ -147,7 +147,7 @@ class Tamer:
     _SEQUENCE = re.compile(
         r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])", re.DOTALL
     )
-    _OPEN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*)?|\r)\Z")
+    _OPEN = re.compile(r"(?:\x1b(?:\[[0-?]*)?[ -/]*|\r)\Z")
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -115,10 +115,10 @@ class Watch:
         """The local pool can be killed; then nobody would ever write the end into the log."""
         now = time.monotonic()
         folder = self.run.folder
-        if now - self._checked < ALIVE or folder.facts.pool["kind"] != "local":
+        if now - self._checked < ALIVE:
             return
         self._checked = now
-        if folder.is_locked(LOCK):
+        if folder.facts.pool["kind"] != "local" or folder.is_locked(LOCK):
             return
         self.look()
         if not self.run.settled() and not folder.is_locked(LOCK):
@@ -143,7 +143,8 @@ class Watch:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # Once asked to end, nothing that is pressed again cuts short the way out.
+                signal.signal(number, handler if self.stopped_by is None else signal.SIG_IGN)
 
 
 def is_lost(run: Run) -> bool:

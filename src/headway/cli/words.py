@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from headway.events import JobState, Outcome, Status
@@ -18,13 +19,14 @@ STYLES = {
     "removed": "dim",
     "succeeded": "green",
 }
+_CODES = re.compile(r" \((?:code \d+, subcode \d+|exit code 8\d)\)\Z")
 _HELD_BY_USER, _TOO_MUCH_MEMORY, _TOO_MUCH_DISK = 1, 34, 104
 _ENDS = {
     Outcome.SUCCESS: "succeeded",
     Outcome.FAILURE: "failed",
     Outcome.REMOVED: "removed",
 }
-_PLAIN = {Status.TRANSFERRING_IN: "input moves", Status.TRANSFERRING_OUT: "output moves"}
+_PLAIN = {Status.TRANSFERRING_IN: "transfer in", Status.TRANSFERRING_OUT: "transfer out"}
 
 
 def group_of(state: JobState) -> str:
@@ -80,6 +82,11 @@ def why(state: JobState) -> str:
     for lead in ("held: ", "failed: ", "removed: ", "succeeded"):
         text = text.removeprefix(lead)
     return text
+
+
+def short_why(state: JobState) -> str:
+    """The same for a narrow column: the codes are for those who look closer."""
+    return _CODES.sub("", why(state))
 
 
 def next_step(label: str, state: JobState) -> str:

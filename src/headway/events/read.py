@@ -71,20 +71,17 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
-        searched = max(0, len(self._tail) - 5)
+        searched = max(0, len(self._tail) - len(_END))
         data = self._tail + data if self._tail else data
-        end = data.rfind(_END, searched) + len(_END)
-        crlf = b"\r" in data
-        if crlf:
-            for mark in _ANY_END.finditer(data, max(end - 1, searched)):
-                end = max(end, mark.end())
-        if end < len(_END):
-            self._tail = data
-            if len(data) > _EVENT_LIMIT:
-                self.finish()
-            return []
-        self._tail = data[end:]
-        chunks = _chunks(data[:end]) if crlf else data[: end - len(_END)].split(_END)
+        if b"\r" in data:
+            chunks = _chunks(data)
+        elif data.find(_END, searched) >= 0:
+            chunks = data.split(_END)
+        else:
+            chunks = [data]
+        self._tail = chunks.pop()
+        if len(self._tail) > _EVENT_LIMIT and not chunks:
+            self.finish()
         nested = (_NESTED_AMONG_NULS if b"\0" in data else _NESTED).search
         events: list[Event] = []
         offset = self.offset
@@ -97,7 +94,7 @@ class Parser:
                 event = self._event(match, chunk, offset)
                 if event:
                     events.append(event)
-        self.offset += end
+        self.offset = offset
         self.yearless = self._clock.yearless
         return events
 
@@ -179,13 +176,14 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     return Log(events, tuple(parser.skipped), parser.offset)
 
 
-def _chunks(data: bytes) -> Iterator[bytes]:
+def _chunks(data: bytes) -> list[bytes]:
     # Keeps the "\r" of an end mark with the chunk, so that the lengths still add up.
-    start = 0
+    chunks, start = [], 0
     for match in _ANY_END.finditer(data):
         carriage = match.end() - match.start() - len(_END)
-        yield data[start : match.start()] + b"\r" * carriage
+        chunks.append(data[start : match.start()] + b"\r" * carriage)
         start = match.end()
+    return [*chunks, data[start:]]
 
 
 class _Clock:

@@ -259,6 +259,13 @@ class EventWriter:
         text = "Job ad information event triggered."
         self._write(EventType.AD_INFORMATION, cluster, proc, time, text, format_lines(ad))
 
+    def attribute_update(
+        self, cluster: int, proc: int, attribute: str, value: str, *, time: float | None = None
+    ) -> None:
+        """033: somebody edited the job."""
+        text = f"Setting job attribute {inert(attribute)} to {inert(value)}"
+        self._write(EventType.ATTRIBUTE_UPDATE, cluster, proc, time, text)
+
     def transfer(
         self,
         cluster: int,

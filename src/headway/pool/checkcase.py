@@ -143,15 +143,18 @@ class Case:
 
     def is_here(self, name: str) -> bool:
         """Whether a file or folder of this name lies in the job's folder; each is listed once."""
-        folder, _, last = name.rpartition("/")
+        folder, _, last = name.rstrip("/").rpartition("/")
         return last in self.siblings(folder)
 
     def siblings(self, folder: str) -> frozenset[str]:
         """The names in a folder below the job's."""
         if folder not in self._listed:
-            try:
-                names = os.listdir(self.base / folder)
-            except (OSError, ValueError):  # a long argument, or one with NUL, is no folder
-                names = []
+            names: list[str] = []
+            # Not even asked for where the folder above has no such name: tables name many.
+            if folder.startswith("/") or "." in folder or not folder or self.is_here(folder):
+                try:
+                    names = os.listdir(self.base / folder)
+                except (OSError, ValueError):  # a long argument, or one with NUL, is no folder
+                    names = []
             self._listed[folder] = frozenset(names)
         return self._listed[folder]

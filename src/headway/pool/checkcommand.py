@@ -21,10 +21,10 @@ _INTERPRETERS = re.compile(
 )
 _SUFFIXES = (".py", ".sh", ".bash", ".R", ".r", ".pl", ".jl", ".rb", ".js", ".exe", ".out")
 _WITH_VALUE = {"-W", "-X", "-o", "-O", "--check-hash-based-pycs"}
-_UNTIDY = re.compile(r"//|^\./|/\.|/$")
+_UNKNOWN = "\0"  # stands for a word that is not the same for every job
+_NOT_HERE = ("", "/", "~", "$", _UNKNOWN)  # how a word begins that names no file of the folder
 _SHOWN = 3
 _MOST = 1000  # different programs or scripts of a table that are looked at
-_UNKNOWN = "\0"  # stands for a word that is not the same for every job
 
 
 def command_findings(case: Case) -> Iterator[Finding]:
@@ -138,15 +138,15 @@ def _other_files(case: Case, argv: list[str]) -> Iterator[Finding]:
     made = [posixpath.normpath(output.path) for output in case.job.outputs]
     made += case.job.checkpoint.paths if case.job.checkpoint else ()
     left: dict[str, None] = {}
-    for word in argv[1:]:
-        value = word.partition("=")[2] if word.startswith("-") else word
-        if not ("." in value or "/" in value) or value.endswith(_SUFFIXES) or "://" in value:
+    for word in argv[1:]:  # of a large table: quick tests first
+        value = word.partition("=")[2] if word[:1] == "-" else word
+        if value[:1] in _NOT_HERE or not case.is_here(value) or value.endswith(_SUFFIXES):
             continue
-        name = posixpath.normpath(value) if _UNTIDY.search(value) else value
-        if name in case.provided or name.startswith(("/", "~", "$", "..")) or name == ".":
+        name = posixpath.normpath(value)
+        plain_word = "." not in value and "/" not in value  # `--mode test` beside a folder test
+        if plain_word or name in case.provided or name.startswith("."):
             continue
-        is_made = any(name == path or name.startswith(f"{path}/") for path in made)
-        if not is_made and case.is_here(name):
+        if not any(f"{name}/".startswith(f"{path}/") for path in made):
             left[value] = None
     if left:
         first = next(iter(left))

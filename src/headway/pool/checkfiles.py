@@ -60,7 +60,9 @@ def _link_holds(case: Case, name: str, path: Path) -> bool:
     if os.path.isabs(target):
         return False
     inside = os.path.normpath(os.path.join(os.path.dirname(name), target))
-    return inside in case.packed
+    if inside.startswith("../"):
+        return False
+    return inside in case.packed or any(other.startswith(f"{name}/") for other in case.packed)
 
 
 def _transfer(case: Case) -> Iterator[Finding]:

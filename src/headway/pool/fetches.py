@@ -18,8 +18,9 @@ class Fetch:
         """The part of the command that names it: `wget`, `pip install`."""
         if self.id == "fetch":
             return words[0].rsplit("/", 1)[-1]
-        verb = next((at for at, word in enumerate(words) if re.search(self.needs, word)), 1)
-        return " ".join(words[: verb + 1]) if verb < 4 else words[0]
+        verbs = ("install", "create", "update", "add", "clone", "pull", "fetch")
+        verb = next((word for word in words if word in verbs), "")
+        return f"{words[0].rsplit('/', 1)[-1]} {verb}".strip()
 
 
 _FETCHES = (
@@ -30,7 +31,7 @@ _FETCHES = (
     Fetch("install", r"pip[\d.]*|uv|conda|mamba|micromamba", r"\b(?:install|create|update)\b"),
     Fetch("install", r"python[\d.]*", r"-m pip install"),
     Fetch("install", "apt-get|apt|yum|dnf|microdnf|apk", r"\b(?:install|update|add)\b"),
-    Fetch("clone", "git", r"\b(?:clone|pull|fetch|submodule update)\b"),
+    Fetch("clone", "git", r"^(?:-[cC] \S+ )*(?:clone|pull|fetch|submodule update)\b"),
 )
 _WRAPPERS = {"sudo", "time", "nice", "nohup", "exec", "command", "env", "timeout", "stdbuf", "srun"}
 _NO_DOWNLOAD = re.compile(

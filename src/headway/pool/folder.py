@@ -213,14 +213,14 @@ class Runs:
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
+            draft = self.folder / f".new-{facts.id}"
+            draft.mkdir()
         except OSError as error:
             raise RunError(
                 f"a run folder cannot be made in {self.folder}: {error.strerror}",
                 remedy="start headway in a folder that you may write to",
             ) from error
         try:
-            draft.chmod(0o755)
             fill(RunFolder(draft), facts)
             number = 1 + max(self._numbers(stem), default=0)
             while True:

@@ -98,7 +98,7 @@ class _Visitor(ast.NodeVisitor):
         device = re.fullmatch(r"cuda:([0-9]+)", node.value)
         if device:
             self._gpu_index(node, node.value, int(device[1]))
-        elif FAR_PATH.match(node.value):
+        elif FAR_PATH.match(node.value) and not node.value.startswith("~"):
             self._add("absolute-path", node, path=node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -117,7 +117,7 @@ class _Visitor(ast.NodeVisitor):
         called = self._dotted(node.func)
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
         for trap, pattern in _CALLS:
-            if re.fullmatch(pattern, called):
+            if re.fullmatch(pattern, called) and not _writes(node):
                 self._add(trap, node, call=_short(called), program=_short(called))
         self._weights(node, called, keywords)
         self._datasets(node, called, keywords)
@@ -219,6 +219,12 @@ class _Visitor(ast.NodeVisitor):
     ) -> None:
         line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         self.traps.append(found(id, f"{self.name}:{node.lineno}", line, severity, **words))
+
+
+def _writes(node: ast.Call) -> bool:
+    """`ZipFile(name, "w")` packs; nothing is missing for that."""
+    mode = next((k.value for k in node.keywords if k.arg == "mode"), None)
+    return (_text(mode or (node.args[1] if len(node.args) > 1 else None)) or "r") in ("w", "a", "x")
 
 
 def _short(called: str) -> str:

@@ -267,7 +267,15 @@ def _syntax(view: _View) -> Iterator[Finding]:
             where = f"{view.name}:{statement.first}"
             remedy = "end it with a line that has @ and the same word"
             yield error("unclosed", where, what, remedy, statement.value)
-    if view.file.first_queue is None:
+    queue = view.file.first_queue
+    after = [s for s in view.file.statements if queue and s.first > queue.last]
+    extra = next((s for s in after if s.kind is not Kind.NOTHING), None)
+    if extra is not None:
+        what = "stands after the first queue statement: recent HTCondor (25) refuses the file"
+        where = f"{view.name}:{extra.first}"
+        remedy = "one queue statement, with a table: queue a, b from (…)"
+        yield warning("after-queue", where, what, remedy, lines[extra.first - 1].strip())
+    if queue is None:
         what = "there is no queue statement: nothing is submitted"
         yield hint("no-queue", view.name, what, "queue, unless you give it on the command line")
 

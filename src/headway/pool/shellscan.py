@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from headway.pool.shellwords import CONTINUATION, WordReader
+
 _OPERATORS = ("&&", "||", ";;&", ";;", ";&", "|&", ";", "&", "|", "(", ")")
 _REDIRECTIONS = ("&>>", "&>", "<<<", "<<-", "<<", "<>", ">>", ">&", ">|", "<&", ">", "<")
 _OPENERS = {"if", "while", "until", "for", "select", "case", "{"}
 _CLOSERS = {"fi", "done", "esac", "}"}
 _LEADERS = {"then", "do", "else", "elif", "!", "time", "if", "while", "until", "{"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
-_CONTINUATION = "\\\n"
 
 
 @dataclass
@@ -91,13 +92,11 @@ def scan(text: str) -> Script:
     return script
 
 
-class _Scanner:
+class _Scanner(WordReader):
     def __init__(self, text: str, script: Script, line: int = 1, nested: bool = False) -> None:
-        self.text = text
+        super().__init__(text, line)
         self.script = script
-        self.line = line
         self.nested = nested
-        self.at = 0
         self.open: list[str] = []  # constructs that are not closed yet
         self.conditions: list[bool] = []  # beside each of them: not at its body yet
         self.pattern = False  # the next word is a pattern of `case`
@@ -115,7 +114,7 @@ class _Scanner:
                 self._newline()
             elif character in " \t\r\f\v":
                 self.at += 1
-            elif self.text.startswith(_CONTINUATION, self.at):
+            elif self.text.startswith(CONTINUATION, self.at):
                 self._continuation()
             elif character == "#":
                 self._skip_to_line_end()
@@ -170,6 +169,19 @@ class _Scanner:
         if not (self.command.words or self.command.assignments):
             self.command.line = self.line
 
+    # -- what the words tell
+
+    def on_join(self) -> None:
+        self.script.joins.append(self.line)
+
+    def on_blanks(self) -> None:
+        after = self._next_text(self.line + 1)
+        if after == self.line + 1 and not self.nested:
+            self.script.breaks.append(Break("space", self.line, after))
+
+    def on_substitution(self, inside: str, line: int) -> None:
+        _Scanner(inside, self.script, line, nested=True).run()
+
     # -- pieces
 
     def _continuation(self) -> None:
@@ -220,7 +232,7 @@ class _Scanner:
         self.at = start + len(kind)
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
-        target = self._read_word()
+        target = self.read_word()
         if kind in ("<<", "<<-"):
             self.heredocs.append((target, kind == "<<-"))
         elif kind not in (">&", "<&", "<<<") or not re.fullmatch(r"\d*-?", target):
@@ -233,7 +245,7 @@ class _Scanner:
             return
         while self.at < len(self.text) and self.text[self.at] != ")":
             start = self.at
-            self._read_word()
+            self.read_word()
             self.at = max(self.at, start + (self.text[self.at : self.at + 1] != ")"))
         self.at += 1
         self._fresh(";")
@@ -286,7 +298,7 @@ class _Scanner:
         while self.at < len(self.text) and level:
             character = self.text[self.at]
             if character in "'\"`$\\":
-                self._read_word()
+                self.read_word()
                 continue
             level += {"(": 1, ")": -1}.get(character, 0)
             self.line += character == "\n"
@@ -297,7 +309,7 @@ class _Scanner:
     def _word(self) -> None:
         line = self.line
         start = self.at
-        word = self._read_word()
+        word = self.read_word()
         if self.at == start:  # a stray character: never stand still
             self.at += 1
             return
@@ -340,120 +352,12 @@ class _Scanner:
             self.pattern = True
             return
         while self.at < len(self.text) and self.text[self.at] not in ";\n":
-            if self.text.startswith(_CONTINUATION, self.at):
+            if self.text.startswith(CONTINUATION, self.at):
                 self.at += 2
                 self.line += 1
             elif self.text[self.at] in " \t\r":
                 self.at += 1
             else:
                 start = self.at
-                self._read_word()
+                self.read_word()
                 self.at = max(self.at, start + 1)
-
-    def _read_word(self) -> str:
-        parts: list[str] = []
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character in " \t\n\r\f\v;&|()<>":
-                break
-            if character == "\\":
-                if self.text.startswith(_CONTINUATION, self.at):
-                    self.script.joins.append(self.line)
-                    self.at += 2
-                    self.line += 1
-                    continue
-                self._broken_continuation()
-                parts.append(self.text[self.at + 1 : self.at + 2])
-                self.at += 2
-            elif character == "'":
-                parts.append(self._until("'"))
-            elif character == '"':
-                parts.append(self._double_quoted())
-            elif character in "$`":
-                parts.append(self._dollar())
-            else:
-                parts.append(character)
-                self.at += 1
-        return "".join(parts)
-
-    def _broken_continuation(self) -> None:
-        blanks = re.compile(r"\\[ \t]+(?=\n|\Z)").match(self.text, self.at)
-        if blanks and not self.nested:
-            after = self._next_text(self.line + 1)
-            if after == self.line + 1:
-                self.script.breaks.append(Break("space", self.line, after))
-
-    def _until(self, quote: str) -> str:
-        end = self.text.find(quote, self.at + 1)
-        end = len(self.text) if end < 0 else end
-        inside = self.text[self.at + 1 : end]
-        self.line += inside.count("\n")
-        self.at = end + 1
-        return inside
-
-    def _double_quoted(self) -> str:
-        self.at += 1
-        parts: list[str] = []
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            character = self.text[self.at]
-            if character == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
-                self.line += following == "\n"
-                parts.append("" if following == "\n" else following)
-                self.at += 2
-            elif character in "$`":
-                parts.append(self._dollar())
-            else:
-                self.line += character == "\n"
-                parts.append(character)
-                self.at += 1
-        self.at += 1
-        return "".join(parts)
-
-    def _dollar(self) -> str:
-        """`$x`, `${x}`, `$(…)`, backticks: kept as they are, the commands inside are read."""
-        start, line = self.at, self.line
-        if self.text[self.at] == "`":
-            inside = self._until("`")
-            _Scanner(inside, self.script, line, nested=True).run()
-        elif self.text.startswith("$((", self.at) or self.text.startswith("${", self.at):
-            self._balanced("(" if self.text[self.at + 1] == "(" else "{")
-        elif self.text.startswith("$(", self.at):
-            inside = self._balanced("(")
-            _Scanner(inside, self.script, line, nested=True).run()
-        elif self.text.startswith("$'", self.at):
-            self.at += 1
-            return self._until("'")
-        else:
-            self.at += 1
-        return self.text[start : self.at]
-
-    def _balanced(self, opener: str) -> str:
-        closer = {"(": ")", "{": "}"}[opener]
-        self.at += 2
-        start = self.at
-        level = 1
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character == "'":
-                self._until("'")
-                continue
-            if character == '"':
-                self._skip_quoted()
-                continue
-            if character == "\\":
-                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
-                self.at += 2
-                continue
-            level += {opener: 1, closer: -1}.get(character, 0)
-            self.line += character == "\n"
-            self.at += 1
-            if not level:
-                break
-        return self.text[start : max(start, self.at - 1)]
-
-    def _skip_quoted(self) -> None:
-        match = re.compile(r'"(?:\\.|[^"\\])*"?', re.S).match(self.text, self.at)
-        end = match.end() if match else self.at + 1
-        self.line += self.text.count("\n", self.at, end)
-        self.at = end

@@ -19,18 +19,23 @@ UNCLOSED = "unclosed"  # the key of an `@=tag` that runs to the end of the file
 
 # Names of the job ad, or older ones, for what submit files call otherwise.
 _ALIASES = {
-    **dict.fromkeys(("userlog",), "log"),
-    **dict.fromkeys(("cmd",), "executable"),
-    **dict.fromkeys(("args", "arguments2"), "arguments"),
-    **dict.fromkeys(("out", "stdout"), "output"),
-    **dict.fromkeys(("err", "stderr"), "error"),
-    **dict.fromkeys(("env", "environment2"), "environment"),
-    **dict.fromkeys(("jobmaxretries",), "maxretries"),
-    **dict.fromkeys(("ulogexecuteeventattrs",), "ulogexecuteattrs"),
-    **dict.fromkeys(("transferinput",), "transferinputfiles"),
-    **dict.fromkeys(("transferoutput",), "transferoutputfiles"),
-    **dict.fromkeys(("jobiwd", "iwd"), "initialdir"),
-    **dict.fromkeys(("requiregpus",), "requiregpus"),
+    "userlog": "log",
+    "cmd": "executable",
+    "args": "arguments",
+    "arguments2": "arguments",
+    "out": "output",
+    "stdout": "output",
+    "err": "error",
+    "stderr": "error",
+    "env": "environment",
+    "environment2": "environment",
+    "jobmaxretries": "maxretries",
+    "ulogexecuteeventattrs": "ulogexecuteattrs",
+    "userlogexecuteeventattrs": "ulogexecuteattrs",
+    "transferinput": "transferinputfiles",
+    "transferoutput": "transferoutputfiles",
+    "jobiwd": "initialdir",
+    "iwd": "initialdir",
 }
 
 

@@ -53,7 +53,8 @@ class Wrapped:
 class _Line:
     key: str
     value: str
-    guard: str = ""  # set it only where this key is not defined by then
+    perhaps: bool = False  # the key may be set by then; only HTCondor will know
+    joined: str = ""  # the value to set where it is; without one it stays as it is
 
 
 def wrap(text: str, name: str = "job") -> Wrapped:
@@ -137,7 +138,7 @@ def _unless_set(file: SubmitFile, at: int, key: str, value: str) -> _Line | None
     places = file.assignments(key, before=at + 1)
     if any(place.within == 0 or _is_ours(file, place.first) for place in places):
         return None
-    return _Line(key, value, guard=key if places or file.includes else "")
+    return _Line(key, value, perhaps=bool(places) or file.includes)
 
 
 def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
@@ -148,7 +149,7 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
     given = split_list(places[-1].value) if places else []
     known = {item.lower() for item in given}
     missing = [item for item in wanted if item.lower() not in known]
-    if not missing:
+    if not missing or any(_is_ours(file, place.first) for place in places):
         return None
     plain = places and all(place.within == 0 for place in places) and not file.includes
     name = places[-1].key if places else key  # the file's name for it, so that ours overrides
@@ -156,8 +157,13 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
     if plain and "$(" not in places[-1].value:
         union = ", ".join([*given, *missing])
         return _Line(name, union if is_macro else f'"{union}"')
+    if not is_macro:
+        return None
     # Which value holds is known only when HTCondor reads the file: let it put them together.
-    return _Line(name, f"$({name}:{missing[0]}), {', '.join(missing)}") if is_macro else None
+    joined = f"$({name}), {', '.join(missing)}"
+    if any(place.within == 0 for place in places):
+        return _Line(name, joined)
+    return _Line(name, value, perhaps=True, joined=joined)
 
 
 def _requirements(file: SubmitFile, at: int) -> _Line | None:
@@ -186,12 +192,17 @@ def _is_ours(file: SubmitFile, line: int) -> bool:
 def _block(lines: list[_Line]) -> Iterator[str]:
     yield BEGIN
     for line in lines:
-        if line.guard:
-            yield f"if ! defined {line.guard}"
-            yield f"  {line.key} = {line.value}"
-            yield "endif"
-        else:
+        if not line.perhaps:
             yield f"{line.key} = {line.value}"
+            continue
+        if line.joined:
+            yield f"if defined {line.key}"
+            yield f"  {line.key} = {line.joined}"
+            yield "else"
+        else:
+            yield f"if ! defined {line.key}"
+        yield f"  {line.key} = {line.value}"
+        yield "endif"
     yield END
 
 

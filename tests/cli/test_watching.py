@@ -1,0 +1,195 @@
+"""status, list and logs, from event logs that no pool has written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.cli.board import Board
+from headway.events import EventWriter
+from headway.pool.folder import RunFolder
+from headway.run import Run
+
+from .conftest import Done
+
+Call = Callable[..., Done]
+Make = Callable[..., RunFolder]
+HOST = "<127.0.0.1:9618>"
+
+
+def story(writer: EventWriter) -> None:
+    """Five jobs: idle, running, held, failed, succeeded."""
+    for job in range(5):
+        writer.submitted(1, job, HOST, time=1000)
+    for job in range(1, 5):
+        writer.executing(1, job, HOST, slot=f"slot1@node{job}", time=1010)
+    line = "headway nonce=abc phase=stage-in state=progress bytes=500000000 total=2000000000"
+    writer.generic(1, 1, line, time=1011)
+    writer.held(1, 2, "Error from slot1@node2: \x1b[2J[red]disk[/red]", 13, 256, time=1020)
+    writer.terminated(1, 3, return_value=83, time=1030)
+    writer.terminated(1, 4, return_value=0, time=1090)
+
+
+def test_status_tells_it_all(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=5, events=story)
+    text = headway("status").stdout
+    assert "tale-1 on htcondor: 1 failed, 1 held, 1 running, 1 idle, 1 succeeded" in text
+    lines = [line.split() for line in text.splitlines()]
+    order = [line[1] for line in lines if line and line[0].startswith("tale-1.")][:5]
+    assert order == ["failed", "held", "running", "idle", "succeeded"]
+    assert "500 MB / 2 GB" in text or "0.5 / 2 GB" in text
+    assert "headway logs tale-1.3 --stderr" in text
+    assert "headway release tale-1.2" in text
+    assert "\x1b" not in text
+    assert "[red]disk[/red]" in text
+    assert "results: .headway/runs/tale-1/jobs/JOB/outputs" in text
+
+
+def test_status_of_one_job(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=6, events=story)
+    assert "tale-1.3 failed: the command failed" in headway("status", ".3").stdout
+    assert "node1" in headway("status", "tale.1").stdout
+    assert "is not in the event log yet" in headway("status", "5").stdout
+
+
+def test_status_as_json(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=6, events=story)
+    document = json.loads(headway("status", "--json").stdout)
+    assert document["counts"]["idle"] == 2  # one of them is not in the log yet
+    assert [state["job"] for state in document["states"]] == [0, 1, 2, 3, 4]
+    assert document["settled"] is False
+    one = json.loads(headway("status", ".4", "--json").stdout)
+    assert [state["outcome"] for state in one["states"]] == ["success"]
+
+
+def test_status_and_list_where_nothing_may_be_written(headway: Call, make_run: Make) -> None:
+    folder = make_run("tale", jobs=5, events=story, pool="local")
+    folder.path.chmod(0o555)
+    try:
+        assert "1 failed" in headway("status").stdout
+        assert "tale-1" in headway("list").stdout
+        assert headway("logs", ".0").stdout == ""
+    finally:
+        folder.path.chmod(0o755)
+
+
+def test_a_local_run_that_nobody_runs_says_so(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=5, events=story, pool="local")
+    assert "go on with `headway run --resume tale-1`" in headway("status").stdout
+    assert json.loads(headway("status", "--json").stdout)["lost"] is True
+
+
+def test_a_large_run_is_cut_short(headway: Call, make_run: Make) -> None:
+    def submit(writer: EventWriter) -> None:
+        with writer.group():
+            for job in range(300):
+                writer.submitted(1, job, HOST)
+
+    make_run("large", jobs=300, events=submit)
+    text = headway("status").stdout
+    assert "… and 100 more; --all shows them" in text
+    assert text.count("large-1.") == 200
+    assert headway("status", "--all").stdout.count("large-1.") == 300
+
+
+def test_list(headway: Call, make_run: Make) -> None:
+    assert "no runs in .headway/runs" in headway("list").stdout
+    make_run("tale", jobs=5, events=story)
+    make_run("other", cluster=None, pool="local")
+    lines = headway("list").stdout.splitlines()
+    assert lines[0].split() == ["run", "pool", "created", "jobs", "results"]
+    assert "1 failed, 1 held, 1 running, 1 idle, 1 succeeded" in lines[1]
+    assert "not submitted" in lines[2]
+    document = json.loads(headway("list", "--json").stdout)
+    assert [run["run"] for run in document["runs"]] == ["tale-1", "other-1"]
+
+
+def put(folder: RunFolder, job: int, attempt: str, **streams: bytes) -> None:
+    place = folder.job_folder(job) / "attempts" / attempt
+    place.mkdir(parents=True)
+    for name, data in streams.items():
+        (place / {"agent": "agent.log"}.get(name, name)).write_bytes(data)
+
+
+def test_logs_are_the_newest_attempt_s_own_bytes(headway: Call, make_run: Make) -> None:
+    folder = make_run("tale", jobs=5, events=story)
+    put(folder, 3, "20250101T000000Z-aaaaaa", stdout=b"old")
+    raw = b"\x00\xff\x1b[2J new \r\n"
+    put(folder, 3, "20250101T000009Z-bbbbbb", stdout=raw, stderr=b"oh", agent=b"hm")
+    assert os.fsencode(headway("logs", "tale.3").stdout.replace("\n", "\r\n")) == raw
+    assert headway("logs", "tale.3", "--stderr").stdout == "oh"
+    assert headway("logs", "tale.3", "--agent").stdout == "hm"
+    assert headway("logs", "tale.3", "-f").stdout.endswith("new \n")
+    document = json.loads(headway("logs", "tale.3", "--json").stdout)
+    assert document["attempt"] == "20250101T000009Z-bbbbbb"
+    assert " new " in document["text"]
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("0", "is idle and has not run yet"),
+        ("1", "its output comes home when the attempt ends"),
+        ("3", "nothing came home of its stdout"),
+        ("5", "is not in the event log yet"),
+    ],
+)
+def test_logs_say_where_the_output_is(
+    headway: Call, make_run: Make, job: str, said: str
+) -> None:
+    make_run("tale", jobs=6, events=story)
+    done = headway("logs", job)
+    assert done.stdout == ""
+    assert said in done.stderr
+
+
+def test_logs_want_to_know_which_job(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=5, events=story)
+    assert "name it, such as tale-1.0" in headway("logs", code=2).stderr
+
+
+def test_the_board_follows_the_log(make_run: Make) -> None:
+    folder = make_run("tale", jobs=6, events=story)
+    board = Board(Run(folder))
+    assert board.counts["idle"] == 2
+    assert [state.proc for state in board.first(3)] == [3, 2, 1]
+    with EventWriter(folder.events) as writer:
+        writer.released(1, 2, "go")
+        writer.aborted(1, 0, "away")
+    board.run.refresh()
+    assert board.counts == {
+        "failed": 1, "held": 0, "running": 1, "idle": 2, "removed": 1, "succeeded": 1,
+    }  # fmt: skip
+    assert board.busy
+    assert len(board.first(100)) == 5
+    assert board.first(0) == []
+
+
+def test_trouble_does_not_hide_what_runs(make_run: Make) -> None:
+    def crowd(writer: EventWriter) -> None:
+        with writer.group():
+            for job in range(60):
+                writer.submitted(1, job, HOST)
+                writer.executing(1, job, HOST)
+                if job < 40:
+                    writer.terminated(1, job, return_value=1)
+
+    board = Board(Run(make_run("crowd", jobs=60, events=crowd)))
+    shown = board.first(10)
+    assert sum(state.terminal for state in shown) == 5
+    assert sum(not state.terminal for state in shown) == 5
+    assert len(board.first(50)) == 50
+
+
+def test_paths_are_shown_as_one_would_type_them(
+    headway: Call, make_run: Make, tmp_path: Path
+) -> None:
+    folder = make_run("tale", jobs=5, events=story)
+    put(folder, 3, "20250101T000000Z-aaaaaa", stderr=b"a\nb\x1b[31m\n")
+    text = headway("status").stdout
+    assert "its stderr: .headway/runs/tale-1/jobs/3/attempts/" in text
+    assert str(tmp_path) not in text

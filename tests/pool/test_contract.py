@@ -1,0 +1,272 @@
+"""One contract, two pools: the same job.toml gives the same outputs on both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from headway.events import Outcome, Status
+from headway.node.exits import Exit
+
+from .harness import Pool
+from .places import CondorPlace, LocalPlace, Place, apptainer_folder, record
+
+SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
+DATA = b"0123456789abcdef" * 4096
+
+# Counts to 40 in steps of 0.1 s; on SIGTERM saves where it is and asks to be started again.
+COUNTER = """#!/bin/sh
+mkdir -p ckpt
+n=$(cat ckpt/n 2>/dev/null || echo 0)
+echo "from $n" >> ckpt/history
+trap 'echo $n > ckpt/n; exit 85' TERM
+while [ "$n" -lt 40 ]; do sleep 0.1 & wait $!; n=$((n + 1)); echo $n > ckpt/n; done
+cp ckpt/history history.txt
+echo $n > total.txt
+"""
+CHECKPOINTED = (
+    'name = "counter"\ncommand = "./counter.sh"\nfiles = ["counter.sh"]\n'
+    'outputs = ["history.txt", "total.txt"]\n[checkpoint]\npaths = ["ckpt"]\n' + SMALL
+)
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves DATA; refuses the first `refusals` requests."""
+
+    refusals = 0
+
+    def do_GET(self) -> None:
+        if Server.refusals > 0:
+            Server.refusals -= 1
+            self.send_error(503)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Server.refusals = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/data.bin"
+    server.shutdown()
+    server.server_close()
+
+
+class Contract:
+    """What both pools keep."""
+
+    def test_files_environment_and_input_reach_the_command_and_output_comes_home(
+        self, place: Place, url: str
+    ) -> None:
+        checksum = hashlib.sha256(DATA).hexdigest()
+        place.write({"tool/work.sh": '#!/bin/sh\ncat "tool/words.txt" - > "sum of it.txt"\n'})
+        place.write({"tool/words.txt": "wörds\n"})
+        run = place.run(
+            'name = "first job"\nshell = true\n'
+            'command = "(echo $GREETING; cksum < in/data.bin) | tool/work.sh; echo said; echo err >&2"\n'
+            'files = ["tool"]\noutputs = ["sum of it.txt"]\n'
+            '[environment]\nGREETING = "it\'s \\"quoted\\" & $HOME"\n'
+            f'[[inputs]]\nurl = "{url}"\npath = "in/data.bin"\nsize = {len(DATA)}\n'
+            f'checksum = "sha256:{checksum}"\n' + SMALL
+        )
+        text = (run.outputs() / "sum of it.txt").read_text()
+        assert text.splitlines()[:2] == ["wörds", 'it\'s "quoted" & $HOME']
+        assert text.splitlines()[2].endswith(f" {len(DATA)}")
+        stdout, stderr = run.stream(0, "stdout"), run.stream(0, "stderr")
+        assert stdout is not None and stdout.read_text() == "said\n"
+        assert stderr is not None and stderr.read_text() == "err\n"
+        state = run.jobs[0]
+        assert state.outcome is Outcome.SUCCESS and state.attempts == 1
+        assert record(run)["inputs"][0]["bytes"] == len(DATA)
+
+    def test_the_log_names_the_site_and_the_phases(self, place: Place) -> None:
+        run = place.run('name = "phases"\ncommand = "sleep 1"\n' + SMALL)
+        state = run.jobs[0]
+        assert state.site and record(run)["site"] == state.site
+        assert record(run)["slot"].split("@")[0] == state.slot.split("@")[0]
+        text = run.folder.events.read_text()
+        assert text.count("phase=run state=begin") == 1 and "phase=done" in text
+        assert text.count(f"nonce={record(run)['nonce']}") == text.count("headway nonce=")
+        assert "MachineAttrGLIDEIN_ResourceName0" in text
+        assert state.foreign == 0
+
+    def test_a_table_of_twenty_rows(self, place: Place) -> None:
+        rows = "name,value\n" + "".join(f"row {n},{n * n}\n" for n in range(20))
+        place.write({"rows.csv": rows})
+        run = place.run(
+            'name = "table"\ncommand = ["sh", "-c", "echo $1 > $0", "{name}.txt", "{value}-{job}"]\n'
+            'table = "rows.csv"\noutputs = ["{name}.txt"]\n' + SMALL
+        )
+        for n in range(20):
+            assert (run.outputs(n) / f"row {n}.txt").read_text() == f"{n * n}-{n}\n"
+        assert len(run.jobs) == 20
+
+    def test_a_container(self, place: Place, condor_pool: Pool) -> None:
+        if isinstance(place, LocalPlace):
+            place.path = apptainer_folder(condor_pool)
+        place.write({"where.py": "import os\nopen('where.txt', 'w').write(os.getcwd())\n"})
+        run = place.run(
+            'name = "boxed"\ncommand = "python3 where.py"\nfiles = ["where.py"]\n'
+            f'outputs = ["where.txt"]\ncontainer = "{condor_pool.image}"\n'
+            '[resources]\nmemory = "256 MB"\ndisk = "200 MB"\n'
+        )
+        assert (run.outputs() / "where.txt").read_text() == "/srv"
+        assert "phase=done" in run.folder.events.read_text()
+
+    def test_a_gpu(self, place: Place) -> None:
+        run = place.run(
+            'name = "gpu"\ncommand = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES > gpu.txt"]\n'
+            'outputs = ["gpu.txt"]\n'
+            + SMALL
+            + 'gpus = { count = 1, memory = "8 GB", capability = 7.0 }\n'
+        )
+        devices = (run.outputs() / "gpu.txt").read_text().strip()
+        assert devices.startswith("GPU-") and "," not in devices
+
+    def test_an_eviction_goes_on_from_the_checkpoint(self, place: Place) -> None:
+        place.write({"counter.sh": COUNTER})
+        run = place.start(CHECKPOINTED)
+        place.wait(run, lambda state: state.phase == "run")
+        threading.Event().wait(1.5)
+        place.headway("evict", run.label)
+        place.settle(run)
+        history = (run.outputs() / "history.txt").read_text().split("\n")
+        assert history[0] == "from 0" and int(history[1].removeprefix("from ")) > 5, history
+        assert (run.outputs() / "total.txt").read_text() == "40\n"
+        state = run.jobs[0]
+        assert state.outcome is Outcome.SUCCESS and state.evictions == 1 and state.attempts == 2
+
+    def test_exit_85_by_itself_goes_on_in_the_same_attempt(self, place: Place) -> None:
+        place.write(
+            {
+                "step.sh": "#!/bin/sh\nmkdir -p ckpt\necho x >> ckpt/steps\n"
+                '[ "$(wc -l < ckpt/steps)" -ge 3 ] || exit 85\ncp ckpt/steps steps.txt\n'
+            }
+        )
+        run = place.run(
+            'name = "steps"\ncommand = "./step.sh"\nfiles = ["step.sh"]\noutputs = ["steps.txt"]\n'
+            '[checkpoint]\npaths = ["ckpt"]\n' + SMALL
+        )
+        assert (run.outputs() / "steps.txt").read_text() == "x\nx\nx\n"
+        state = run.jobs[0]
+        assert state.attempts == 1 and state.checkpoints == 2 and state.foreign == 0
+        assert len(record(run)["segments"]) == 3
+
+    def test_hold_and_release(self, place: Place) -> None:
+        run = place.start('name = "held"\ncommand = "sleep 2"\n' + SMALL)
+        place.headway("hold", run.label)
+        state = place.wait(run, lambda state: state if state.status is Status.HELD else None)
+        assert state.hold_code == 1
+        place.headway("release", f"{run.label}.0")
+        place.settle(run)
+        assert run.jobs[0].outcome is Outcome.SUCCESS and run.jobs[0].holds == 1
+
+    def test_removal_ends_the_whole_process_tree(self, place: Place, tmp_path: Path) -> None:
+        run = place.start(
+            'name = "gone"\nshell = true\ncommand = "sleep 300 & sleep 300"\ngrace = "2 s"\n'
+            + SMALL
+        )
+        place.wait(run, lambda state: state.phase == "run")
+        place.headway("remove", run.label)
+        place.settle(run)
+        assert run.jobs[0].outcome is Outcome.REMOVED
+
+    def test_a_site_where_every_job_fails_is_left(self, place: Place) -> None:
+        place.write(
+            {
+                "picky.sh": f"#!/bin/sh\ngrep -q {place.bad_site} $_CONDOR_MACHINE_AD && exit 7\n"
+                "echo fine > fine.txt\n"
+            }
+        )
+        run = place.run(
+            'name = "picky"\ncommand = "./picky.sh"\nfiles = ["picky.sh"]\ncount = 4\n'
+            'outputs = ["fine.txt"]\n[retries]\ncommand = 3\n'
+            f'[sites]\nprefer = ["{place.bad_site}"]\n' + SMALL
+        )
+        for job, state in run.jobs.items():
+            assert state.outcome is Outcome.SUCCESS, (job, state.why)
+            assert state.site != place.bad_site
+        assert max(state.attempts for state in run.jobs.values()) == 2
+        assert any(state.requeues for state in run.jobs.values())
+
+    def test_a_failed_command_is_a_failed_command(self, place: Place) -> None:
+        run = place.run(
+            'name = "fails"\ncommand = ["sh", "-c", "echo why >&2; exit 3"]\noutputs = ["no.txt"]\n'
+            + SMALL,
+            code=1,
+        )
+        state = run.jobs[0]
+        assert state.failure is Exit.COMMAND_FAILED and state.holds == 0
+        assert record(run)["command"]["status"] == 3
+        stderr = run.stream(0, "stderr")
+        assert stderr is not None and stderr.read_text() == "why\n"
+
+    def test_a_missing_output_is_tried_once_more_and_then_told(self, place: Place) -> None:
+        run = place.run('name = "none"\ncommand = "true"\noutputs = ["no.txt"]\n' + SMALL, code=1)
+        state = run.jobs[0]
+        assert state.failure is Exit.OUTPUT_MISSING and state.attempts == 2
+
+    def test_an_input_that_fails_for_a_while_is_held_and_released(
+        self, place: Place, url: str
+    ) -> None:
+        Server.refusals = 4
+        run = place.run(
+            'name = "patient"\ncommand = "true"\n[retries]\nbackoff = "1 s"\n'
+            f'[[inputs]]\nurl = "{url}"\n' + SMALL,
+            timeout=180,
+        )
+        assert run.jobs[0].outcome is Outcome.SUCCESS
+
+    def test_headway_killed_right_after_submit(self, place: Place) -> None:
+        job = (
+            'name = "orphan"\ncommand = ["sh", "-c", "sleep 3; echo {job} > out.txt"]\ncount = 2\n'
+        )
+        job += 'outputs = ["out.txt"]\n' + SMALL
+        place.write({"job.toml": job})
+        command = ("run", "job.toml", "--pool", place.pool)
+        process = place.popen(*command)
+        log = place.folder / ".headway/runs/orphan-1/events.log"
+        deadline = threading.Event()
+        for _ in range(300):
+            if log.exists() and log.read_text().count("Job submitted") == 2:
+                break
+            deadline.wait(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        place.headway(*command)
+        run = place.newest()
+        assert run.label == "orphan-1", "asking again doubles the jobs"
+        assert [(run.outputs(n) / "out.txt").read_text() for n in (0, 1)] == ["0\n", "1\n"]
+        assert run.folder.events.read_text().count("Job submitted") == 2
+
+    def test_status_and_logs_tell_the_same_story(self, place: Place) -> None:
+        run = place.run('name = "told"\ncommand = "echo spoken"\n' + SMALL)
+        told = json.loads(place.headway("status", run.label, "--json").stdout)
+        assert [job["status"] for job in told["jobs"]] == ["completed"]
+        assert place.headway("logs", f"{run.label}.0").stdout == "spoken\n"
+
+
+class TestLocal(Contract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        return LocalPlace(tmp_path)
+
+
+class TestHTCondor(Contract):
+    @pytest.fixture
+    def place(self, condor_pool: Pool) -> Place:
+        return CondorPlace(condor_pool)
