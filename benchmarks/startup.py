@@ -42,9 +42,7 @@ def main() -> int:
         help_command = [str(script), "--help"]
         nothing_command = [sys.executable, "-c", "pass"]
         _seconds(help_command), _seconds(nothing_command)  # compiled files, and the page cache
-        pairs = [
-            (_seconds(help_command), _seconds(nothing_command)) for _ in range(arguments.runs)
-        ]
+        pairs = [(_seconds(help_command), _seconds(nothing_command)) for _ in range(arguments.runs)]
     ours, nothing = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"headway --help   median {ours:6.1f} ms of {arguments.runs} runs")
     print(f"python -c pass   median {nothing:6.1f} ms")

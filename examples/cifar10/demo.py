@@ -35,7 +35,7 @@ def make_data() -> None:
     if not DATA.exists():
         print("making a small data set in CIFAR-10's format …", flush=True)
         DATA.parent.mkdir(exist_ok=True)
-        command = [sys.executable, str(HERE / "make_data.py"), "--output", str(DATA)]
+        command = [sys.executable, str(HERE / "make_data.py"), "--per-class", "200", "--output", str(DATA)]
         subprocess.run(command, check=True)
 
 

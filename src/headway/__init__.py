@@ -11,9 +11,7 @@ All names below load when they are first used, so that `import headway` costs ne
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +26,8 @@ if TYPE_CHECKING:
         SpecError,
         TransferError,
     )
-    from headway.run import Run, run
+    from headway.api import Run, run
+    from headway.pool import Runs
     from headway.spec import Job, load_job
 
     __version__: str
@@ -43,6 +42,7 @@ __all__ = [
     "PreflightError",
     "Run",
     "RunError",
+    "Runs",
     "SpecError",
     "TransferError",
     "__version__",
@@ -54,7 +54,9 @@ _HOMES = {
     **dict.fromkeys(
         (name for name in __all__ if name.endswith(("Error", "Unreachable"))), "headway.errors"
     ),
-    "Run": "headway.run",
+    "Run": "headway.api",
+    "run": "headway.api",
+    "Runs": "headway.pool",
     "Job": "headway.spec",
     "load_job": "headway.spec",
 }
@@ -84,22 +86,3 @@ def _version() -> str:
         return version("headway")
     except PackageNotFoundError:
         return VERSION
-
-
-class _Package(ModuleType):
-    """`headway.run` is the function, also once the module of that name has been imported."""
-
-    @property
-    def run(self) -> Any:
-        return sys.modules["headway.run"].run if "headway.run" in sys.modules else _run()
-
-    @run.setter
-    def run(self, module: ModuleType) -> None:
-        """The import system puts the module here; the function stays in front of it."""
-
-
-def _run() -> Any:
-    return import_module("headway.run").run
-
-
-sys.modules[__name__].__class__ = _Package

@@ -73,7 +73,6 @@ def test_version(headway: Call) -> None:
         (["run", "--pool"], "expected one argument"),
         (["run", "job.toml", "--resume", "a"], "do not go together"),
         (["logs", "--stderr", "--agent"], "not allowed with"),
-        (["logs", "-f", "--json"], "do not go together"),
         (["hold"], "which run or job?"),
         (["remove", "--all", "a"], "do not go together"),
         (["init"], "missing: SCRIPT"),
@@ -89,6 +88,10 @@ def test_wrong_words_are_answered(
     assert captured.err.startswith("error: ")
     assert hint in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_logs_do_not_follow_as_json(headway: Call) -> None:
+    assert "do not go together" in headway("logs", "-f", "--json", code=2).stderr
 
 
 def test_synonyms_lead_to_commands() -> None:

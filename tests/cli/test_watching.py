@@ -12,7 +12,7 @@ import pytest
 from headway.cli.board import Board
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
-from headway.run import Run
+from headway.api import Run
 
 from .conftest import Done
 
@@ -138,9 +138,7 @@ def test_logs_are_the_newest_attempt_s_own_bytes(headway: Call, make_run: Make) 
         ("5", "is not in the event log yet"),
     ],
 )
-def test_logs_say_where_the_output_is(
-    headway: Call, make_run: Make, job: str, said: str
-) -> None:
+def test_logs_say_where_the_output_is(headway: Call, make_run: Make, job: str, said: str) -> None:
     make_run("tale", jobs=6, events=story)
     done = headway("logs", job)
     assert done.stdout == ""

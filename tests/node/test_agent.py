@@ -118,7 +118,11 @@ def test_a_failing_command(node: Node) -> None:
     assert "the command exited with 3" in node.stderr
     assert len(node.stderr.splitlines()) == 1
     record = node.record()
-    assert (record["exit"], record["command"]["status"], record["command"]["signal"]) == (83, 3, None)
+    assert (record["exit"], record["command"]["status"], record["command"]["signal"]) == (
+        83,
+        3,
+        None,
+    )
     told = node.chirp.phases()
     assert (told[-1]["exit"], told[-1]["status"]) == ("83", "3")
     run = next(each for each in told if (each["phase"], each["state"]) == ("run", "end"))
@@ -143,9 +147,7 @@ def test_shell_lines_and_placeholders(node: Node) -> None:
     assert node.run() == 83
     assert node.stdout() == "A B 3\n"
     assert node.record()["command"]["status"] == 3
-    assert node.record()["command"]["argv"] == [
-        'echo "a b" ${HEADWAY_JOB} | tr a-z A-Z; exit 3'
-    ]
+    assert node.record()["command"]["argv"] == ['echo "a b" ${HEADWAY_JOB} | tr a-z A-Z; exit 3']
 
 
 @pytest.mark.parametrize(

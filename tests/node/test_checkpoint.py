@@ -130,9 +130,7 @@ def test_an_agent_killed_in_the_middle_leaves_nothing_that_breaks_the_next(
 
 def test_proven_inputs_are_not_read_again_in_the_next_segment(node: Node, web: Web) -> None:
     web.files["data"] = b"x" * 1000
-    node.python(
-        STEP, checkpoint=CHECKPOINT, inputs=[{"urls": [web.url("data")], "path": "data"}]
-    )
+    node.python(STEP, checkpoint=CHECKPOINT, inputs=[{"urls": [web.url("data")], "path": "data"}])
     assert [node.run() for _ in range(3)] == [85, 85, 0]
     assert web.paths() == ["data"]
 

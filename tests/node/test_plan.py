@@ -102,8 +102,10 @@ def test_a_damaged_row(row: str) -> None:
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["path", "urls", "to", "paths", "x"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["path", "urls", "to", "paths", "x"]), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

@@ -112,9 +112,7 @@ def test_the_time_limit_with_a_stubborn_command(node: Node) -> None:
 
 
 def test_a_checkpoint_at_the_time_limit(node: Node) -> None:
-    node.python(
-        waiter("os.mkdir('ckpt'); sys.exit(77)"), time_limit=0.3, checkpoint=CHECKPOINT
-    )
+    node.python(waiter("os.mkdir('ckpt'); sys.exit(77)"), time_limit=0.3, checkpoint=CHECKPOINT)
     assert node.run() == 85
 
 

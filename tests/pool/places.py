@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from headway.events import JobState
 from headway.pool import Runs
-from headway.run import Run
+from headway.api import Run
 
 from .harness import Pool
 

@@ -45,7 +45,7 @@ def parser(name: str) -> Parser:
 def call(name: str, arguments: Namespace) -> int:
     from headway.cli.show import patience, print_json
     from headway.pool import Action
-    from headway.run import Run
+    from headway.api import Run
 
     action = Action(name)
     results: list[tuple[RunFolder, ActionResult]] = []

@@ -6,7 +6,7 @@ from itertools import islice
 
 from headway.cli.words import GROUPS, group_of
 from headway.events import JobState
-from headway.run import Run
+from headway.api import Run
 
 
 class Board:

@@ -18,7 +18,7 @@ RUNNING, WATCHING, ACTING, WRITING = "Run", "Watch", "Act", "Write"
 COMMANDS = {
     "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
     "status": Command("status", "show the jobs of a run", WATCHING),
-    "list": Command("list", "list all runs that are here", WATCHING),
+    "list": Command("listing", "list all runs that are here", WATCHING),
     "logs": Command("logs", "print what a job wrote", WATCHING),
     "hold": Command("act", "take jobs off their nodes and keep them waiting", ACTING),
     "release": Command("act", "let held jobs go on", ACTING),

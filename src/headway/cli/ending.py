@@ -13,7 +13,7 @@ from headway.cli.show import near, paint, printable
 from headway.cli.stream import record_of
 from headway.cli.words import STYLES, count_words, group_of, next_step, why
 from headway.events import JobState
-from headway.run import Run
+from headway.api import Run
 from headway.spec import format_duration
 
 MOST = 10  # jobs that get their own lines

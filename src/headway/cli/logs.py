@@ -39,7 +39,7 @@ def call(arguments: Namespace) -> int:
     from headway.cli.address import find_job
     from headway.cli.show import print_json
     from headway.cli.stream import Stream
-    from headway.run import Run
+    from headway.api import Run
 
     if arguments.json and arguments.follow:
         raise UsageError(

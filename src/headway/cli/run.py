@@ -15,7 +15,7 @@ from headway.cli.parser import Parser, UsageError
 if TYPE_CHECKING:
     from headway.cli.board import Board
     from headway.pool.findings import Finding
-    from headway.run import Run
+    from headway.api import Run
 
 POOLS = "local, local:cpus=4,simulate-gpus=2, htcondor, htcondor:schedd=NAME"
 
@@ -53,6 +53,9 @@ def parser(name: str) -> Parser:
         "--dry-run", action="store_true", help="print exactly what would be submitted"
     )
     made.add_argument("--detach", action="store_true", help="submit, and do not watch")
+    made.add_argument(
+        "--again", action="store_true", help="a new run, even if one of the same job has not ended"
+    )
     made.add_argument("--resume", metavar="RUN", help="go on with a run, or watch it again")
     made.set_defaults(call=call)
     return made
@@ -70,12 +73,11 @@ def call(arguments: Namespace) -> int:
 
 
 def _start(arguments: Namespace) -> int:
+    from headway.api import prepare_run
     from headway.cli.findings import raise_errors, tell
     from headway.cli.show import patience
     from headway.pool import Runs, open_pool
     from headway.pool.preflight import preflight
-    from headway.pool.prepare import prepare
-    from headway.run import Run
     from headway.spec import load_job
 
     path = Path(arguments.job)
@@ -91,13 +93,19 @@ def _start(arguments: Namespace) -> int:
     tell(findings, arguments.json)
     raise_errors(findings)
     with patience("packing the job's files"):
-        folder = prepare(job, base, runs, pool.facts())
-    return _go(Run(folder, pool), arguments)
+        run = prepare_run(job, base, pool, runs=runs, again=arguments.again)
+    if run.folder.facts.cluster is not None:
+        print(
+            f"{run.label} is this very job and has not ended: going on with it"
+            " (--again starts another)",
+            file=sys.stderr,
+        )
+    return _go(run, arguments)
 
 
 def _resume(arguments: Namespace) -> int:
     from headway.cli.address import find_run
-    from headway.run import Run
+    from headway.api import Run
 
     given = ["JOB.TOML"] if arguments.job is not None else []
     given += ["--pool"] if arguments.pool is not None else []

@@ -43,7 +43,7 @@ def call(arguments: Namespace) -> int:
     from headway.cli.address import find
     from headway.cli.board import Board
     from headway.cli.show import patience, print_json
-    from headway.run import Run
+    from headway.api import Run
 
     address = find(arguments.address)
     with patience("reading the event log"):

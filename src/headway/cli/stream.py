@@ -15,7 +15,7 @@ from headway.cli.show import printable
 from headway.cli.watch import is_lost
 from headway.cli.words import group_of, state_word
 from headway.events import JobState, Status
-from headway.run import Run
+from headway.api import Run
 
 _BLOCK = 1 << 16
 _LOOK = 0.2

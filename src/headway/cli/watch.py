@@ -16,7 +16,7 @@ from headway.cli.board import Board
 from headway.errors import PoolError, RunError
 from headway.events import JobState
 from headway.pool.supervisor import LOCK
-from headway.run import Run
+from headway.api import Run
 from headway.spec import format_duration
 
 LOOK = 0.1  # seconds between two looks at the event log

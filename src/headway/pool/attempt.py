@@ -340,6 +340,8 @@ def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -
         "--bind",
         f"{scratch}:{IN_CONTAINER}",
     ]
+    if os.geteuid() == 0:
+        flags.append("--no-privs")  # no pool would give a job root's privileges
     if environment.get("CUDA_VISIBLE_DEVICES") and Path("/dev/nvidiactl").exists():
         flags.append("--nv")
     settings = [argument for pair in given for argument in ("--env", pair)]

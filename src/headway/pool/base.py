@@ -47,6 +47,7 @@ class Pool(ABC):
     """A place that runs the jobs of a run folder and writes its event log."""
 
     kind: ClassVar[str]
+    name: str  # as --pool has it
 
     @abstractmethod
     def limits(self) -> Limits:

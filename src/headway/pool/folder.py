@@ -248,13 +248,9 @@ class Runs:
         number = 1 + max(self._numbers(stem), default=0)
         return RunFolder(self.folder / f"{stem}-{number}")
 
-    def unsubmitted(self, digest: str) -> RunFolder | None:
-        """The newest run of just this job that was interrupted before the pool was known to have it."""
-        for run in reversed(list(self)):
-            facts = run.facts
-            if facts.digest == digest and facts.cluster is None and not run.is_locked():
-                return run
-        return None
+    def same(self, digest: str) -> RunFolder | None:
+        """The newest run of just this job, these files and this pool."""
+        return next((run for run in reversed(list(self)) if run.facts.digest == digest), None)
 
     def _numbers(self, stem: str) -> Iterator[int]:
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():

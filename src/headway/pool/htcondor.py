@@ -41,7 +41,13 @@ class HTCondorPool(Pool):
     def __init__(self, schedd: str | None = None, collector: str | None = None) -> None:
         self.schedd_name = schedd
         self.collector_name = collector
+        self.name = ":".join(["htcondor", *self._options()])
         self._schedd: Any = None
+
+    def _options(self) -> list[str]:
+        given = {"schedd": self.schedd_name, "collector": self.collector_name}
+        text = ",".join(f"{key}={value}" for key, value in given.items() if value)
+        return [text] if text else []
 
     @classmethod
     def parse(cls, options: str) -> HTCondorPool:

@@ -32,7 +32,10 @@ class LocalPool(Pool):
 
     kind = "local"
 
-    def __init__(self, sites: Sequence[Site], *, detached: bool = False) -> None:
+    def __init__(
+        self, sites: Sequence[Site], *, name: str = "local", detached: bool = False
+    ) -> None:
+        self.name = name
         self.sites = tuple(sites)
         self.detached = detached
         self._leash: int | None = None
@@ -41,14 +44,14 @@ class LocalPool(Pool):
     @classmethod
     def parse(cls, options: str, folder: Path) -> LocalPool:
         """From what stands behind `local:`, e.g. `cpus=4,simulate-gpus=2`."""
-        return cls(parse_sites(options, folder))
+        return cls(parse_sites(options, folder), name=f"local:{options}" if options else "local")
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
-        return cls([Site.from_facts(site) for site in facts["sites"]])
+        return cls([Site.from_facts(site) for site in facts["sites"]], name=facts["name"])
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind, "sites": [site.to_facts() for site in self.sites]}
+        return {"kind": self.kind, "name": self.name, "sites": [site.to_facts() for site in self.sites]}
 
     def limits(self) -> Limits:
         return Limits(
@@ -113,7 +116,7 @@ class LocalPool(Pool):
             answer = supervisor.answer(body)
             goes_on = body.get("action") == Action.RELEASE.value and supervisor.queue.has_work()
         if goes_on:
-            LocalPool(self.sites, detached=True).submit(folder)
+            LocalPool(self.sites, name=self.name, detached=True).submit(folder)
         return answer
 
     def _start_supervisor(self, folder: RunFolder) -> None:

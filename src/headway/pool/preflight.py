@@ -141,7 +141,7 @@ def _container(case: Case) -> Iterator[Finding]:
         return
     if not case.limits.containers:
         what = f"{image} cannot be run: this pool has no containers"
-        remedy = "install apptainer, or leave `container` out: --set container="
+        remedy = "install apptainer, or take `container` out for a run on this pool"
         yield error("container-unavailable", "container", what, remedy)
         return
     scheme = image.split("://", 1)[0].lower() if "://" in image else ""

@@ -22,12 +22,8 @@ AGENT_SCHEMES = ("http", "https", "file")
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
 
-def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any]) -> RunFolder:
-    """The run folder of this very job: one that an interrupted run left unsubmitted, or a new one."""
-    digest = job_digest(job, base, pool)
-    left = runs.unsubmitted(digest)
-    if left is not None:
-        return left
+def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str) -> RunFolder:
+    """A new run folder, whole or not at all."""
 
     def fill(folder: RunFolder, facts: RunFacts) -> None:
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
@@ -130,10 +126,10 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def job_digest(job: Job, base: Path, pool: Mapping[str, Any]) -> str:
+def job_digest(job: Job, base: Path, pool: str) -> str:
     """The same job, files and pool give the same digest; times of files do not matter."""
     digest = hashlib.sha256()
-    for part in (dump_job(job), str(base), json.dumps(pool, sort_keys=True)):
+    for part in (dump_job(job), str(base), pool):
         digest.update(part.encode() + b"\0")
     for name, path in packed_files(job.files, base):
         digest.update(name.encode() + b"\0")

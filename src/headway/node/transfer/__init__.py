@@ -108,7 +108,7 @@ def _gather(sources: list[Source], sink: Sink, rounds: int, should_stop: Callabl
     faults: dict[str, Fault] = {}
     bad_copies = dict.fromkeys([source.url for source in sources], 0)
     tries = number = 0
-    while number < rounds and tries < _TRIES:
+    while number < rounds and tries < _TRIES and min(bad_copies.values(), default=0) < _BAD_COPIES:
         worst = max(faults.values(), key=lambda fault: fault.after, default=None)
         _pause(number, worst, should_stop)
         moved = False

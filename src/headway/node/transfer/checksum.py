@@ -97,9 +97,13 @@ class _Adler32:
 
 def _crc32c() -> _KernelCrc32c | _PlainCrc32c:
     try:
-        return _KernelCrc32c()
+        trial = _KernelCrc32c()
+        trial.update(b"123456789")
+        if trial.hexdigest() == "e3069283":
+            return _KernelCrc32c()
     except (OSError, AttributeError):
-        return _PlainCrc32c()
+        pass  # not Linux, or a container that does not allow it
+    return _PlainCrc32c()
 
 
 class _KernelCrc32c:

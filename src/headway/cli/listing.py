@@ -56,7 +56,7 @@ def _facts(folder: RunFolder) -> dict[str, Any]:
     from collections import Counter
 
     from headway.cli.words import group_of
-    from headway.run import Run
+    from headway.api import Run
 
     facts = folder.facts
     counts = Counter(group_of(state) for state in Run(folder).jobs.values())

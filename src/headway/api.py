@@ -12,9 +12,11 @@ from headway.errors import RunError
 from headway.events import Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.policy import releases
+from headway.pool.preflight import check
+from headway.pool.prepare import job_digest, prepare
 from headway.spec import Job, load_job
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "prepare_run", "run"]
 
 
 class Run:
@@ -147,6 +149,20 @@ class Run:
                 )
 
 
+def prepare_run(job: Job, base: Path, pool: Pool, *, runs: Runs, again: bool = False) -> Run:
+    """The run of this very job that has not ended yet, unless `again`; otherwise a new one.
+
+    So a `headway run` that was interrupted can be asked again without doubling its jobs.
+    """
+    digest = job_digest(job, base, pool.name)
+    left = None if again else runs.same(digest)
+    if left is not None:
+        run = Run(left, pool)
+        if not run.settled():
+            return run
+    return Run(prepare(job, base, runs, pool.facts(), digest), pool)
+
+
 def run(
     job: str | os.PathLike[str] | Job,
     *,
@@ -155,14 +171,14 @@ def run(
     resources: Sequence[str] = (),
     base: Path | None = None,
     start: Path | None = None,
+    again: bool = False,
     wait: bool = True,
     on_change: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Run a job.toml (or a Job) and, unless told otherwise, wait until it is over."""
-    from headway.pool.preflight import check
+    """Run a job.toml (or a Job) and, unless told otherwise, wait until it is over.
 
-    from headway.pool.prepare import prepare
-
+    `base`: where a Job's `files` lie; `start`: where to look for the `.headway` folder.
+    """
     if isinstance(job, Job):
         base = (base or Path.cwd()).absolute()
     else:
@@ -172,9 +188,8 @@ def run(
     runs = Runs.here(start)
     place = open_pool(pool, runs.root.parent) if isinstance(pool, str) else pool
     check(job, base, place.limits(), pool=place.kind)
-    folder = prepare(job, base, runs, place.facts())
-    started = Run(folder, place)
-    place.submit(folder)
+    started = prepare_run(job, base, place, runs=runs, again=again)
+    place.submit(started.folder)
     if wait:
         started.wait(on_change=on_change)
     return started

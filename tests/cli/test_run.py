@@ -1,0 +1,256 @@
+"""`headway run` on the local pool, as a user's shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from headway.cli.board import Board
+from headway.cli.lines import CountView, LineView
+from headway.events import EventWriter
+from headway.pool.folder import RunFolder
+from headway.api import Run
+
+from .conftest import Done, environment
+
+Call = Callable[..., Done]
+Write = Callable[..., Path]
+POOL = ("--pool", "local:cpus=4")
+
+
+def test_a_run_that_succeeds(headway: Call, job_toml: Write, tmp_path: Path) -> None:
+    job_toml((0, 0))
+    done = headway("run", "job.toml", *POOL)
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d small-1\.0 idle", lines[0])
+    phases = [phase for phase in ("check", "stage-in", "run", "stage-out") if phase in done.stdout]
+    assert phases == ["check", "stage-in", "run", "stage-out"]
+    assert lines[-2].startswith("small-1 finished after ")
+    assert lines[-1] == "results: .headway/runs/small-1/jobs/0/outputs"
+    assert (tmp_path / ".headway/runs/small-1/jobs/0/outputs/result.txt").read_text() == "done"
+    assert "\x1b" not in done.stdout
+    assert headway("logs").stdout == "out 0 0\n"
+    assert headway("logs", "--stderr").stdout == "err\n"
+    assert "1 succeeded" in headway("status").stdout
+    assert "1 succeeded" in headway("list").stdout
+
+
+def test_a_run_that_fails_shows_why(headway: Call, job_toml: Write) -> None:
+    job_toml((0, 0), (0, 3))
+    done = headway("run", "job.toml", *POOL, code=1)
+    assert "1 failed, 1 succeeded" in done.stdout
+    assert "small-1.1 failed: the command exited with 3" in done.stdout
+    assert "its stderr: .headway/runs/small-1/jobs/1/attempts/" in done.stdout
+    assert "│ err" in done.stdout
+    assert "headway logs small-1.1 --stderr" in done.stdout
+
+
+def test_a_run_as_json_lines(headway: Call, job_toml: Write) -> None:
+    job_toml((0, 0), (0, 1))
+    done = headway("run", "job.toml", "--json", *POOL, code=1)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0]["type"] == "run"
+    assert lines[0]["run"] == "small-1"
+    assert {line["type"] for line in lines[1:-1]} <= {"job", "finding", "note"}
+    assert lines[-1]["type"] == "end"
+    assert lines[-1]["counts"]["failed"] == 1
+    assert lines[-1]["failed"][0]["job"] == 1
+    assert lines[-1]["succeeded"] is False
+
+
+def test_a_dry_run_makes_nothing(headway: Call, job_toml: Write, tmp_path: Path) -> None:
+    job_toml((0, 0))
+    before = sorted(tmp_path.rglob("*"))
+    done = headway("run", "job.toml", "--dry-run", *POOL)
+    assert '"command"' in done.stdout
+    document = json.loads(headway("run", "job.toml", "--dry-run", "--json", *POOL).stdout)
+    assert document["folder"].endswith("/.headway/runs/small-1")
+    assert document["describe"] == done.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_would_fail_is_not_submitted(headway: Call, job_toml: Write, tmp_path: Path) -> None:
+    job_toml((0, 0))
+    done = headway("run", "job.toml", "--resource", "cpu=900", *POOL, code=2)
+    assert "error: resources.cpus: asks for 900 cpus" in done.stderr
+    assert not (tmp_path / ".headway").exists()
+    dry = headway("run", "job.toml", "--resource", "cpu=900", "--dry-run", *POOL, code=2)
+    assert "1 error:" in dry.stderr
+    assert dry.stdout
+
+
+def test_overrides_reach_the_job(headway: Call, job_toml: Write) -> None:
+    job_toml((0, 0))
+    options = ("--set", "environment.A=b", "--resource", "mem=60MB", "--dry-run")
+    assert '"A": "b"' in headway("run", "job.toml", *options, *POOL).stdout
+    wrong = headway("run", "job.toml", "--set", "cuont=2", *POOL, code=2)
+    assert "did you mean `count`?" in wrong.stderr
+
+
+def test_detach_act_and_resume(headway: Call, job_toml: Write) -> None:
+    job_toml((30, 0), (0.2, 0))
+    done = headway("run", "job.toml", "--detach", *POOL)
+    assert "small-1 is submitted" in done.stdout
+    wait(lambda: "1 running, 1 succeeded" in headway("status").stdout)
+    wait(lambda: headway("logs", ".0").stdout == "out 30 0\n")  # from its scratch folder
+    assert "held small-1.0" in headway("hold", "small-1.0").stdout
+    wait(lambda: "1 held" in headway("status").stdout)
+    assert "headway release small-1.0" in headway("status").stdout
+    assert "released small-1.0" in headway("release", "0").stdout
+    wait(lambda: "1 running" in headway("status").stdout)
+    assert "evicted small-1.0" in headway("evict", ".0").stdout
+    wait(lambda: '"evictions": 1' in headway("status", ".0", "--json").stdout)
+    answer = json.loads(headway("remove", "--all", "--json").stdout)
+    assert answer["results"] == [{"run": "small-1", "job": 0, "error": None}]
+    wait(lambda: "1 removed, 1 succeeded" in headway("status").stdout)
+    assert "it has already left the queue" in headway("hold", ".0", code=1).stdout
+    assert "nothing to hold" in headway("hold", "small").stdout
+    resumed = headway("run", "--resume", "small-1", code=1)  # over: only says what became of it
+    assert "1 removed, 1 succeeded" in resumed.stdout
+
+
+def test_logs_follow_until_the_job_is_over(
+    headway: Call, job_toml: Write, command: Sequence[str], tmp_path: Path
+) -> None:
+    job_toml((2, 0))
+    headway("run", "job.toml", "--detach", *POOL)
+    started = time.monotonic()
+    done = headway("logs", "-f")
+    assert done.stdout == "out 2 0\n"
+    assert time.monotonic() - started > 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_and_resume_goes_on(
+    job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    job_toml((3, 0))
+    with subprocess.Popen(
+        [*command, "run", "job.toml", *POOL],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "running, run" in line:
+                break
+        process.send_signal(number)
+        time.sleep(0.05)
+        process.send_signal(number)  # impatience changes nothing
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number, out + err
+    assert "small-1: its jobs were stopped; go on with `headway run --resume small-1`" in err
+    assert "Traceback" not in err
+    assert "1 idle" in headway("status").stdout
+    resumed = headway("run", "--resume", "small")
+    assert "(attempt 2)" in resumed.stdout
+    assert "1 succeeded" in resumed.stdout
+
+
+def test_a_reader_that_goes_away_stops_the_run(
+    job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path
+) -> None:
+    job_toml((5, 0), (0.5, 0))
+    with subprocess.Popen(
+        [*command, "run", "job.toml", *POOL],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert "its jobs were stopped" in process.stderr.read()
+    assert "1 idle" in headway("status").stdout
+
+
+def test_a_killed_pool_is_noticed(
+    job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path
+) -> None:
+    job_toml((20, 0))
+    with subprocess.Popen(
+        [*command, "run", "job.toml", *POOL],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "running, run" in line:
+                break
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for child in map(int, found):
+            os.kill(child, signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert "the local pool of small-1 ended before its jobs did" in err
+    assert "nobody runs these jobs now" in headway("status").stdout
+    headway("remove", "small-1")
+
+
+def test_many_jobs_become_counts(
+    make_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run("many", jobs=60)
+    board = Board(Run(folder))
+    view = CountView(board)
+    view.tick()
+    with EventWriter(folder.events) as writer, writer.group():
+        for job in range(60):
+            writer.submitted(1, job, "<a>")
+            writer.executing(1, job, "<b>")
+    board.run.refresh()
+    view.tick()
+    view.tick()
+    view.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == ["many-1: 60 idle", "many-1: 60 running"]
+
+
+def test_a_long_transfer_is_heard_of(
+    make_run: Callable[..., RunFolder],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = make_run("slow")
+    board = Board(Run(folder))
+    view = LineView(board)
+    board.run.saw = view.saw
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with EventWriter(folder.events) as writer:
+        writer.submitted(1, 0, "<a>")
+        writer.executing(1, 0, "<b>")
+        for step in range(10):
+            line = f"headway nonce=a phase=stage-in state=progress bytes={step}000000 total=9000000"
+            writer.generic(1, 0, line)
+            board.run.refresh()
+            now[0] += 10
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(", ")[-1] for line in lines[2:]] == [
+        "0 B / 9 MB", "3 / 9 MB", "6 / 9 MB", "9 / 9 MB",
+    ]  # fmt: skip
+
+
+def wait(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
