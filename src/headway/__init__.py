@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headway.api import Run, run
     from headway.errors import (
         EventLogError,
         HeadwayError,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         SpecError,
         TransferError,
     )
-    from headway.api import Run, run
     from headway.pool import Runs
     from headway.spec import Job, load_job
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from headway.api import Run
 from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.spec import build_job, dump_job
@@ -50,6 +51,15 @@ def environment(folder: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "COLUMNS": "120",
     }
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on(tmp_path: Path) -> Iterator[None]:
+    """End what a test has left running."""
+    yield
+    for folder in Runs(tmp_path / ".headway"):
+        if folder.facts.pool["kind"] == "local" and folder.is_locked("supervisor"):
+            Run(folder).remove()
 
 
 @pytest.fixture

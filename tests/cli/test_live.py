@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
+from headway.api import Run
 from headway.cli.board import Board
 from headway.cli.live import LiveView
 from headway.events import EventWriter, JobState, Status
 from headway.pool.folder import RunFolder
-from headway.api import Run
 
 from .conftest import environment
 
@@ -83,8 +83,8 @@ def test_no_colours_where_none_are_wanted(
 ) -> None:
     job_toml((0, 4))
     argv = [*command, "run", "job.toml", *POOL]
-    for extra, env in ([["--no-color"], {}], [[], {"NO_COLOR": "1"}]):
-        text, _ = on_terminal([*argv, *extra], tmp_path, env=dict(env))
+    for more, env in (("--no-color", {"A": "b"}), ("--again", {"NO_COLOR": "1"})):
+        text, _ = on_terminal([*argv, more], tmp_path, env=env)
         assert "\x1b[31m" not in text
     text, _ = on_terminal(argv, tmp_path, env={"TERM": "dumb"})
     assert "\x1b" not in text
@@ -166,7 +166,12 @@ def test_nothing_is_drawn_too_often(make_run: Make, monkeypatch: pytest.MonkeyPa
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     picture = view.picture
-    monkeypatch.setattr(view, "picture", lambda at: (drawn.append(now[0]), picture(at))[1])
+
+    def counted(at: float) -> RenderableType:
+        drawn.append(now[0])
+        return picture(at)
+
+    monkeypatch.setattr(view, "picture", counted)
     state = JobState(1, 0)
     for _ in range(100):  # ten seconds, of which five with changes
         if now[0] < 105:

@@ -1,12 +1,22 @@
-"""What of a job's output may reach a terminal."""
+"""A job's output while it grows and moves, and what of it may reach a terminal."""
 
 from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.cli.stream import Tamer
+from headway.api import Run
+from headway.cli.stream import Stream, Tamer
+from headway.events import EventWriter
+from headway.pool.folder import RunFolder
+
+FIRST, SECOND = "20250101T000000Z-bbbbbb", "20250101T000100Z-aaaaaa"
 
 
 @pytest.mark.parametrize(
@@ -39,9 +49,97 @@ def test_what_passes(raw: bytes, shown: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=40)))
 def test_nothing_but_colours_ever_acts(blocks: list[bytes]) -> None:
-    import re
-
     tamer = Tamer()
     out = b"".join(tamer.feed(block) for block in blocks) + tamer.feed(b"", last=True)
     rest = re.sub(rb"\x1b\[[0-9;:]*m", b"", out).decode("utf-8")
     assert not [c for c in rest if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f"]
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, *world: Callable[[], None]) -> None:
+    """Let the world go on by one step whenever somebody waits."""
+    left = iter(world)
+    monkeypatch.setattr(time, "sleep", lambda _: next(left)())
+
+
+def test_following_across_attempts(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("move", pool="local")
+    writer = EventWriter(folder.events)
+    scratch = folder.path / "scratch"
+    away = [scratch / f"0.{n}/headway-out/attempts/{a}" for n, a in ((1, FIRST), (2, SECOND))]
+
+    def write(attempt: int, text: str) -> None:
+        away[attempt].mkdir(parents=True, exist_ok=True)
+        with (away[attempt] / "stdout").open("a") as file:
+            file.write(text)
+
+    def bring_home(attempt: int) -> None:
+        home = folder.job_folder(0) / "attempts"
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.move(away[attempt], home)
+
+    def evicted() -> None:
+        write(0, "three ")
+        bring_home(0)
+        writer.evicted(1, 0, reason="away")
+
+    def over() -> None:
+        write(1, "five")
+        bring_home(1)
+        writer.terminated(1, 0, return_value=0)
+
+    writer.submitted(1, 0, "<a>")
+    writer.executing(1, 0, "<a>")
+    write(0, "one ")
+    steps(
+        monkeypatch,
+        lambda: write(0, "two "),
+        evicted,
+        lambda: writer.executing(1, 0, "<b>"),
+        lambda: write(1, "four "),
+        over,
+    )
+    assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"one two three four five"
+    assert b"".join(Stream(Run(folder), 0, "stdout").read()) == b"four five"
+    assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"four five"
+
+
+class Tailing:
+    """A pool that shows what a running job writes."""
+
+    def tail(self, folder: RunFolder, job: int, name: str, *, follow: bool) -> Iterator[bytes]:
+        yield b"seen "
+        yield b"from afar "
+
+
+def test_what_was_tailed_is_not_shown_twice(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("far")
+    writer = EventWriter(folder.events)
+    writer.submitted(1, 0, "<a>")
+    writer.executing(1, 0, "<a>")
+
+    def over() -> None:
+        home = folder.job_folder(0) / "attempts" / FIRST
+        home.mkdir(parents=True)
+        (home / "stdout").write_bytes(b"before seen from afar and the end")
+        writer.terminated(1, 0, return_value=0)
+
+    steps(monkeypatch, over)
+    run = Run(folder, Tailing())  # type: ignore[arg-type]
+    assert b"".join(Stream(run, 0, "stdout").follow()) == b"seen from afar and the end"
+
+
+def test_following_ends_where_nobody_runs_the_job(
+    make_run: Callable[..., RunFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = make_run("lost", pool="local")
+    with EventWriter(folder.events) as writer:
+        writer.submitted(1, 0, "<a>")
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert list(Stream(Run(folder), 0, "stdout").follow()) == []
+    assert "nobody runs it now" in capsys.readouterr().err

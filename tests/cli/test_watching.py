@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.api import Run
 from headway.cli.board import Board
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
-from headway.api import Run
 
 from .conftest import Done
 

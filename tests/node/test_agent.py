@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -244,3 +246,14 @@ def test_the_agent_works_with_closed_standard_streams(node: Node) -> None:
     )
     assert process == 0
     assert node.stdout() == "done\n"
+
+
+def test_with_the_oldest_python_at_hand(node: Node) -> None:
+    """HEADWAY_TEST_PYTHON makes all tests of this folder run the agent with another Python."""
+    oldest = shutil.which("python3.9")
+    if oldest is None or subprocess.run([oldest, "-c", ""], capture_output=True).returncode:
+        pytest.skip("no python3.9 on this machine")
+    node.plan(["sh", "-c", "exit 3"])
+    assert node.run(HEADWAY_PYTHON=oldest) == 83
+    assert node.record()["python"].startswith("3.9.")
+    assert node.chirp.phases()[-1]["exit"] == "83"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from .conftest import Node, Web, alive, wait
@@ -18,7 +20,8 @@ step = len(os.listdir("ckpt"))
 open(f"ckpt/{step}", "w").close()
 print("step", step, flush=True)
 found = [n for n in os.listdir(".") if n == ".headway-attempt.json"]
-secret = '"nonce": "' in open(f"headway-out/attempts/{os.environ['HEADWAY_ATTEMPT']}/record.json").read()
+record = f"headway-out/attempts/{os.environ['HEADWAY_ATTEMPT']}/record.json"
+secret = '"nonce": "' in open(record).read()
 if found or secret: sys.exit(1)
 sys.exit(0 if step == 2 else 85)
 """
@@ -147,3 +150,72 @@ def test_a_killed_agent_does_not_leave_its_command_to_a_second_one(node: Node) -
     node.plan(["true"])
     assert node.run() == 0
     os.kill(pid, signal.SIGKILL)
+
+
+def test_the_checkpoint_travels_in_the_output_folder(node: Node, tmp_path: Path) -> None:
+    """HTCondor gives the next attempt the output folder of the evicted one, and nothing else."""
+    node.python(STEP, checkpoint=CHECKPOINT)
+    assert node.run() == 85
+    snapshot = node.folder / "headway-out/checkpoint"
+    assert [p.name for p in (snapshot / "ckpt").iterdir()] == ["0"]
+    shutil.rmtree(node.folder / "ckpt")
+    (node.folder / ".headway-attempt.json").unlink()
+    assert node.run() == 85
+    assert node.stdout() == "step 1\n"
+    assert node.run() == 0
+    assert not snapshot.exists()
+    assert len(node.attempts()) == 2
+
+
+def test_a_torn_write_does_not_reach_the_last_good_checkpoint(node: Node) -> None:
+    code = """
+import os, signal, sys, time
+os.makedirs("ckpt/deep", exist_ok=True)
+if not os.path.exists("ckpt/deep/model"):
+    open("ckpt/deep/model", "w").write("good")
+    os.symlink("deep/model", "ckpt/latest")
+    os.symlink("..", "ckpt/up")
+    os.symlink("/etc/passwd", "ckpt/far")
+    os.mkfifo("ckpt/pipe")
+    sys.exit(85)
+assert os.path.islink("ckpt/latest")
+open("ckpt/deep/model", "w").write("to")
+open("ready", "w").close()
+time.sleep(60)
+"""
+    node.python(code, checkpoint=CHECKPOINT, grace=0.2)
+    assert node.run() == 85, node.stderr
+    process = node.start()
+    node.wait_for("ready")
+    process.terminate()
+    assert node.end(process) == 143
+    kept = node.folder / "headway-out/checkpoint/ckpt"
+    assert (kept / "deep/model").read_text() == "good"
+    assert (kept / "latest").read_text() == "good"
+    assert sorted(p.name for p in kept.iterdir()) == ["deep", "latest"]
+    assert (node.folder / "ckpt/deep/model").read_text() == "to"
+    # elsewhere
+    shutil.rmtree(node.folder / "ckpt")
+    (node.folder / "ckpt.headway-part").mkdir()
+    node.plan("cat ckpt/latest", checkpoint=CHECKPOINT)
+    assert node.run() == 0
+    assert node.stdout() == "good"
+
+
+def test_a_checkpoint_of_single_files(node: Node) -> None:
+    saved = {**CHECKPOINT, "paths": ["state/a", "b", "state"]}
+    node.plan("mkdir state; echo a > state/a; echo b > b; exit 85", checkpoint=saved)
+    assert node.run() == 85, node.stderr
+    shutil.rmtree(node.folder / "state")
+    (node.folder / "b").unlink()
+    node.plan("cat state/a b", checkpoint=saved)
+    assert node.run() == 0, node.stderr
+    assert node.stdout() == "a\nb\n"
+
+
+def test_a_failed_attempt_sends_no_checkpoint_home(node: Node) -> None:
+    node.python(STEP, checkpoint=CHECKPOINT)
+    assert node.run() == 85
+    node.plan(["false"], checkpoint=CHECKPOINT)
+    assert node.run() == 83
+    assert not (node.folder / "headway-out/checkpoint").exists()

@@ -56,7 +56,9 @@ def test_the_request_is_one_word(tmp_path: Path, chirp: Chirp) -> None:
 def test_the_named_configuration_comes_first(tmp_path: Path, chirp: Chirp) -> None:
     (tmp_path / "elsewhere").write_text(f"127.0.0.1 {chirp.port} {chirp.cookie}")
     environment = {"_CONDOR_CHIRP_CONFIG": str(tmp_path / "elsewhere")}
-    assert node_chirp.Chirp(environment, print).send("x")
+    client = node_chirp.Chirp(environment, print)
+    assert client.send("x")
+    client.close()
 
 
 @pytest.mark.parametrize("config", ["", "host", "a b c d", "127.0.0.1 x y", "127.0.0.1 1 y"])

@@ -85,7 +85,7 @@ def test_old_and_broken_pythons_are_passed_over_and_named(isolated: Node) -> Non
 
 def test_headway_python_comes_first(isolated: Node) -> None:
     fake(isolated, "python3", "#!/bin/sh\nexit 1\n")
-    fake(isolated, "mine", f'#!/bin/sh\ntouch used\nexec {sys.executable} "$@"\n')
+    fake(isolated, "mine", f'#!/bin/sh\necho >used\nexec {sys.executable} "$@"\n')
     path = f"{isolated.folder.parent}/bin"
     done = run(
         isolated, ["/bin/sh"], "agent", "plan.json", PATH=path, HEADWAY_PYTHON=f"{path}/mine"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import os
+import random
 import shutil
 import ssl
 import subprocess
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from headway.node import transfer
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import checksum, fetch, prove, put, shown
 from headway.node.transfer.urls import Route
@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.lower().endswith("_proxy") or name.startswith("SSL_CERT"):
             monkeypatch.delenv(name)
     real = time.sleep
-    monkeypatch.setattr(transfer.random, "uniform", lambda a, b: 0.02)
+    monkeypatch.setattr(random, "uniform", lambda a, b: 0.02)
     monkeypatch.setattr(time, "sleep", lambda seconds: real(min(seconds, 0.02)))
 
 
@@ -187,7 +187,7 @@ def test_a_silent_server(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from headway.node.transfer import http as engine
 
     monkeypatch.setattr(engine, "READ_TIMEOUT", 0.2)
-    done = []
+    done: list[bool] = []
 
     def hang(request: Request) -> bool:
         while not done:

@@ -118,7 +118,8 @@ closure() { # package...
   { printf '%s\n' "$@"; apt-cache depends --recurse --important $seeds | libraries; } | sort -u
 }
 libraries() { # of the lines, those that name a library package
-  grep -xE '(lib|zlib)[a-z0-9.+-]+|python3\.[0-9]+-minimal' | grep -vE -- '-perl$|^lib(perl|js-|pam|systemd|audit|c-)'
+  grep -xE '(lib|zlib)[a-z0-9.+-]+|python3\.[0-9]+-minimal' |
+    grep -vE -- '-perl$|^lib(perl|js-|pam|systemd|audit|c-)'
 }
 
 fetch() { # dir package...

@@ -159,7 +159,7 @@ class Pool:
 
     def headway(self, args: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line of the checkout's headway as hwuser."""
-        return self.run_as_user(["python", "-m", "headway.cli", *args], **options)
+        return self.run_as_user(["python", "-m", "headway", *args], **options)
 
     def wait_for(self, predicate: Callable[[], T], timeout: float = 60, what: str = "") -> T:
         """Call `predicate` until it returns something true, and return that."""

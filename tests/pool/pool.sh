@@ -29,7 +29,7 @@ umask 022
 exec 3>&2
 HERE=$(dirname "$(readlink -f "$0")")
 HOME=${HOME:-/}
-H=${POOL_HOME:-/tmp/hwpool-$UID}
+H=$(readlink -m "${POOL_HOME:-/tmp/hwpool-$UID}")
 SITES=${POOL_SITES:-"CHTC-Spark-CE1|4|4096|-simulate:4,2|
 PDX-Coeus-CE1|4|4096|-simulate:2,1|
 GP-ARGO-ksu-backfill|2|2048||
@@ -120,7 +120,9 @@ start() { # dir, configuration
     < /dev/null >> "$1/log/master.out" 2>&1 3>&- &
   echo $! > "$1/run/master.pid"
   disown $!
+  wait_until 5 started "$1" || true # until then it could not be told from any other process
 }
+started() { [ -n "$(master "$1")" ]; }
 stop() { # dir, signal: QUIT is HTCondor's fast shutdown, TERM its graceful one
   local pid tries=150
   [ "$2" != TERM ] || tries=700
@@ -145,10 +147,10 @@ reap() { # dir: kill -9 whatever is left
 condor() { CONDOR_CONFIG=$H/etc/condor_config "$RUNTIME/usr/bin/condor_$1" "${@:2}" 2>/dev/null; }
 sites() { (cd "$H/sites" 2>/dev/null && printf '%s\n' *); }
 wait_until() { # seconds, command...
-  local tries=$(($1 * 20)); shift
+  local tries=$(($1 * 50)); shift
   until "$@"; do
     [ $((tries -= 1)) -gt 0 ] || return 1
-    sleep 0.05
+    sleep 0.02
   done
 }
 
@@ -179,12 +181,15 @@ up_cm() {
 }
 # sites started before the collector listens would tell it of themselves five seconds later
 cm_answers_or_died() { [ -s "$H/cm/log/.collector_address" ] || [ -z "$(master "$H/cm")" ]; }
+# with the address, since a site that crashed stays on the collector's list under its old one
 all_up() { # site...
-  local seen site
-  seen=$'\n'$(condor status -any -af MyType GLIDEIN_ResourceName)$'\n'
-  for site in "Scheduler undefined" "${@/#/Machine }"; do
-    [[ $seen == *$'\n'"$site"$'\n'* ]] || return 1
+  local seen want site
+  want=("Scheduler undefined $(head -1 "$H/cm/spool/.schedd_address" 2>/dev/null)") || return 1
+  for site in "$@"; do
+    want+=("Machine $site $(head -1 "$H/sites/$site/log/.startd_address" 2>/dev/null)") || return 1
   done
+  seen=$'\n'$(condor status -any -af MyType GLIDEIN_ResourceName MyAddress)$'\n'
+  for site in "${want[@]}"; do [[ $seen == *$'\n'"$site"$'\n'* ]] || return 1; done
 }
 
 down() { # [site...]
@@ -196,6 +201,9 @@ crash() { each KILL "$@"; }
 each() { # signal, site...
   local signal=$1 site; shift
   if [ $# = 0 ]; then mapfile -t sites < <(sites); set -- "${sites[@]}"; fi
+  for site in "$@"; do
+    [ -d "$H/sites/$site" ] || fail "no site $site, only: $(sites | tr '\n' ' ')"
+  done
   for site in "$@"; do
     if [ "$signal" = KILL ]; then reap "$H/sites/$site" & else stop "$H/sites/$site" "$signal" & fi
   done

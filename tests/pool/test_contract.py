@@ -21,13 +21,13 @@ from .places import CondorPlace, LocalPlace, Place, apptainer_folder, record
 SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
 DATA = b"0123456789abcdef" * 4096
 
-# Counts to 40 in steps of 0.1 s; on SIGTERM saves where it is and asks to be started again.
+# Counts to 90 in steps of 0.1 s; on SIGTERM saves where it is and asks to be started again.
 COUNTER = """#!/bin/sh
 mkdir -p ckpt
 n=$(cat ckpt/n 2>/dev/null || echo 0)
 echo "from $n" >> ckpt/history
 trap 'echo $n > ckpt/n; exit 85' TERM
-while [ "$n" -lt 40 ]; do sleep 0.1 & wait $!; n=$((n + 1)); echo $n > ckpt/n; done
+while [ "$n" -lt 90 ]; do sleep 0.1 & wait $!; n=$((n + 1)); echo $n > ckpt/n; done
 cp ckpt/history history.txt
 echo $n > total.txt
 """
@@ -124,7 +124,7 @@ class Contract:
             f'outputs = ["where.txt"]\ncontainer = "{condor_pool.image}"\n'
             '[resources]\nmemory = "256 MB"\ndisk = "200 MB"\n'
         )
-        assert (run.outputs() / "where.txt").read_text() == "/srv"
+        assert (run.outputs() / "where.txt").read_text().startswith("/srv")
         assert "phase=done" in run.folder.events.read_text()
 
     def test_a_gpu(self, place: Place) -> None:
@@ -145,8 +145,9 @@ class Contract:
         place.headway("evict", run.label)
         place.settle(run)
         history = (run.outputs() / "history.txt").read_text().split("\n")
-        assert history[0] == "from 0" and int(history[1].removeprefix("from ")) > 5, history
-        assert (run.outputs() / "total.txt").read_text() == "40\n"
+        assert len(history) == 3, place.story()
+        assert history[0] == "from 0" and int(history[1].removeprefix("from ")) > 5, place.story()
+        assert (run.outputs() / "total.txt").read_text() == "90\n"
         state = run.jobs[0]
         assert state.outcome is Outcome.SUCCESS and state.evictions == 1 and state.attempts == 2
 
@@ -256,7 +257,7 @@ class Contract:
     def test_status_and_logs_tell_the_same_story(self, place: Place) -> None:
         run = place.run('name = "told"\ncommand = "echo spoken"\n' + SMALL)
         told = json.loads(place.headway("status", run.label, "--json").stdout)
-        assert [job["status"] for job in told["jobs"]] == ["completed"]
+        assert [job["status"] for job in told["states"]] == ["completed"]
         assert place.headway("logs", f"{run.label}.0").stdout == "spoken\n"
 
 

@@ -148,12 +148,13 @@ def test_a_site_goes_and_comes_back(
 
 
 def test_the_user_has_the_checkouts_headway(condor_pool: Pool) -> None:
-    code = (
-        "import headway, htcondor2, pydantic, rich, importlib.metadata as m; m.version('headway')"
-    )
-    done = condor_pool.python(code)
-    assert done.returncode == 0, done.stderr
     assert condor_pool.run_as_user(["id", "-un"]).stdout.strip() == USER
+    done = condor_pool.headway(["--version"])
+    assert done.returncode == 0, done.stderr
+    # a program started with an empty environment has it too
+    code = "import headway, sys; print(sys.executable)"
+    python = condor_pool.python(code).stdout.strip()
+    assert condor_pool.run_as_user(["env", "-i", python, "-c", code]).stdout.strip() == python
 
 
 def command_lines() -> dict[int, str]:
@@ -175,8 +176,11 @@ def children(parents: set[int]) -> set[int]:
     return found | children(found) if found else found
 
 
-def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
+def test_down_leaves_nothing_even_of_a_pool_in_ruins(
+    condor_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second pool at the same time, its masters, schedd and starters killed while jobs run."""
+    monkeypatch.delenv("HEADWAY_POOL_KEEP", raising=False)
     ruin = Pool({"POOL_EXTRA_CM": "SCHEDD_NAME = ruin"})
     ruin.start()
     try:

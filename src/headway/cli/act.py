@@ -12,9 +12,16 @@ from headway.cli import FAILED, OK
 from headway.cli.parser import Parser, UsageError
 
 if TYPE_CHECKING:
-    from headway.pool import ActionResult, RunFolder
+    from headway.api import Run
+    from headway.pool import Action, ActionResult, RunFolder
 
 DONE = {"hold": "held", "release": "released", "remove": "removed", "evict": "evicted"}
+_FITTING = {
+    "hold": ("running", "idle"),
+    "release": ("held",),
+    "remove": ("running", "idle", "held"),
+    "evict": ("running",),
+}
 _WORDS = {
     "hold": "Take jobs off their nodes and keep them in the queue until they are released.",
     "release": "Let held jobs go on; of a local run that was stopped, the held jobs start again.",
@@ -43,18 +50,17 @@ def parser(name: str) -> Parser:
 
 
 def call(name: str, arguments: Namespace) -> int:
+    from headway.api import Run
     from headway.cli.show import patience, print_json
     from headway.pool import Action
-    from headway.api import Run
 
     action = Action(name)
     results: list[tuple[RunFolder, ActionResult]] = []
     for folder, jobs in _chosen(name, arguments).items():
         with patience(f"asking the pool of {folder.label}"):
             run = Run(folder)
-            if jobs is None and arguments.all and run.settled() and action is not Action.RELEASE:
-                continue
-            results += [(folder, result) for result in run.act(action, jobs)]
+            done = _act_on_all(run, action) if jobs is None else run.act(action, jobs)
+            results += [(folder, result) for result in done]
     if arguments.json:
         print_json(
             {
@@ -68,6 +74,20 @@ def call(name: str, arguments: Namespace) -> int:
     else:
         _print(name, results)
     return FAILED if any(result.error for _, result in results) else OK
+
+
+def _act_on_all(run: Run, action: Action) -> list[ActionResult]:
+    """Act on those jobs of a run for which the action means something."""
+    from headway.cli.words import group_of
+    from headway.pool import ActionResult
+
+    fitting = [job for job, state in run.jobs.items() if group_of(state) in _FITTING[action.value]]
+    if not fitting:
+        return []
+    if run.pool.kind == "local":
+        return run.act(action, fitting)
+    # One request for the whole cluster, however many jobs; it has no answer for each of them.
+    return run.act(action, None) or [ActionResult(job) for job in fitting]
 
 
 def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None]:
@@ -116,7 +136,7 @@ def _print(name: str, results: Sequence[tuple[RunFolder, ActionResult]]) -> None
     for (label, error), jobs in failed.items():
         print(f"{paint(f'not {DONE[name]}', 'red')} {_which(label, jobs)}: {printable(error)}")
     if not results:
-        print(f"nothing to {name}: no jobs in the queue")
+        print(f"there is no job to {name}")
 
 
 def _which(label: str, jobs: Sequence[int]) -> str:

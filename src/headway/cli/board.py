@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
+from headway.api import Run
 from headway.cli.words import GROUPS, group_of
 from headway.events import JobState
-from headway.api import Run
 
 
 class Board:

@@ -8,12 +8,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from headway.api import Run
 from headway.cli.board import Board
 from headway.cli.show import near, paint, printable
 from headway.cli.stream import record_of
 from headway.cli.words import STYLES, count_words, group_of, next_step, why
 from headway.events import JobState
-from headway.api import Run
 from headway.spec import format_duration
 
 MOST = 10  # jobs that get their own lines

@@ -92,6 +92,15 @@ class JsonView:
         """Nothing is kept back."""
 
 
+class NoView:
+    """For when there is nobody left to show anything to."""
+
+    def saw(self, state: JobState) -> None: ...
+    def tick(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
 def _words(state: JobState) -> str:
     text = state_word(state)
     if state.phase:

@@ -55,8 +55,8 @@ def call(arguments: Namespace) -> int:
 def _facts(folder: RunFolder) -> dict[str, Any]:
     from collections import Counter
 
-    from headway.cli.words import group_of
     from headway.api import Run
+    from headway.cli.words import group_of
 
     facts = folder.facts
     counts = Counter(group_of(state) for state in Run(folder).jobs.values())

@@ -93,7 +93,8 @@ class LiveView:
         }
         if any(rest.values()):
             hidden = sum(rest.values())
-            parts.append(Text(f"  … and {hidden:,} more: {count_words(rest)}", style="dim"))
+            words = f"  … and {hidden:,} more: {count_words(rest)}"
+            parts.append(Text(words, style="dim", no_wrap=True, overflow="ellipsis"))
         return Group(*parts)
 
     def _header(self) -> Text:

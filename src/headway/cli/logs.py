@@ -36,10 +36,10 @@ def parser(name: str) -> Parser:
 
 
 def call(arguments: Namespace) -> int:
+    from headway.api import Run
     from headway.cli.address import find_job
     from headway.cli.show import print_json
     from headway.cli.stream import Stream
-    from headway.api import Run
 
     if arguments.json and arguments.follow:
         raise UsageError(

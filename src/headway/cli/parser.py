@@ -55,6 +55,7 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
             **plain,
         )
+        self._positionals.title = "arguments"
         self.command = command
         self.examples = tuple(example for example, _ in examples)
 

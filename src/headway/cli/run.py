@@ -13,9 +13,9 @@ from headway.cli import FAILED, INTERRUPTED, OK, WRONG
 from headway.cli.parser import Parser, UsageError
 
 if TYPE_CHECKING:
+    from headway.api import Run
     from headway.cli.board import Board
     from headway.pool.findings import Finding
-    from headway.api import Run
 
 POOLS = "local, local:cpus=4,simulate-gpus=2, htcondor, htcondor:schedd=NAME"
 
@@ -104,14 +104,15 @@ def _start(arguments: Namespace) -> int:
 
 
 def _resume(arguments: Namespace) -> int:
-    from headway.cli.address import find_run
     from headway.api import Run
+    from headway.cli.address import find_run
 
     given = ["JOB.TOML"] if arguments.job is not None else []
     given += ["--pool"] if arguments.pool is not None else []
     given += ["--set"] if arguments.set else []
     given += ["--resource"] if arguments.resource else []
     given += ["--dry-run"] if arguments.dry_run else []
+    given += ["--again"] if arguments.again else []
     if given:
         raise UsageError(
             f"headway run: {given[0]} and --resume do not go together",
@@ -155,6 +156,7 @@ def _detached(run: Run, as_json: bool) -> int:
 
 def _watch(board: Board, as_json: bool) -> int:
     from headway.cli.ending import print_ending, summary
+    from headway.cli.lines import NoView
     from headway.cli.show import print_json
     from headway.cli.watch import Watch, choose_view
 
@@ -166,14 +168,15 @@ def _watch(board: Board, as_json: bool) -> int:
             if not watch.until_settled():
                 sentence = watch.leave()
     except BrokenPipeError:
-        print(f"{run.label}: {watch.leave()}", file=sys.stderr)
+        watch.view = NoView()
+        print(watch.leave(), file=sys.stderr)
         raise
     if as_json:
         print_json({**summary(run, board), "left": sentence or None})
     else:
         print_ending(run, board)
         if sentence:
-            print(f"{run.label}: {sentence}", file=sys.stderr)
+            print(sentence, file=sys.stderr)
     if sentence:
         return watch.exit_code
     return OK if run.succeeded() else FAILED

@@ -40,10 +40,10 @@ def parser(name: str) -> Parser:
 
 
 def call(arguments: Namespace) -> int:
+    from headway.api import Run
     from headway.cli.address import find
     from headway.cli.board import Board
     from headway.cli.show import patience, print_json
-    from headway.api import Run
 
     address = find(arguments.address)
     with patience("reading the event log"):

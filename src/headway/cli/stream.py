@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headway.api import Run
 from headway.cli.show import printable
 from headway.cli.watch import is_lost
 from headway.cli.words import group_of, state_word
 from headway.events import JobState, Status
-from headway.api import Run
 
 _BLOCK = 1 << 16
-_LOOK = 0.2
+_LOOK = 0.2  # seconds
+_ALIVE = 10  # looks between two questions whether the local pool still lives
 _OVERLAP = 4096
 
 
@@ -60,6 +61,7 @@ class Stream:
         """The newest attempt's, and what it and those after it write until the job is over."""
         at = dict.fromkeys(list(self.attempts())[:-1], -1)  # -1: before our time
         told: Status | None = None
+        looks = 0
         while True:
             state = self.state
             over = state is not None and state.terminal
@@ -76,11 +78,12 @@ class Stream:
                 return
             if state is not None and state.status is Status.HELD and told is not Status.HELD:
                 print(f"held: {printable(state.hold_reason)}; waiting for more", file=sys.stderr)
-            if is_lost(self.run):
+            told = state.status if state is not None else None
+            looks += 1
+            if looks % _ALIVE == 0 and is_lost(self.run):
                 label = self.run.label
                 print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
                 return
-            told = state.status if state is not None else None
             time.sleep(_LOOK)
 
     def document(self) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
+from headway.api import Run
 from headway.cli import INTERRUPTED
 from headway.cli.board import Board
 from headway.errors import PoolError, RunError
 from headway.events import JobState
 from headway.pool.supervisor import LOCK
-from headway.api import Run
 from headway.spec import format_duration
 
 LOOK = 0.1  # seconds between two looks at the event log
@@ -100,7 +100,8 @@ class Watch:
             self.look()
         if failed:
             raise failed[0]
-        return said[0]
+        label = self.run.label
+        return said[0] if said[0].startswith(label) else f"{label}: {said[0]}"
 
     @property
     def exit_code(self) -> int:

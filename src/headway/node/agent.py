@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
@@ -49,6 +50,8 @@ def run_agent(plan_path: str) -> int:
     except OSError as error:
         return _hopeless(error)
     code, reason = _Agent(plan_path, attempt, journal, watch).run()
+    if code not in (Exit.CHECKPOINT, ENDED_BY_POOL):
+        _drop_checkpoint()
     journal.finish(code, reason)
     if code == Exit.CHECKPOINT:
         try:
@@ -71,14 +74,15 @@ class _Agent:
         """All phases; returns the exit code and the reason in words."""
         try:
             code = self._phases()
-            return code, MEANING[code]
+            return int(code), MEANING[code]
         except Exception as error:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> tuple[int, str]:
-        code = _code_of(error)
-        if code is None:
-            code = int(Exit.AGENT_ERROR)
+        meant = _code_of(error)
+        # plain numbers from here on: Python 3.9 writes the name of an IntEnum where 3.11 does not
+        code = int(Exit.AGENT_ERROR if meant is None else meant)
+        if meant is None:
             import traceback
 
             self._journal.note(traceback.format_exc())
@@ -133,6 +137,8 @@ class _Agent:
         journal, watch = self._journal, self._watch
         with journal.phase("stage-in", files=len(plan.inputs)) as phase:
             watch.check()
+            if plan.checkpoint is not None:
+                self._restore_checkpoint(plan.checkpoint.paths)
             if plan.payload is not None:
                 from headway.node.payload import unpack
 
@@ -194,6 +200,7 @@ class _Agent:
         if plan.checkpoint is not None and command.saved(plan, outcome.status):
             lacking = [path for path in plan.checkpoint.paths if not os.path.exists(path)]
             if not lacking:
+                self._save_checkpoint(plan.checkpoint.paths)
                 return Exit.CHECKPOINT
             if outcome.cause in ("", OUT_OF_TIME):
                 self._keep_outputs(plan)
@@ -218,6 +225,25 @@ class _Agent:
             f"the command {outcome.words()}",
             remedy="look at its stderr",
         )
+
+    def _save_checkpoint(self, paths: list[str]) -> None:
+        from headway.node import checkpoint
+
+        try:
+            checkpoint.save(paths, self._journal.problem)
+        except OSError as error:
+            raise Failed(
+                Exit.COMMAND_FAILED, f"the checkpoint could not be kept: {error.strerror}"
+            ) from None
+
+    def _restore_checkpoint(self, paths: list[str]) -> None:
+        """In a thread: a large checkpoint takes its time, and an eviction does not wait."""
+        from headway.node import checkpoint
+
+        if os.path.isdir(checkpoint.FOLDER):
+            watch = self._watch
+            for path in watch.work(lambda: checkpoint.restore(paths, watch.check)):
+                self._journal.note(f"{path} restored from the checkpoint")
 
     def _stage_out(self, plan: Plan) -> Exit:
         journal, watch = self._journal, self._watch
@@ -296,6 +322,15 @@ def _code_of(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno in _NODE_ERRORS:
         return Exit.BAD_NODE
     return None
+
+
+def _drop_checkpoint() -> None:
+    """An attempt that has ended by itself sends no checkpoint home."""
+    if os.path.lexists(f"{OUT}/checkpoint"):
+        from headway.node import checkpoint
+
+        with contextlib.suppress(OSError):
+            checkpoint.discard()
 
 
 def _tidy_up(own: str) -> None:

@@ -13,6 +13,7 @@ import time
 
 from headway.node.attempt import write_json
 from headway.node.chirp import Chirp, line
+from headway.node.exits import Exit
 from headway.node.version import VERSION
 
 TYPE_CHECKING = False
@@ -131,12 +132,16 @@ class Journal:
             self._write(self._record(None, "the agent has not finished", secret=False))
         except OSError as error:
             self.log(f"the early record cannot be written: {error.strerror}")
+            with contextlib.suppress(OSError):  # that of the last segment holds the nonce
+                os.unlink(f"{self.attempt.folder}/record.json")
 
     def finish(self, code: int, reason: str) -> None:
         """The last line and the full record, even when the disk is full."""
         done: dict[str, object] = {"exit": code}
         done.update((key, self.command.get(key)) for key in ("status", "signal"))
-        self.tell("done", "end", self.clock.now(), {**done, "reason": reason[:200]})
+        if code not in (Exit.OK, Exit.CHECKPOINT):
+            done["reason"] = reason[:200]
+        self.tell("done", "end", self.clock.now(), done)
         self._chirp.close()
         with contextlib.suppress(OSError):
             os.unlink(self._reserve)

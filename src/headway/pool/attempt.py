@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,11 +19,40 @@ from headway.events import Resource, Usage
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.machine import Claim, Request, Site, find_apptainer
+from headway.pool.scratch import (
+    bring_home,
+    checkpoint_folder,
+    kill_strays,
+    link,
+    remove_tree,
+    save_checkpoint,
+    tree_size,
+)
 
-OUT = "headway-out"
 IN_CONTAINER = "/srv"
-# What a job may know of the user's shell. A pool gives no more, so a job that needs more fails here first.
-_INHERITED = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]
+# What a job may know of the user's shell: a pool gives no more, so one that needs more fails here
+# first.
+_INHERITED = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+]
 
 
 class Attempt:
@@ -72,7 +99,7 @@ class Attempt:
         else:
             self.scratch.mkdir(parents=True)
         shutil.copyfile(self.folder.plan, self.scratch / self.folder.plan.name)
-        _link(self.folder.payload, self.scratch / self.folder.payload.name)
+        link(self.folder.payload, self.scratch / self.folder.payload.name)
         (self.scratch / ".chirp.config").write_text(chirp_config, encoding="ascii")
         ads = {".job.ad": self._job_ad(), ".machine.ad": self._machine_ad()}
         for name, attributes in ads.items():
@@ -101,7 +128,7 @@ class Attempt:
             self._environment["_CONDOR_AssignedGPUs"] = gpus
         agent = ["agent", self.folder.plan.name]
         if container:
-            _link(self.folder.agent, self.scratch / self.folder.agent.name)
+            link(self.folder.agent, self.scratch / self.folder.agent.name)
             self._argv = [*_container_argv(container, self.scratch, self._environment), *agent]
             self._environment = dict(os.environ)
         else:
@@ -127,7 +154,7 @@ class Attempt:
             )
 
     def poll(self) -> int | None:
-        """The agent's exit status once it has ended (negative: a signal), with its usage added up."""
+        """The agent's exit status once it has ended (negative: a signal); adds up its usage."""
         process = self._process
         if process is None or process.returncode is not None:
             return process.returncode if process else None
@@ -162,13 +189,13 @@ class Attempt:
         kill_strays(self.scratch)
 
     def save_checkpoint(self, paths: Iterable[str]) -> None:
-        """Copy the checkpoint to where the next attempt finds it; the last good one stays till then."""
+        """Copy the checkpoint to where the next attempt finds it."""
         save_checkpoint(self.folder, self.job, self.scratch, paths)
         self.checkpointed = True
 
     def bring_home(self) -> None:
         """Move the output folder into the run folder."""
-        self.used.scratch_bytes = _tree_size(self.scratch)
+        self.used.scratch_bytes = tree_size(self.scratch)
         self.used.bytes_home += bring_home(self.scratch, self.folder.job_folder(self.job))
 
     def clean(self) -> None:
@@ -249,80 +276,6 @@ def _kibibytes(size: int) -> int:
     return -(-size // 2**10)
 
 
-def checkpoint_folder(folder: RunFolder, job: int) -> Path:
-    """Where the last good checkpoint of a job is kept."""
-    return folder.path / "spool" / str(job)
-
-
-def save_checkpoint(folder: RunFolder, job: int, scratch: Path, paths: Iterable[str]) -> None:
-    """Copy checkpoint paths out of a scratch folder, then put them in place of the older one."""
-    final = checkpoint_folder(folder, job)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{job}-"))
-    try:
-        for name in (*paths, OUT):
-            source, target = scratch / name, draft / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-            else:
-                shutil.copy2(source, target)
-        old = final.with_name(f".{job}-old")
-        remove_tree(old)
-        if final.exists():
-            final.rename(old)
-        draft.rename(final)
-        remove_tree(old)
-    finally:
-        remove_tree(draft)
-
-
-def bring_home(scratch: Path, home: Path) -> int:
-    """Merge a scratch folder's output into `home`; what an earlier attempt left there is kept."""
-    size = 0
-    out = scratch / OUT
-    for folder, subfolders, names in os.walk(out):
-        target = home / Path(folder).relative_to(out)
-        target.mkdir(parents=True, exist_ok=True)
-        for name in [*names, *(s for s in subfolders if (Path(folder) / s).is_symlink())]:
-            source = Path(folder) / name
-            size += source.lstat().st_size
-            source.replace(target / name)
-    return size
-
-
-def kill_strays(scratch: Path) -> None:
-    """Kill every process that was started below this scratch folder and still lives."""
-    marker = b"\0HEADWAY_SCRATCH=" + os.fsencode(scratch) + b"\0"
-    for _ in range(5):
-        found = list(_processes_with(marker))
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if not found:
-            return
-        time.sleep(0.01)
-
-
-def _processes_with(marker: bytes) -> Iterable[int]:
-    try:
-        entries = os.listdir("/proc")
-    except OSError:
-        return  # no /proc on this system: the process group's end has to do
-    own = os.getuid()
-    for name in entries:
-        if not name.isdigit():
-            continue
-        try:
-            if os.stat(f"/proc/{name}").st_uid != own:
-                continue
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if marker in b"\0" + file.read() + b"\0":
-                    yield int(name)
-        except OSError:
-            continue
-
-
 def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -> list[str]:
     tool = find_apptainer()
     if tool is None:
@@ -348,43 +301,8 @@ def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -
     return [tool, "--silent", "exec", *flags, *settings, image, f"{IN_CONTAINER}/headway-node.pyz"]
 
 
-def _link(source: Path, target: Path) -> None:
-    """A second name is quicker than a second copy of what may be large."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno == errno.EEXIST:
-            return
-        shutil.copy2(source, target)
-
-
 def _literal(value: object) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return f'"{escaped}"'
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder even where a command took away its own permissions."""
-
-    def unlock(function: object, name: str, _: object) -> None:
-        Path(name).parent.chmod(0o700)
-        if Path(name).is_dir() and not Path(name).is_symlink():
-            Path(name).chmod(0o700)
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-
-    if path.is_dir():
-        shutil.rmtree(path, onerror=unlock)
-
-
-def _tree_size(path: Path) -> int:
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(f"{folder}/{name}").st_size
-    return total

@@ -13,7 +13,7 @@ _OK, _NOT_AUTHENTICATED, _UNKNOWN = b"0\n", b"-1\n", b"-7\n"
 
 
 class ChirpServer:
-    """Listens on loopback; a line counts only from a connection that has shown its attempt's cookie."""
+    """Listens on loopback; a line counts only where an attempt's cookie was shown."""
 
     def __init__(
         self, selector: selectors.BaseSelector, on_line: Callable[[str, str], None]

@@ -70,6 +70,7 @@ class RunFolder:
         self.payload = path / "payload.tar"
         self.agent = path / "headway-node.pyz"
         self.submit_file = path / "job.sub"
+        self.submit_rows = path / "job.rows"
         self.jobs = path / "jobs"
 
     def __repr__(self) -> str:
@@ -156,7 +157,7 @@ class Runs:
 
     @classmethod
     def here(cls, start: Path | None = None) -> Runs:
-        """The nearest `.headway` at or above `start`, as git finds its own; else a new one there."""
+        """The nearest `.headway` at or above `start`, as git finds its own; else one there."""
         start = (start or Path.cwd()).absolute()
         for folder in (start, *start.parents):
             if (folder / ".headway" / "runs").is_dir():

@@ -1,35 +1,35 @@
-"""A real HTCondor pool, through its own Python bindings."""
+"""A real HTCondor pool."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from headway.errors import PoolError, PoolUnreachable
 from headway.events import EventType, read_log
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, write_atomically
-from headway.pool.submit import check_paths, submit_description
+from headway.pool.schedd import Schedd
+from headway.pool.submit import check_paths, row_lines, submit_description
 from headway.spec import Job
 
 T = TypeVar("T")
 
-_PAUSES = (1.0, 2.0, 4.0)
+_PAUSES = (1.0, 3.0)
 _MEGABYTE = 2**20
 # What the OSPool asks of a job; other pools get the same advice as warnings, never as errors.
 _GUIDELINE_INPUT = 10 * 10**9
 _GUIDELINE_GPUS = 1
-_RESULTS = {
-    "TotalNotFound": "it is not in the queue",
-    "TotalBadStatus": "it is not in a state for that",
-    "TotalAlreadyDone": "that was already done",
-    "TotalPermissionDenied": "it is not yours",
-    "TotalError": "HTCondor refused",
+_IDLE, _RUNNING, _HELD = 1, 2, 5
+_ACTIONS = {
+    Action.HOLD: "Hold",
+    Action.RELEASE: "Release",
+    Action.REMOVE: "Remove",
+    Action.EVICT: "Vacate",
 }
 
 
@@ -39,15 +39,10 @@ class HTCondorPool(Pool):
     kind = "htcondor"
 
     def __init__(self, schedd: str | None = None, collector: str | None = None) -> None:
-        self.schedd_name = schedd
-        self.collector_name = collector
-        self.name = ":".join(["htcondor", *self._options()])
-        self._schedd: Any = None
-
-    def _options(self) -> list[str]:
-        given = {"schedd": self.schedd_name, "collector": self.collector_name}
-        text = ",".join(f"{key}={value}" for key, value in given.items() if value)
-        return [text] if text else []
+        self._given = {"schedd": schedd, "collector": collector}
+        self._schedd = Schedd(schedd, collector)
+        options = ",".join(f"{key}={value}" for key, value in self._given.items() if value)
+        self.name = f"htcondor:{options}" if options else "htcondor"
 
     @classmethod
     def parse(cls, options: str) -> HTCondorPool:
@@ -66,15 +61,12 @@ class HTCondorPool(Pool):
         return cls(facts.get("schedd"), facts.get("collector"))
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind, "schedd": self.schedd_name, "collector": self.collector_name}
+        return {"kind": self.kind, **self._given}
 
     def limits(self) -> Limits:
-        megabytes = _bindings().param.get("MAX_TRANSFER_INPUT_MB", -1)
-        with contextlib.suppress(TypeError, ValueError):
-            megabytes = int(megabytes)
-        known = isinstance(megabytes, int) and megabytes > 0
+        megabytes = self._schedd.parameter("MAX_TRANSFER_INPUT_MB") or ""
         return Limits(
-            transfer_input_bytes=megabytes * _MEGABYTE if known else None,
+            transfer_input_bytes=int(megabytes) * _MEGABYTE if megabytes.isdigit() else None,
             input_guideline_bytes=_GUIDELINE_INPUT,
             gpus_guideline=_GUIDELINE_GPUS,
         )
@@ -97,22 +89,29 @@ class HTCondorPool(Pool):
     ) -> list[ActionResult]:
         cluster = self._cluster(folder)
         if jobs is None:
-            self._act(action, str(cluster), reason)
+            # Also those that are not in the queue yet: HTCondor makes large clusters bit by bit.
+            self._act(action, f"ClusterId == {cluster}", reason)
             return []
-        result = self._act(action, [f"{cluster}.{job}" for job in jobs], reason)
-        if result["TotalSuccess"] == len(jobs):
-            return [ActionResult(job) for job in jobs]
-        # Some were refused, or all had been done before: only one by one does HTCondor say which.
-        return [self._act_on_one(cluster, job, action, reason) for job in jobs]
+        status = self._status(cluster)
+        errors = {job: _objection(action, status.get(job)) for job in jobs}
+        chosen = [str(job) for job in jobs if not errors[job]]
+        if chosen:
+            procs = ",".join(chosen)
+            self._act(action, f"ClusterId == {cluster} && member(ProcId, {{{procs}}})", reason)
+        return [ActionResult(job, errors[job]) for job in jobs]
 
     def edit(
         self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
     ) -> list[ActionResult]:
         cluster = self._cluster(folder)
+        status = self._status(cluster)
 
         def edit(job: int) -> ActionResult:
+            if job not in status:
+                return ActionResult(job, "it is not in the queue")
+            constraint = f"ClusterId == {cluster} && ProcId == {job}"
             try:
-                self._ask("edit jobs", lambda s: s.edit([f"{cluster}.{job}"], attribute, value))
+                _patiently(lambda: self._schedd.edit(constraint, attribute, value))
             except PoolUnreachable:
                 raise
             except PoolError as refusal:
@@ -123,21 +122,25 @@ class HTCondorPool(Pool):
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
         constraint = f"ClusterId == {self._cluster(folder)}"
-        ads = self._ask("answer", lambda schedd: schedd.query(constraint=constraint))
-        return {int(ad["ProcId"]): {key: ad.get(key) for key in ad} for ad in ads}
+        ads = _patiently(lambda: self._schedd.query(constraint, ()))
+        return {int(ad["ProcId"]): ad for ad in ads}
 
     def leave(self, folder: RunFolder) -> str:
         return f"{folder.label} goes on without you; `headway status {folder.label}` looks at it"
 
-    def tail(self, folder: RunFolder, job: int, name: str, *, follow: bool) -> Iterator[bytes] | None:
-        """What a running job has written so far, by condor_tail; None where that is not to be had."""
+    def tail(
+        self, folder: RunFolder, job: int, name: str, *, follow: bool
+    ) -> Iterator[bytes] | None:
+        """What a running job has written so far, by condor_tail; None where there is none."""
         tool = shutil.which("condor_tail")
-        if tool is None:
+        if tool is None or name not in ("stdout", "stderr"):
             return None
-        flags = ["-f"] if follow else ["-maxbytes", str(2**20)]
-        named = ["-pool", self.collector_name] if self.collector_name else []
-        named += ["-name", self.schedd_name] if self.schedd_name else []
-        return _output([tool, *named, *flags, f"{self._cluster(folder)}.{job}", name])
+        flags = [f"-{name}", *(["-f"] if follow else []), "-maxbytes", str(2**20)]
+        if self._given["collector"]:
+            flags += ["-pool", self._given["collector"]]
+        if self._given["schedd"]:
+            flags += ["-name", self._given["schedd"]]
+        return _output([tool, *flags, f"{self._cluster(folder)}.{job}"])
 
     def _cluster(self, folder: RunFolder) -> int:
         cluster = folder.facts.cluster
@@ -157,10 +160,7 @@ class HTCondorPool(Pool):
         to search the history.
         """
         constraint = f'HeadwayRun == "{run_id}"'
-        ads = self._ask(
-            "answer",
-            lambda s: s.query(constraint=constraint, projection=["ClusterId"], limit=1),
-        )
+        ads = _patiently(lambda: self._schedd.query(constraint, ["ClusterId"]))
         if ads:
             return int(ads[0]["ClusterId"])
         if folder.events.exists():
@@ -174,105 +174,52 @@ class HTCondorPool(Pool):
         for job in range(folder.job.size):
             folder.job_folder(job).mkdir(exist_ok=True)
         text = submit_description(folder.job, folder, run_id)
+        rows = row_lines(folder.job, Path(folder.facts.base))
         write_atomically(folder.submit_file, text.encode())
-        htcondor2 = _bindings()
+        write_atomically(folder.submit_rows, "".join(f"{row}\n" for row in rows).encode())
         try:
-            description = htcondor2.Submit(text)
-        except (ValueError, RuntimeError, htcondor2.HTCondorException) as error:
-            raise PoolError(
-                f"HTCondor cannot read the submit description of {folder.label}: {error}",
-                remedy=f"see {folder.submit_file}; a line under [submit] may be the cause",
-            ) from error
-        try:
-            return int(self._ask("take the jobs", lambda s: s.submit(description).cluster(), tries=1))
+            return self._schedd.submit(text)
         except PoolUnreachable:
             # The answer was lost, not necessarily the jobs.
             found = self._find(folder, run_id)
             if found is None:
                 raise
             return found
+        except PoolError as error:
+            raise PoolError(
+                f"{folder.label} was not submitted: {error.message}",
+                remedy=f"see {folder.submit_file}; a line under [submit] may be the cause",
+            ) from error
 
-    def _act(self, action: Action, jobs: str | list[str], reason: str) -> Mapping[str, int]:
-        wanted = getattr(_bindings().JobAction, _JOB_ACTIONS[action])
-        result = self._ask("act on jobs", lambda s: s.act(wanted, jobs, reason=(reason, 0)))
-        return dict(result)
+    def _act(self, action: Action, constraint: str, reason: str) -> None:
+        _patiently(lambda: self._schedd.act(_ACTIONS[action], constraint, reason))
 
-    def _act_on_one(self, cluster: int, job: int, action: Action, reason: str) -> ActionResult:
-        result = self._act(action, [f"{cluster}.{job}"], reason)
-        said = next((words for key, words in _RESULTS.items() if result.get(key)), "")
-        done = result.get("TotalSuccess") or result.get("TotalAlreadyDone")
-        return ActionResult(job, "" if done else said or "HTCondor refused")
-
-    def _ask(self, what: str, question: Callable[[Any], T], *, tries: int = len(_PAUSES)) -> T:
-        """Ask the schedd; where it does not answer, ask again a few times and then say so."""
-        htcondor2 = _bindings()
-        for left in reversed(range(tries)):
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    return question(self._connected())
-            except (htcondor2.HTCondorException, RuntimeError, OSError) as error:
-                self._schedd = None
-                if not _did_not_answer(error):
-                    raise PoolError(f"the schedd did not {what}: {_first_line(error)}") from error
-                if not left:
-                    raise PoolUnreachable(
-                        f"the schedd {self.schedd_name or 'of this machine'} did not {what}: "
-                        f"{_first_line(error)}",
-                        remedy="asking again is safe; `condor_q` and your pool's status page"
-                        " tell whether it is up",
-                    ) from error
-                time.sleep(_PAUSES[tries - 1 - left])
-        raise AssertionError("unreachable")
-
-    def _connected(self) -> Any:
-        if self._schedd is None:
-            htcondor2 = _bindings()
-            if self.schedd_name or self.collector_name:
-                collector = htcondor2.Collector(self.collector_name)
-                place = collector.locate(htcondor2.DaemonType.Schedd, self.schedd_name)
-                if place is None:
-                    raise PoolError(
-                        f"the pool knows no schedd {self.schedd_name!r}",
-                        remedy="`condor_status -schedd` lists their names",
-                    )
-                self._schedd = htcondor2.Schedd(place)
-            else:
-                self._schedd = htcondor2.Schedd()
-        return self._schedd
+    def _status(self, cluster: int) -> dict[int, int]:
+        constraint = f"ClusterId == {cluster}"
+        ads = _patiently(lambda: self._schedd.query(constraint, ["ProcId", "JobStatus"]))
+        return {int(ad["ProcId"]): int(ad["JobStatus"]) for ad in ads}
 
 
-_JOB_ACTIONS = {
-    Action.HOLD: "Hold",
-    Action.RELEASE: "Release",
-    Action.REMOVE: "Remove",
-    Action.EVICT: "Vacate",
-}
+def _objection(action: Action, status: int | None) -> str:
+    if status is None:
+        return "it is not in the queue"
+    if action is Action.HOLD and status == _HELD:
+        return "it is already held"
+    if action is Action.RELEASE and status != _HELD:
+        return "it is not held"
+    if action is Action.EVICT and status != _RUNNING:
+        return "it is not running"
+    return ""
 
 
-def _bindings() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import htcondor2
-    except ImportError as error:
-        raise PoolError(
-            f"HTCondor's Python bindings cannot be used here: {error}",
-            remedy="`pip install htcondor` on Linux; --pool local needs none",
-        ) from error
-    return htcondor2
-
-
-def _did_not_answer(error: Exception) -> bool:
-    """Whether asking again can help; HTCondor tells only in words."""
-    words = str(error).lower()
-    signs = ("connect", "timed out", "timeout", "communicat", "locate", "no such file", "reach")
-    return any(sign in words for sign in signs)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def _patiently(question: Callable[[], T]) -> T:
+    """Ask, and where there is no answer ask again a few times."""
+    for pause in _PAUSES:
+        try:
+            return question()
+        except PoolUnreachable:
+            time.sleep(pause)
+    return question()
 
 
 def _output(command: list[str]) -> Iterator[bytes]:

@@ -51,7 +51,11 @@ class LocalPool(Pool):
         return cls([Site.from_facts(site) for site in facts["sites"]], name=facts["name"])
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "sites": [site.to_facts() for site in self.sites]}
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "sites": [site.to_facts() for site in self.sites],
+        }
 
     def limits(self) -> Limits:
         return Limits(

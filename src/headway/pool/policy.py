@@ -1,7 +1,7 @@
 """What becomes of a job with nobody watching: retries, holds, releases, and the sites it avoids.
 
-Each rule stands here twice, side by side: as the ClassAd expression that HTCondor evaluates, and as the
-function that the local pool calls. A test evaluates both over their whole domain and compares.
+Each rule stands here twice, side by side: as the ClassAd expression that HTCondor evaluates, and as
+the function that the local pool calls. A test evaluates both over their whole domain and compares.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST_STARTS = 30  # the OSPool may hold jobs that were started more often
 _TRANSIENT_CODES = (11, 18, 19, 23, 40, 41, 42, 45)
 # Failure to start (6): I/O error, resource busy, no memory, text file busy.
 _TRANSIENT_START_ERRNOS = (5, 11, 12, 26)
-# Transfers (12, 13): a plugin's own exit code (status << 8), its time-out, and network errnos. Errno 2
-# and 13 (the user's own path) are permanent.
+# Transfers (12, 13): a plugin's own exit code (status << 8), its time-out, and network errnos.
+# Errno 2 and 13 (the user's own path) are permanent.
 _TRANSIENT_TRANSFER_ERRNOS = (5, 62, 101, 104, 110, 111, 113)
 _ON_EXIT_HOLD = 3
 
@@ -70,7 +70,9 @@ def exit_lines(retries: Retries) -> dict[str, str]:
             f"ExitBySignal == false && ExitCode == {int(Exit.INPUT_RETRYABLE)}"
             f" && (NumHolds ?: 0) < {retries.input}"
         ),
-        "on_exit_hold_reason": '"Headway: an input did not arrive; released by itself after a pause"',
+        "on_exit_hold_reason": (
+            '"Headway: an input did not arrive; released by itself after a pause"'
+        ),
         "on_exit_hold_subcode": str(int(Exit.INPUT_RETRYABLE)),
     }
 
@@ -127,20 +129,21 @@ def remove_lines() -> dict[str, str]:
             f"JobStatus == 5 && HoldReasonCode =!= 1"
             f" && (time() - EnteredCurrentStatus) > {HELD_LIMIT}"
         ),
-        "periodic_remove_reason": '"Headway: held for 14 days and not released"',
+        "+PeriodicRemoveReason": '"Headway: held for 14 days and not released"',
     }
 
 
 def avoid_expression() -> str:
     """A requirement: after a failure, not again to a site of this job's past, for a while."""
-    site = "TARGET.GLIDEIN_ResourceName"
+    here = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
     elsewhere = " && ".join(
-        f"({site} =!= MY.MachineAttrGLIDEIN_ResourceName{n} || {site} =?= undefined)"
-        for n in range(HISTORY)
+        f"{here} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
+        # 0 is the present site while a job runs; when it waits, its past starts at 1.
+        for n in range(1, HISTORY)
     )
     return (
-        f"((NumJobCompletions ?: 0) + (NumHolds ?: 0) == 0"
-        f" || (time() - EnteredCurrentStatus) > {AVOID_SECONDS} || ({elsewhere}))"
+        f"(NumJobCompletions ?: 0) + (NumHolds ?: 0) == 0"
+        f" || (time() - EnteredCurrentStatus) > {AVOID_SECONDS} || ({elsewhere})"
     )
 
 
@@ -148,7 +151,7 @@ def log_lines() -> Mapping[str, str]:
     """What makes the event log know where things happened, also for jobs that never started."""
     return {
         "ulog_execute_attrs": "GLIDEIN_ResourceName",
-        "job_machine_attrs": "GLIDEIN_ResourceName",
+        "job_machine_attrs": "GLIDEIN_ResourceName, Machine",
         "job_machine_attrs_history_length": str(HISTORY),
         "job_ad_information_attrs": (
             "MachineAttrGLIDEIN_ResourceName0, RemoteHost, NumShadowStarts"

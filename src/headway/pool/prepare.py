@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from headway.pool.package import build_agent
-
 from headway.errors import Problem, SpecError
 from headway.pool.folder import RunFacts, RunFolder, Runs
+from headway.pool.package import build_agent
 from headway.spec import Job, dump_job
 
 AGENT_SCHEMES = ("http", "https", "file")
@@ -28,7 +27,7 @@ def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: s
     def fill(folder: RunFolder, facts: RunFacts) -> None:
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
         folder.plan.write_text(json.dumps(plan(job, facts.id), indent=1) + "\n", encoding="utf-8")
-        folder.rows.write_text("".join(f"{line}\n" for line in row_lines(job)), encoding="ascii")
+        folder.rows.write_text("".join(f"{r}\n" for r in encoded_rows(job)), encoding="ascii")
         write_payload(job.files, base, folder.payload)
         build_agent(folder.agent)
         folder.jobs.mkdir()
@@ -84,7 +83,7 @@ def url_basename(url: str) -> str:
     return PurePosixPath(url.split("://", 1)[-1].split("?", 1)[0]).name
 
 
-def row_lines(job: Job) -> Iterator[str]:
+def encoded_rows(job: Job) -> Iterator[str]:
     """One line a job: its row as base64url JSON, which no submit language can misread."""
     for index in range(job.size):
         text = json.dumps(job.row(index), ensure_ascii=False, separators=(",", ":"))

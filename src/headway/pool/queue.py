@@ -84,10 +84,12 @@ class Entries:
         allowed = [
             site
             for site in sites
-            if site.name not in wanted.avoid and site.name not in avoided
+            if site.name not in wanted.avoid
             if not wanted.only or site.name in wanted.only
         ]
-        return sorted(allowed, key=lambda site: site.name not in wanted.prefer)
+        # No other site will ever come to this machine: where all are bad, waiting helps nobody.
+        elsewhere = [site for site in allowed if site.name not in avoided] or allowed
+        return sorted(elsewhere, key=lambda site: site.name not in wanted.prefer)
 
     def _will_release(self, entry: Entry) -> bool:
         code, subcode = entry.hold

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
+from headway.node.template import fill
 from headway.pool.folder import RunFolder
 from headway.pool.policy import (
     avoid_expression,
@@ -15,9 +17,10 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import by_agent
+from headway.pool.prepare import by_agent, encoded_rows
 from headway.spec import Job
 
+OUT = "headway-out"
 LATE_FROM = 2000  # jobs; from here on they are put into the queue bit by bit
 MOST_IDLE = 1000
 # In an unquoted submit value these would end an item, start a macro, or end the line.
@@ -39,7 +42,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str) -> str:
     for title, section in sections:
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
-    return "\n".join([*lines, "", f"queue row from {folder.rows.as_posix()}", ""])
+    return "\n".join([*lines, "", f"queue row,to from {folder.submit_rows.as_posix()}", ""])
 
 
 def check_paths(folder: RunFolder) -> None:
@@ -110,20 +113,38 @@ def _requirements(job: Job) -> Iterator[str]:
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:
     urls = [given.urls[0] for given in job.inputs if not by_agent(given.urls)]
+    home = _remap_escaped(f"{folder.jobs.as_posix()}/$(Process)")
     lines = {
         "should_transfer_files": "YES",
-        "when_to_transfer_output": "ON_EXIT",
+        # Also on eviction: the output folder, with the record and the checkpoint in it, is given to
+        # the next attempt.
+        "when_to_transfer_output": "ON_EXIT_OR_EVICT",
         "transfer_input_files": ", ".join(
             [folder.plan.as_posix(), folder.payload.as_posix(), *urls]
         ),
-        "transfer_output_files": "headway-out/",
+        "transfer_output_files": OUT,
+        "transfer_output_remaps": f'"{OUT}={home}$(to)"',
+        "job_max_vacate_time": str(math.ceil(job.grace)),
     }
     if job.checkpoint is not None:
-        lines["when_to_transfer_output"] = "ON_EXIT_OR_EVICT"
         lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
-        lines["transfer_checkpoint_files"] = ", ".join((*job.checkpoint.paths, "headway-out"))
-    lines["job_max_vacate_time"] = str(round(job.grace))
+        lines["transfer_checkpoint_files"] = OUT
     return lines
+
+
+def row_lines(job: Job, base: Path) -> Iterator[str]:
+    """One line of rows.txt a job: its row, then where its outputs go other than the run folder."""
+    placed = [output for output in job.outputs if output.to and "://" not in output.to]
+    for index, row in enumerate(encoded_rows(job)):
+        values = job.row(index) if placed else {}
+        remaps = (
+            ";"
+            + _remap_escaped(f"{OUT}/outputs/{fill(output.path, values)}")
+            + "="
+            + _remap_escaped((base / fill(output.to or "", values)).as_posix())
+            for output in placed
+        )
+        yield f"{row} {''.join(remaps)}".rstrip()
 
 
 def _policy(job: Job) -> dict[str, str]:
@@ -132,6 +153,10 @@ def _policy(job: Job) -> dict[str, str]:
         "periodic_release": release_expression(job.retries),
         **remove_lines(),
     }
+
+
+def _remap_escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace("=", "\\=").replace(";", "\\;")
 
 
 def _string(text: str) -> str:

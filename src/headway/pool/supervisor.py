@@ -1,7 +1,7 @@
 """The local pool's working part: runs the jobs of one run folder as processes.
 
-All that it knows of a job it reads from the event log when it starts, so it can be killed at any time
-and another one goes on.
+All that it knows of a job it reads from the event log when it starts, so it can be killed at any
+time and another one goes on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from typing import Any
 from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import EventWriter, read_log
 from headway.node.exits import Exit
+from headway.node.template import fill
 from headway.pool import control
-from headway.pool.attempt import Attempt, Ending, Used, bring_home, kill_strays, remove_tree
+from headway.pool.attempt import Attempt, Ending, Used
 from headway.pool.base import Action
 from headway.pool.chirpd import ChirpServer
 from headway.pool.folder import RunFolder
 from headway.pool.machine import Claim, Ledger, Request, Site, take
 from headway.pool.queue import Entry, Queue
+from headway.pool.scratch import bring_home, kill_strays, move_into_place, remove_tree
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -170,6 +172,8 @@ class Supervisor:
         del self.running[attempt.job]
         self.chirp.dismiss(attempt.owner)
         self._give_back()
+        if status == Exit.OK:
+            self._put_in_place(entry)
         if attempt.ending is None or status == Exit.OK:
             self.queue.exited(entry, status, attempt.used)
         else:
@@ -183,6 +187,24 @@ class Supervisor:
         self.queue.evicted(entry, attempt.used, ending.reason, checkpointed=attempt.checkpointed)
         if ending.action is Action.HOLD:
             self.queue.hold(entry, ending.reason)
+
+    def _put_in_place(self, entry: Entry) -> None:
+        """Move outputs that have a place of their own on this machine there."""
+        base, row = Path(self.folder.facts.base), self.job.row(entry.index)
+        for output in self.job.outputs:
+            if output.to is None or "://" in output.to:
+                continue
+            source = self.folder.job_folder(entry.index) / "outputs" / fill(output.path, row)
+            target = base / fill(output.to, row)
+            if not source.exists():
+                continue
+            if target.exists() and not output.overwrite:
+                self.queue.said(entry.index, f"{target} exists: the output stays in {source}")
+                continue
+            try:
+                move_into_place(source, target)
+            except OSError as error:
+                self.queue.said(entry.index, f"{target}: {error.strerror}: it stays in {source}")
 
     def _give_back(self) -> None:
         if self.ledger is not None:
@@ -214,7 +236,7 @@ def _record(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _lock(folder: RunFolder) -> Iterator[None]:
-    """Others look at the lock for a moment to see whether a supervisor lives; wait that moment out."""
+    """Wait out the moments in which others look at the lock to see whether anybody lives."""
     for patience in (0.05, 0.1, 0.2, 0.5, 0):
         with contextlib.ExitStack() as stack:
             try:

@@ -1,0 +1,149 @@
+"""`headway init`: every job.toml that it writes loads, and says what the script does."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headway.cli.draft import guess
+from headway.cli.init import write_job_toml
+from headway.errors import SpecError
+from headway.spec import load_job
+
+from .conftest import Done
+
+TRAIN = '''\
+"""See https://example.org/paper.html and https://example.org/old.tar."""
+import argparse, json
+from pathlib import Path
+import torch
+from model import Net
+import helpers.data
+DATA = "https://example.org/cifar-10-binary.tar.gz"
+parser = argparse.ArgumentParser()
+parser.add_argument("--output", type=Path, default=Path("model.pt"))
+parser.add_argument("--epochs", type=int, default=3)
+settings = json.load(open("settings.json"))
+torch.save(Net().state_dict(), "weights/final.pt")
+with open("metrics.json", "w") as file:
+    json.dump({}, file)
+Path("notes.txt").write_text("x")
+open("/tmp/elsewhere.txt", "w")
+open(f"{DATA}.txt", "w")
+'''
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "helpers" / "__init__.py").touch()
+    (tmp_path / "model.py").write_text("class Net: ...")
+    (tmp_path / "settings.json").write_text("{}")
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_what_is_read_off_a_script(script: Path) -> None:
+    found = guess(script)
+    assert found.command == ["python3", "train.py"]
+    assert set(found.files) == {"train.py", "model.py", "helpers", "settings.json"}
+    assert set(found.outputs) == {"model.pt", "weights/final.pt", "metrics.json", "notes.txt"}
+    assert "https://example.org/cifar-10-binary.tar.gz" in found.urls
+    assert "https://example.org/paper.html" not in found.urls
+    assert found.gpu_module == "torch"
+
+
+def test_the_file_loads_and_explains(script: Path, headway: Callable[..., Done]) -> None:
+    done = headway("init", "train.py")
+    assert "job.toml is written" in done.stdout
+    job = load_job(script.with_name("job.toml"))
+    assert job.name == "train"
+    assert {output.path for output in job.outputs} >= {"metrics.json", "model.pt"}
+    assert job.resources.gpus is None
+    text = script.with_name("job.toml").read_text()
+    assert '# url = "https://example.org/cifar-10-binary.tar.gz"' in text
+    assert "# [resources.gpus]" in text
+    assert "the script uses torch" in text
+
+
+def test_nothing_is_overwritten(script: Path, headway: Callable[..., Done]) -> None:
+    script.with_name("job.toml").write_text("mine")
+    assert "exists already" in headway("init", "train.py", code=2).stderr
+    assert script.with_name("job.toml").read_text() == "mine"
+    script.with_name("job.toml").unlink()
+    document = json.loads(headway("init", "train.py", "--json").stdout)
+    assert document["text"] == script.with_name("job.toml").read_text()
+    assert sorted(path.name for path in script.parent.iterdir() if path.name[0] == ".") == []
+
+
+def test_the_comments_hold_once_they_are_uncommented(script: Path) -> None:
+    target, text = write_job_toml(script)
+    lines = [
+        line.removeprefix("# ")
+        if line.startswith(("# [", "# count", "# memory", "# url", "# paths", "# interval"))
+        else line
+        for line in text.splitlines()
+    ]
+    target.write_text("\n".join(lines))
+    job = load_job(target)
+    assert job.resources.gpus is not None
+    assert job.checkpoint is not None
+    assert job.inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command"),
+    [
+        ("go.sh", "echo hi\n", ["bash", "go.sh"]),
+        ("go", "#!/usr/bin/env python3\nprint(1)\n", ["python3", "go"]),
+        ("go", "#!/bin/sh\n", ["sh", "go"]),
+        ("go.R", "print(1)", ["Rscript", "go.R"]),
+        ("a.out", "\x7fELF\0\0", ["./a.out"]),
+        ("bad.py", "def broken(:\n", ["python3", "bad.py"]),
+        ("empty.py", "", ["python3", "empty.py"]),
+    ],
+)
+def test_interpreters(tmp_path: Path, name: str, text: str, command: list[str]) -> None:
+    (tmp_path / name).write_text(text)
+    target, _ = write_job_toml(tmp_path / name)
+    assert list(load_job(target).command) == command
+
+
+def test_a_shell_script_around_a_python_script(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("import torch\ntorch.save(1, 'net.pt')\n")
+    (tmp_path / "go.sh").write_text(
+        "#!/bin/bash\n# wget https://example.org/no.tar\n"
+        "curl -O https://example.org/data.tar\npython3 inner.py\n"
+    )
+    found = guess(tmp_path / "go.sh")
+    assert found.files == ["go.sh", "inner.py"]
+    assert found.urls == {"https://example.org/data.tar": 3}
+    assert found.gpu_module == "torch"
+    assert "net.pt" in found.outputs
+
+
+@given(name=st.text(string.printable + "äß{}日\x7f", min_size=1, max_size=20))
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
+def test_any_name_gives_a_good_file_or_a_reason(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    if "/" in name or name in (".", "..", "job.toml"):
+        return
+    script = tmp_path_factory.mktemp("any") / f"{name}.py"
+    script.write_text('open("out.txt", "w")')
+    try:
+        target, _ = write_job_toml(script)
+    except SpecError:
+        # Some names cannot be in `files` at all; then nothing must be left behind.
+        assert [path.name for path in script.parent.iterdir()] == [script.name]
+        return
+    assert load_job(target).command[-1].replace("{{", "{").replace("}}", "}") == script.name

@@ -1,0 +1,60 @@
+"""`headway wrap` on the command line; what it adds is tested with the wrapping itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Done
+
+Call = Callable[..., Done]
+SUBMIT = """\
+executable = train.sh
+request_cpus = 1
+request_memory = 2GB
+request_disk = 4GB
+log = train.log
+queue
+"""
+
+
+@pytest.fixture
+def submit(tmp_path: Path) -> Path:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\nset -euo pipefail\ntrue\n")
+    script.chmod(0o755)
+    path = tmp_path / "train.sub"
+    path.write_text(SUBMIT)
+    return path
+
+
+def test_it_writes_beside_the_original(headway: Call, submit: Path) -> None:
+    done = headway("wrap", "train.sub")
+    wrapped = submit.with_name("train.headway.sub")
+    assert "+" in done.stdout and "ulog_execute_attrs" in done.stdout
+    assert "condor_submit train.headway.sub" in done.stderr
+    assert submit.read_text() == SUBMIT
+    assert "exists already" in headway("wrap", "train.sub", code=2).stderr
+    headway("wrap", "train.sub", "--overwrite")
+    assert headway("wrap", "train.sub", "-o", "-").stdout == wrapped.read_text()
+
+
+def test_as_json(headway: Call, submit: Path) -> None:
+    document = json.loads(headway("wrap", "train.sub", "-o", "new.sub", "--json").stdout)
+    assert document["written"] == "new.sub"
+    assert document["added"]
+    text = json.loads(headway("wrap", "train.sub", "-o", "-", "--json").stdout)["text"]
+    assert text == submit.with_name("new.sub").read_text()
+    assert "findings" in json.loads(headway("wrap", "train.sub", "--check", "--json").stdout)
+
+
+def test_check_writes_nothing(headway: Call, submit: Path) -> None:
+    before = sorted(submit.parent.iterdir())
+    headway("wrap", "train.sub", "--check")
+    submit.with_name("train.sh").write_text("#!/bin/bash\r\ntrue\r\n")
+    done = headway("wrap", "train.sub", "--check", code=2)
+    assert "error" in done.stderr
+    assert sorted(submit.parent.iterdir()) == before
