@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 
 from headway.node import command
 from headway.node.attempt import Attempt, begin_attempt
-from headway.node.errors import HeadwayError, NodeError, Stopped, TransferError
+from headway.node.errors import NodeError, Stopped
 from headway.node.exits import MEANING, Exit
-from headway.node.journal import RESERVE, Journal, words_of
+from headway.node.journal import RESERVE, Journal
 from headway.node.place import Place
 from headway.node.plan import OUT, PlanError, read_plan, read_row
 from headway.node.process import OUT_OF_TIME, CannotStart, Group, Outcome
+from headway.node.verdict import ENDED_BY_POOL, Failed, code_of, words_of
 from headway.node.watch import EVICTED, Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headway.node import outputs
     from headway.node.plan import Plan
 
-ENDED_BY_POOL = 143  # 128 + SIGTERM: the attempt was evicted, or its pool is gone
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_NODE_ERRORS = (*_FULL, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EFBIG)
 # these parts of the job's environment count for the agent's own transfers too
 _TRANSFER_ENVIRONMENT = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
     *("HTTPS_PROXY", "NO_PROXY"),
 )
-
-
-class Failed(HeadwayError):
-    """The attempt ends here with this exit code."""
-
-    def __init__(self, code: Exit, message: str, *, remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy)
-        self.code = code
 
 
 def run_agent(plan_path: str) -> int:
@@ -79,7 +67,7 @@ class _Agent:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> tuple[int, str]:
-        meant = _code_of(error)
+        meant = code_of(error)
         # plain numbers from here on: Python 3.9 writes the name of an IntEnum where 3.11 does not
         code = int(Exit.AGENT_ERROR if meant is None else meant)
         if meant is None:
@@ -87,8 +75,6 @@ class _Agent:
 
             self._journal.note(traceback.format_exc())
         words = words_of(error)
-        if isinstance(error, OSError) and error.errno in _FULL:
-            words = "the node's disk is full"
         remedy = getattr(error, "remedy", "")
         told = f"{words} ({self._journal.where()}, exit {code})"
         self._journal.log(f"{told}; {remedy}" if remedy else told)
@@ -137,8 +123,10 @@ class _Agent:
         journal, watch = self._journal, self._watch
         with journal.phase("stage-in", files=len(plan.inputs)) as phase:
             watch.check()
-            if plan.checkpoint is not None:
-                self._restore_checkpoint(plan.checkpoint.paths)
+            if plan.checkpoint is not None and os.path.isdir(f"{OUT}/checkpoint"):
+                from headway.node.handover import restore_checkpoint
+
+                restore_checkpoint(plan.checkpoint.paths, journal, watch)
             if plan.payload is not None:
                 from headway.node.payload import unpack
 
@@ -195,108 +183,40 @@ class _Agent:
                 phase.told["cause"] = outcome.cause
         return outcome
 
+    def _stage_out(self, plan: Plan) -> Exit:
+        with self._journal.phase("stage-out", files=len(plan.outputs)) as phase:
+            self._watch.check()
+            if plan.outputs:
+                from headway.node.handover import hand_over
+
+                phase.told["bytes"] = hand_over(plan, self._journal, self._watch)
+        return Exit.OK
+
     def _after_failure(self, plan: Plan, outcome: Outcome) -> Exit:
         """The command did not simply succeed: a checkpoint, an end by the pool, or a failure."""
-        if plan.checkpoint is not None and command.saved(plan, outcome.status):
-            lacking = [path for path in plan.checkpoint.paths if not os.path.exists(path)]
-            if not lacking:
-                self._save_checkpoint(plan.checkpoint.paths)
+        from headway.node.handover import keep_outputs, save_checkpoint
+
+        ended_by_pool = outcome.cause not in ("", OUT_OF_TIME)
+        try:
+            if plan.checkpoint is not None and command.saved(plan, outcome.status):
+                save_checkpoint(plan.checkpoint.paths, self._journal)
                 return Exit.CHECKPOINT
-            if outcome.cause in ("", OUT_OF_TIME):
-                self._keep_outputs(plan)
-                names = ", ".join(lacking)
-                raise Failed(
-                    Exit.COMMAND_FAILED,
-                    f"the command exited {outcome.status} but {names} is missing",
-                    remedy="the command must write each checkpoint path before it exits",
-                )
+        except Failed:
+            if not ended_by_pool:
+                keep_outputs(plan, self._journal)
+                raise
+        if ended_by_pool:
+            raise Stopped(self._watch.words())
+        keep_outputs(plan, self._journal)
         if outcome.cause == OUT_OF_TIME:
-            self._keep_outputs(plan)
             raise Failed(
                 Exit.OUT_OF_TIME,
                 f"the time limit of {plan.time_limit:.0f} s is over; the command {outcome.words()}",
                 remedy="raise time_limit, or save checkpoints",
             )
-        if outcome.cause:
-            raise Stopped(self._watch.words())
-        self._keep_outputs(plan)
         raise Failed(
-            Exit.COMMAND_FAILED,
-            f"the command {outcome.words()}",
-            remedy="look at its stderr",
+            Exit.COMMAND_FAILED, f"the command {outcome.words()}", remedy="look at its stderr"
         )
-
-    def _save_checkpoint(self, paths: list[str]) -> None:
-        from headway.node import checkpoint
-
-        try:
-            checkpoint.save(paths, self._journal.problem)
-        except OSError as error:
-            raise Failed(
-                Exit.COMMAND_FAILED, f"the checkpoint could not be kept: {error.strerror}"
-            ) from None
-
-    def _restore_checkpoint(self, paths: list[str]) -> None:
-        """In a thread: a large checkpoint takes its time, and an eviction does not wait."""
-        from headway.node import checkpoint
-
-        if os.path.isdir(checkpoint.FOLDER):
-            watch = self._watch
-            for path in watch.work(lambda: checkpoint.restore(paths, watch.check)):
-                self._journal.note(f"{path} restored from the checkpoint")
-
-    def _stage_out(self, plan: Plan) -> Exit:
-        journal, watch = self._journal, self._watch
-        with journal.phase("stage-out", files=len(plan.outputs)) as phase:
-            watch.check()
-            if plan.outputs:
-                from headway.node import outputs
-
-                try:
-                    found, faults = outputs.find(plan.outputs, journal.problem)
-                    if faults:
-                        raise outputs.OutputError(
-                            "; ".join(faults), remedy="look at the command's stdout and stderr"
-                        )
-                    phase.told["bytes"] = sum(each.bytes for each in found)
-                    sent = [each for each in found if each.output.url is not None]
-                    if sent:
-                        journal.outputs += self._send(sent)
-                    rest = [each for each in found if each.output.url is None]
-                    journal.outputs += outputs.move(rest, f"{OUT}/outputs")
-                except (outputs.OutputError, TransferError, OSError) as error:
-                    self._keep_outputs(plan)
-                    words = words_of(error)
-                    if isinstance(error, OSError) and error.errno in _FULL:
-                        words = "the node's disk is full, the outputs could not be handed over"
-                    remedy = getattr(error, "remedy", "")
-                    raise Failed(Exit.OUTPUT_MISSING, words, remedy=remedy) from None
-        return Exit.OK
-
-    def _send(self, found: list[outputs.Found]) -> list[dict[str, object]]:
-        from headway.node.progress import Progress, Teller
-        from headway.node.upload import send
-
-        watch = self._watch
-        progress = Progress(sum(each.bytes for each in found))
-        teller = Teller(self._journal, "stage-out", progress)
-        return watch.work(lambda: send(found, progress, lambda: watch.cause != ""), teller.tick)
-
-    def _keep_outputs(self, plan: Plan) -> None:
-        """What there is of the outputs goes home with the failed attempt."""
-        if not plan.outputs:
-            return
-        from headway.node import outputs
-
-        kept = f"{self._attempt.folder}/outputs"
-        try:
-            if os.path.isdir(f"{OUT}/outputs"):
-                os.makedirs(self._attempt.folder, exist_ok=True)
-                os.rename(f"{OUT}/outputs", kept)
-            found, _ = outputs.find(plan.outputs, self._journal.note)
-            self._journal.outputs = outputs.move(found, kept)
-        except (OSError, HeadwayError) as error:
-            self._journal.note(f"outputs could not be kept: {words_of(error)}")
 
     def _open_files(self) -> tuple[int, int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -305,23 +225,6 @@ class _Agent:
             os.open(f"{folder}/stdout", flags, 0o644),
             os.open(f"{folder}/stderr", flags, 0o644),
         )
-
-
-def _code_of(error: Exception) -> int | None:
-    """The exit code that an error stands for; None: a fault of the agent itself."""
-    if isinstance(error, Failed):
-        return error.code
-    if isinstance(error, Stopped):
-        return ENDED_BY_POOL
-    if isinstance(error, TransferError):
-        return Exit.INPUT_RETRYABLE if error.retryable else Exit.INPUT_FAILED
-    if isinstance(error, NodeError):
-        return Exit.BAD_NODE
-    if isinstance(error, HeadwayError):
-        return Exit.AGENT_ERROR
-    if isinstance(error, OSError) and error.errno in _NODE_ERRORS:
-        return Exit.BAD_NODE
-    return None
 
 
 def _drop_checkpoint() -> None:

@@ -1,8 +1,8 @@
 """The checkpoint: a snapshot of its paths in the output folder, from which any node can go on.
 
-On an eviction HTCondor saves the output folder and nothing else, so the checkpoint travels in it. The
-snapshot is made of hard links, which costs nothing. Before the command runs again its files get
-blocks of their own: a command that is cut off while it writes must not spoil the last good checkpoint.
+On an eviction HTCondor saves the output folder and nothing else, so the checkpoint travels in it.
+The snapshot is made of hard links, which costs nothing. Before the command runs again its files get
+blocks of their own: a command that is cut off while it writes must not spoil the last good one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def discard(folder: str = FOLDER) -> None:
 def _link(
     source: str, target: str, root: str, above: list[str], problem: Callable[[str], None]
 ) -> None:
-    """Hard links to all files below `source`; symbolic links are followed within the job's folder."""
+    """Hard links to all files below `source`; symbolic links are followed, but not outside."""
     place = os.path.realpath(source)
     if not place.startswith(f"{root}/") or not os.path.exists(place) or place in above:
         problem(f"{source} leads nowhere, out of the job's folder or back; not in the checkpoint")

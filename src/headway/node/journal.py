@@ -14,6 +14,7 @@ import time
 from headway.node.attempt import write_json
 from headway.node.chirp import Chirp, line
 from headway.node.exits import Exit
+from headway.node.verdict import words_of
 from headway.node.version import VERSION
 
 TYPE_CHECKING = False
@@ -197,12 +198,6 @@ class Journal:
 def _say(descriptor: int, text: str) -> None:
     with contextlib.suppress(OSError):
         os.write(descriptor, text.encode("utf-8", "backslashreplace"))
-
-
-def words_of(error: BaseException) -> str:
-    """What an exception says, on one line and without its remedy."""
-    text = getattr(error, "message", "") or str(error) or type(error).__name__
-    return " ".join(str(text).split())
 
 
 def _round(seconds: float) -> float:

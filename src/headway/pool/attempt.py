@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from headway.pool.scratch import (
     kill_strays,
     link,
     remove_tree,
+    restore_checkpoint,
     save_checkpoint,
     tree_size,
 )
@@ -93,11 +94,10 @@ class Attempt:
     def prepare(self, chirp_config: str) -> None:
         """Make the scratch folder as HTCondor would: plan, payload, and the last checkpoint."""
         self.folder.job_folder(self.job).mkdir(parents=True, exist_ok=True)
-        spool = checkpoint_folder(self.folder, self.job)
-        if spool.is_dir():
-            shutil.copytree(spool, self.scratch, symlinks=True)
-        else:
-            self.scratch.mkdir(parents=True)
+        saved = checkpoint_folder(self.folder, self.job)
+        self.scratch.mkdir(parents=True)
+        if saved.is_dir():
+            restore_checkpoint(saved, self.scratch)
         shutil.copyfile(self.folder.plan, self.scratch / self.folder.plan.name)
         link(self.folder.payload, self.scratch / self.folder.payload.name)
         (self.scratch / ".chirp.config").write_text(chirp_config, encoding="ascii")
@@ -188,9 +188,9 @@ class Attempt:
                 os.killpg(self._process.pid, signal.SIGKILL)
         kill_strays(self.scratch)
 
-    def save_checkpoint(self, paths: Iterable[str]) -> None:
+    def save_checkpoint(self) -> None:
         """Copy the checkpoint to where the next attempt finds it."""
-        save_checkpoint(self.folder, self.job, self.scratch, paths)
+        save_checkpoint(self.folder, self.job, self.scratch)
         self.checkpointed = True
 
     def bring_home(self) -> None:

@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,27 +21,26 @@ def checkpoint_folder(folder: RunFolder, job: int) -> Path:
     return folder.path / "spool" / str(job)
 
 
-def save_checkpoint(folder: RunFolder, job: int, scratch: Path, paths: Iterable[str]) -> None:
-    """Copy checkpoint paths out of a scratch folder, then put them in place of the older one."""
+def save_checkpoint(folder: RunFolder, job: int, scratch: Path) -> None:
+    """Keep a copy of the output folder, in which the agent has put the checkpoint."""
     final = checkpoint_folder(folder, job)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{job}-"))
-    try:
-        for name in (*paths, OUT):
-            source, target = scratch / name, draft / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-            else:
-                shutil.copy2(source, target)
-        old = final.with_name(f".{job}-old")
-        remove_tree(old)
-        if final.exists():
-            final.rename(old)
-        draft.rename(final)
-        remove_tree(old)
-    finally:
-        remove_tree(draft)
+    final.mkdir(parents=True, exist_ok=True)
+    draft = final / f".{OUT}.new"
+    remove_tree(draft)
+    shutil.copytree(scratch / OUT, draft, symlinks=True)
+    remove_tree(final / f".{OUT}.old")
+    if (final / OUT).exists():
+        (final / OUT).rename(final / f".{OUT}.old")
+    draft.rename(final / OUT)
+    remove_tree(final / f".{OUT}.old")
+
+
+def restore_checkpoint(saved: Path, scratch: Path) -> None:
+    """Give a new attempt the last checkpoint (`.old`: a crash came between two renames)."""
+    for name in (OUT, f".{OUT}.old"):
+        if (saved / name).is_dir():
+            shutil.copytree(saved / name, scratch / OUT, symlinks=True)
+            return
 
 
 def bring_home(scratch: Path, home: Path) -> int:

@@ -163,7 +163,7 @@ class Supervisor:
     def _ended(self, attempt: Attempt, status: int) -> None:
         entry = self.queue[attempt.job]
         if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
-            attempt.save_checkpoint(self.job.checkpoint.paths)
+            attempt.save_checkpoint()
             self.queue.checkpointed(entry)
             if attempt.ending is None:
                 attempt.restart()
