@@ -1,4 +1,4 @@
-"""The whole of Headway in a minute: data over HTTP, training, an eviction on purpose, the result home."""
+"""Headway in a minute: data over HTTP, training, an eviction on purpose, the result home."""
 
 from __future__ import annotations
 
@@ -35,12 +35,19 @@ def make_data() -> None:
     if not DATA.exists():
         print("making a small data set in CIFAR-10's format …", flush=True)
         DATA.parent.mkdir(exist_ok=True)
-        command = [sys.executable, str(HERE / "make_data.py"), "--per-class", "200", "--output", str(DATA)]
+        command = [
+            sys.executable,
+            str(HERE / "make_data.py"),
+            "--per-class",
+            "200",
+            "--output",
+            str(DATA),
+        ]
         subprocess.run(command, check=True)
 
 
 def evict_once(before: set[str]) -> None:
-    """As soon as training has finished an epoch, take the slot away, as an opportunistic pool would."""
+    """Once training has finished an epoch, take the slot away, as an opportunistic pool would."""
     for _ in range(1200):
         time.sleep(0.1)
         new = [run for run in headway.Runs.here() if run.label not in before]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headway.api import Run
 from headway.events import JobState
 from headway.pool import Runs
-from headway.api import Run
 
 from .harness import Pool
 

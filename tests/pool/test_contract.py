@@ -80,7 +80,8 @@ class Contract:
         place.write({"tool/words.txt": "wörds\n"})
         run = place.run(
             'name = "first job"\nshell = true\n'
-            'command = "(echo $GREETING; cksum < in/data.bin) | tool/work.sh; echo said; echo err >&2"\n'
+            'command = """(echo $GREETING; cksum < in/data.bin) | tool/work.sh; '
+            'echo said; echo err >&2"""\n'
             'files = ["tool"]\noutputs = ["sum of it.txt"]\n'
             '[environment]\nGREETING = "it\'s \\"quoted\\" & $HOME"\n'
             f'[[inputs]]\nurl = "{url}"\npath = "in/data.bin"\nsize = {len(DATA)}\n'
@@ -111,7 +112,8 @@ class Contract:
         rows = "name,value\n" + "".join(f"row {n},{n * n}\n" for n in range(20))
         place.write({"rows.csv": rows})
         run = place.run(
-            'name = "table"\ncommand = ["sh", "-c", "echo $1 > $0", "{name}.txt", "{value}-{job}"]\n'
+            'name = "table"\n'
+            'command = ["sh", "-c", "echo $1 > $0", "{name}.txt", "{value}-{job}"]\n'
             'table = "rows.csv"\noutputs = ["{name}.txt"]\n' + SMALL
         )
         for n in range(20):
@@ -176,8 +178,8 @@ class Contract:
     def test_hold_and_release(self, place: Place) -> None:
         run = place.start('name = "held"\ncommand = "sleep 2"\n' + SMALL)
         place.headway("hold", run.label)
-        state = place.wait(run, lambda state: state if state.status is Status.HELD else None)
-        assert state.hold_code == 1
+        place.wait(run, lambda state: state.status is Status.HELD)
+        assert run.jobs[0].hold_code == 1
         place.headway("release", f"{run.label}.0")
         place.settle(run)
         assert run.jobs[0].outcome is Outcome.SUCCESS and run.jobs[0].holds == 1

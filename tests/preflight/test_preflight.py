@@ -11,8 +11,8 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.base import Limits
-from headway.pool.findings import Finding, Severity
 from headway.pool.preflight import check, preflight
+from headway.pool.preflight.findings import Finding, Severity
 from headway.spec import Job
 
 OSPOOL = Limits(transfer_input_bytes=5000 * 2**20, input_guideline_bytes=10**10, gpus_guideline=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.pool.findings import Context, Severity
-from headway.pool.traps import script_traps
+from headway.pool.preflight.findings import Context, Severity
+from headway.pool.preflight.traps import script_traps
 
 CONTEXT = Context(
     checkpointed=True, cpus=4, gpus=1, provided=frozenset({"bert", "data.tar", "train.py"})

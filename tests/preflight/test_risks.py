@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import HeadwayError
-from headway.pool.findings import Severity
+from headway.pool.preflight.findings import Severity
 from headway.pool.wrap import file_risks, risks, wrap
 
 SUBS = Path(__file__).parent / "subs"

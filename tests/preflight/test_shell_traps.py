@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.pool.findings import Context, Severity
-from headway.pool.traps import script_traps
+from headway.pool.preflight.findings import Context, Severity
+from headway.pool.preflight.traps import script_traps
 
 STRICT = "#!/bin/bash\nset -e\n"
 CHECKPOINTED = Context(checkpointed=True, provided=frozenset({"data.tar", "train.py"}))

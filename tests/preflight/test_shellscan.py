@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.pool.shellscan import scan
+from headway.pool.preflight.shellscan import scan
 
 
 def words(text: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.pool.subfile import Kind, canonical, read, split_files, split_list
+from headway.pool.wrap.subfile import Kind, canonical, read, split_files, split_list
 
 SUBS = sorted((Path(__file__).parent / "subs").glob("*.sub"))
 

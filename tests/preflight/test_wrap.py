@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headway.errors import HeadwayError
 from headway.pool import policy
-from headway.pool.subfile import Kind, canonical, read
 from headway.pool.wrap import BEGIN, END, wrap, wrap_file
+from headway.pool.wrap.subfile import Kind, canonical, read
 
 SUBS = sorted((Path(__file__).parent / "subs").glob("*.sub"))
 CRLF = "executable = run.bat\r\n# win \\\r\nrequest_disk = \\\r\n  2 GB\r\n\r\nQUEUE 3\r\n"

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.pool.traps import is_python, read_script
+from headway.pool.preflight.traps import is_python, read_script
 
 _GPU_MODULES = {"torch", "tensorflow", "jax", "lightning", "pytorch_lightning", "keras", "cupy"}
 _RUNNERS = {".py": "python3", ".sh": "bash", ".bash": "bash", ".R": "Rscript", ".r": "Rscript"}

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from headway.cli.show import paint, print_json, printable
 from headway.errors import PreflightError
-from headway.pool.findings import Finding, Severity, count_phrase, worst_first
+from headway.pool.preflight.findings import Finding, Severity, count_phrase, worst_first
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
 

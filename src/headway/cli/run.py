@@ -15,7 +15,7 @@ from headway.cli.parser import Parser, UsageError
 if TYPE_CHECKING:
     from headway.api import Run
     from headway.cli.board import Board
-    from headway.pool.findings import Finding
+    from headway.pool.preflight.findings import Finding
 
 POOLS = "local, local:cpus=4,simulate-gpus=2, htcondor, htcondor:schedd=NAME"
 

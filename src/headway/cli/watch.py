@@ -16,7 +16,7 @@ from headway.cli import INTERRUPTED
 from headway.cli.board import Board
 from headway.errors import PoolError, RunError
 from headway.events import JobState
-from headway.pool.supervisor import LOCK
+from headway.pool.local.supervisor import LOCK
 from headway.spec import format_duration
 
 LOOK = 0.1  # seconds between two looks at the event log

@@ -41,7 +41,7 @@ def call(arguments: Namespace) -> int:
 def _check(arguments: Namespace) -> int:
     from headway.cli.findings import as_dict, print_findings
     from headway.cli.show import print_json
-    from headway.pool.findings import errors_of
+    from headway.pool.preflight.findings import errors_of
     from headway.pool.wrap import file_risks
 
     findings = file_risks(Path(arguments.file))

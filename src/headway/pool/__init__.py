@@ -26,7 +26,7 @@ def open_pool(text: str, folder: Path) -> Pool:
     """The pool that `local`, `local:cpus=4`, `htcondor` or `htcondor:schedd=NAME` names."""
     kind, _, options = text.partition(":")
     if kind == "local":
-        from headway.pool.local import LocalPool
+        from headway.pool.local.pool import LocalPool
 
         return LocalPool.parse(options, folder)
     if kind == "htcondor":
@@ -42,7 +42,7 @@ def open_pool(text: str, folder: Path) -> Pool:
 def pool_of(facts: Mapping[str, Any]) -> Pool:
     """The pool that run.json names."""
     if facts["kind"] == "local":
-        from headway.pool.local import LocalPool
+        from headway.pool.local.pool import LocalPool
 
         return LocalPool.from_facts(facts)
     from headway.pool.htcondor import HTCondorPool

@@ -1,8 +1,8 @@
 """One schedd, asked from a process of its own.
 
 HTCondor's bindings wait without end for a schedd that is there and does not answer, and nothing in
-the same process can stop them. So each question is put by `python -m headway.pool.schedd`, which can
-be killed.
+the same process can stop them. So `python -m headway.pool.schedd`, which can be killed, puts each
+question.
 """
 
 from __future__ import annotations

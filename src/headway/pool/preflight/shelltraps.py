@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from headway.pool.fetches import fetch_of, unwrapped
-from headway.pool.findings import Context, Finding, Severity
-from headway.pool.shellscan import Command, Script, scan
-from headway.pool.traptable import found
+from headway.pool.preflight.fetches import fetch_of, unwrapped
+from headway.pool.preflight.findings import Context, Finding, Severity
+from headway.pool.preflight.shellscan import Command, Script, scan
+from headway.pool.preflight.traptable import found
 
 FAR_PATH = re.compile(
     r"(?:^|(?<=[=:,'\"]))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.pool.findings import Finding, Severity
+from headway.pool.preflight.findings import Finding, Severity
 
 
 @dataclass(frozen=True)

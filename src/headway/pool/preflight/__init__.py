@@ -8,10 +8,10 @@ from pathlib import Path
 
 from headway.errors import PreflightError
 from headway.pool.base import Limits
-from headway.pool.checkcase import Case
-from headway.pool.checkcommand import command_findings
-from headway.pool.checkfiles import file_findings
-from headway.pool.findings import (
+from headway.pool.preflight.case import Case
+from headway.pool.preflight.command import command_findings
+from headway.pool.preflight.files import file_findings
+from headway.pool.preflight.findings import (
     Finding,
     Severity,
     count_phrase,

@@ -15,8 +15,8 @@ from pathlib import Path
 from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.folder import write_atomically
-from headway.pool.risks import file_risks, risks
-from headway.pool.subfile import UNCLOSED, Kind, SubmitFile, canonical, read, split_list
+from headway.pool.wrap.risks import file_risks, risks
+from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, canonical, read, split_list
 from headway.spec import Retries
 
 __all__ = ["Wrapped", "file_risks", "risks", "wrap", "wrap_file"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from headway.node.template import placeholders
 from headway.pool.base import Limits
-from headway.pool.findings import Context
+from headway.pool.preflight.findings import Context
+from headway.pool.preflight.pytraps import uses_loader
+from headway.pool.preflight.traps import read_script
 from headway.pool.prepare import packed_files
-from headway.pool.pytraps import uses_loader
-from headway.pool.traps import read_script
 from headway.spec import Job
 from headway.spec.templates import filler
 

@@ -8,11 +8,11 @@ import re
 import shutil
 from collections.abc import Iterator
 
-from headway.pool.checkcase import Case
-from headway.pool.fetches import unwrapped
-from headway.pool.findings import Finding, error, warning
-from headway.pool.shellscan import scan
-from headway.pool.traps import script_traps
+from headway.pool.preflight.case import Case
+from headway.pool.preflight.fetches import unwrapped
+from headway.pool.preflight.findings import Finding, error, warning
+from headway.pool.preflight.shellscan import scan
+from headway.pool.preflight.traps import script_traps
 from headway.spec.words import closest
 
 _LAUNCHERS = re.compile("torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec")

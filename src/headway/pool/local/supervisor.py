@@ -24,14 +24,14 @@ from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import EventWriter, read_log
 from headway.node.exits import Exit
 from headway.node.template import fill
-from headway.pool import control
-from headway.pool.attempt import Attempt, Ending, Used
 from headway.pool.base import Action
-from headway.pool.chirpd import ChirpServer
 from headway.pool.folder import RunFolder
-from headway.pool.machine import Claim, Ledger, Request, Site, take
-from headway.pool.queue import Entry, Queue
-from headway.pool.scratch import bring_home, kill_strays, move_into_place, remove_tree
+from headway.pool.local import control
+from headway.pool.local.attempt import Attempt, Ending, Used
+from headway.pool.local.chirpd import ChirpServer
+from headway.pool.local.machine import Claim, Ledger, Request, Site, take
+from headway.pool.local.queue import Entry, Queue
+from headway.pool.local.scratch import bring_home, kill_strays, move_into_place, remove_tree
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -279,8 +279,8 @@ def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None
 
 
 def main() -> int:
-    """`python -m headway.pool.supervisor RUN`: what the local pool starts for each run."""
-    parser = argparse.ArgumentParser(prog="headway.pool.supervisor")
+    """`python -m headway.pool.local.supervisor RUN`: what the local pool starts for each run."""
+    parser = argparse.ArgumentParser(prog="headway.pool.local.supervisor")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ready", type=int)
     parser.add_argument("--leash", type=int)

@@ -8,10 +8,10 @@ import re
 import shlex
 import warnings
 
-from headway.pool.fetches import fetch_of
-from headway.pool.findings import Context, Finding, Severity, count_phrase
-from headway.pool.shelltraps import FAR_PATH, shebang_traps
-from headway.pool.traptable import found
+from headway.pool.preflight.fetches import fetch_of
+from headway.pool.preflight.findings import Context, Finding, Severity, count_phrase
+from headway.pool.preflight.shelltraps import FAR_PATH, shebang_traps
+from headway.pool.preflight.traptable import found
 
 # Dotted names of calls, as regular expressions, and the trap that each of them is.
 _CALLS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headway.pool.findings import Context, Finding
-from headway.pool.pytraps import python_traps
-from headway.pool.shelltraps import is_shell, shebang_traps, shell_traps
+from headway.pool.preflight.findings import Context, Finding
+from headway.pool.preflight.pytraps import python_traps
+from headway.pool.preflight.shelltraps import is_shell, shebang_traps, shell_traps
 
 __all__ = ["Context", "python_traps", "read_script", "script_traps", "shell_traps"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headway.errors import HeadwayError
-from headway.pool.findings import Context, Finding, error, hint, warning, worst_first
-from headway.pool.subfile import UNCLOSED, Kind, SubmitFile, read, split_files
-from headway.pool.traps import read_script, script_traps
+from headway.pool.preflight.findings import Context, Finding, error, hint, warning, worst_first
+from headway.pool.preflight.traps import read_script, script_traps
+from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, read, split_files
 from headway.spec.units import format_size
 
 TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool

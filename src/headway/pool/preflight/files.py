@@ -7,8 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from headway.pool.checkcase import Case
-from headway.pool.findings import Finding, count_phrase, error, hint, warning
+from headway.pool.preflight.case import Case
+from headway.pool.preflight.findings import Finding, count_phrase, error, hint, warning
 from headway.spec import format_size
 from headway.spec.words import closest
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from headway.errors import PoolError
 from headway.events import read_log
-from headway.pool import control
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
-from headway.pool.machine import Site, find_apptainer, parse_sites
+from headway.pool.local import control
+from headway.pool.local.machine import Site, find_apptainer, parse_sites
+from headway.pool.local.queue import Entries
+from headway.pool.local.supervisor import LOCK, Supervisor
 from headway.pool.prepare import plan
-from headway.pool.queue import Entries
-from headway.pool.supervisor import LOCK, Supervisor
 from headway.spec import Job
 
 _START_PATIENCE = 120.0
@@ -125,7 +125,7 @@ class LocalPool(Pool):
 
     def _start_supervisor(self, folder: RunFolder) -> None:
         ready, tell_ready = os.pipe()
-        command = [sys.executable, "-m", "headway.pool.supervisor", str(folder.path)]
+        command = [sys.executable, "-m", "headway.pool.local.supervisor", str(folder.path)]
         command += ["--ready", str(tell_ready)]
         passed = [tell_ready]
         held = None

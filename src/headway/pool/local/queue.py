@@ -10,9 +10,9 @@ from typing import Any
 
 from headway.events import Direction, Event, EventType, EventWriter, Stage, Value
 from headway.node.exits import Exit
-from headway.pool.attempt import Attempt, Used
 from headway.pool.base import Action
-from headway.pool.machine import Request, Site
+from headway.pool.local.attempt import Attempt, Used
+from headway.pool.local.machine import Request, Site
 from headway.pool.policy import AVOID_SECONDS, HISTORY, Verdict, backoff, releases, verdict
 from headway.spec import Job
 

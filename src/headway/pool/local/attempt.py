@@ -18,8 +18,8 @@ from headway.errors import PoolError
 from headway.events import Resource, Usage
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
-from headway.pool.machine import Claim, Request, Site, find_apptainer
-from headway.pool.scratch import (
+from headway.pool.local.machine import Claim, Request, Site, find_apptainer
+from headway.pool.local.scratch import (
     bring_home,
     checkpoint_folder,
     kill_strays,

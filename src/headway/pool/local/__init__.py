@@ -1,0 +1,1 @@
+"""The embedded pool: jobs as processes on this machine."""
