@@ -65,14 +65,12 @@ def test_outputs_are_moved_on_a_full_disk(small: Node) -> None:
 
 def test_a_payload_that_does_not_fit(small: Node, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 3_000_000)
-    subprocess.run(["tar", "cf", "/dev/shm/p.tar", "-C", str(tmp_path), "file"], check=True)
-    try:
-        (small.folder / "payload.tar").symlink_to("/dev/shm/p.tar")
-        small.plan(["true"], payload="payload.tar")
-        assert small.run() == 80
-        assert "disk is full" in small.stderr
-    finally:
-        os.unlink("/dev/shm/p.tar")
+    archive = tmp_path / "p.tar"
+    subprocess.run(["tar", "cf", str(archive), "-C", str(tmp_path), "file"], check=True)
+    (small.folder / "payload.tar").symlink_to(archive)
+    small.plan(["true"], payload="payload.tar")
+    assert small.run() == 80
+    assert "disk is full" in small.stderr
 
 
 def test_a_disk_that_is_full_from_the_start(small: Node) -> None:
