@@ -180,13 +180,15 @@ def test_a_signal_while_outputs_leave(node: Node, web: Web) -> None:
 
 def test_a_signal_before_the_command_starts(node: Node) -> None:
     """Whenever the signal comes, the agent ends at once, and never without its command."""
-    node.plan(["sleep", "30"])
+    node.plan(["sleep", "30.0417"])
     for delay in (0.0, 0.03, 0.05, 0.07, 0.1):
         process = node.start()
         time.sleep(delay)
         process.terminate()
         assert node.end(process) in (143, -15)  # -15: before the agent could do anything
-    assert "sleep 30" not in subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout
+    assert (
+        "sleep 30.0417" not in subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout
+    )
 
 
 def test_the_orphan_rule(node: Node, tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
 """One schedd, asked from a process of its own.
 
 HTCondor's bindings wait without end for a schedd that is there and does not answer, and nothing in
-the same process can stop them. So `python -m headway.pool.schedd`, which can be killed, puts each
-question.
+the same process can stop them. So this module, run as a program that can be killed, puts each
+question. HEADWAY_PATIENCE is how many seconds an answer may take.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,9 +23,26 @@ from typing import Any
 from headway.errors import PoolError, PoolUnreachable
 
 _PATIENCE = 60.0
+_PAUSES = (1.0, 3.0)  # seconds before a question is put again
+# The current folder is the user's and may hold a json.py: it is no place to import from.
+_PROGRAM = (
+    "import sys; sys.path[:] = filter(None, sys.path);"
+    " from headway.pool.schedd import main; sys.exit(main())"
+)
+_SHOWN = 5  # names
+_LONGEST = 240  # characters of what HTCondor says
 _NO_BINDINGS = "no bindings"
 _UNREACHABLE = "unreachable"
 _REFUSED = "refused"
+
+
+def patience() -> float:
+    """How long a schedd may take to answer, in seconds."""
+    with contextlib.suppress(ValueError):
+        seconds = float(os.environ.get("HEADWAY_PATIENCE", ""))
+        if 0 < seconds < math.inf:
+            return seconds
+    return _PATIENCE
 
 
 class Schedd:
@@ -29,50 +52,79 @@ class Schedd:
         self.name = name
         self.collector = collector
 
-    def submit(self, text: str) -> int:
-        """Submit a description with its queue statement; returns the cluster."""
-        return int(self._ask("submit", text=text))
+    def submit(self, text: str, lock: int) -> int:
+        """Submit a description with its queue statement; returns the cluster.
 
-    def query(self, constraint: str, attributes: Sequence[str]) -> list[dict[str, Any]]:
-        """The ads of the jobs that match, with these attributes or, if none are named, all."""
-        found: list[dict[str, Any]] = self._ask(
-            "query", constraint=constraint, attributes=list(attributes)
+        Asked once only. The program keeps the open file `lock` until it is through, so that the
+        file's lock outlives a caller that is killed.
+        """
+        return int(self._ask("submit", patience(), keep=(lock,), text=text))
+
+    def query(
+        self, constraint: str, attributes: Sequence[str], *, clusters: bool = False
+    ) -> list[dict[str, Any]]:
+        """The ads of the jobs that match, with these attributes or, if none are named, all.
+
+        `clusters`: also the ads of clusters whose jobs HTCondor makes bit by bit.
+        """
+        found: list[dict[str, Any]] = self._ask_patiently(
+            "query", constraint=constraint, attributes=list(attributes), clusters=clusters
         )
         return found
 
     def act(self, action: str, constraint: str, reason: str) -> Mapping[str, int]:
         """Hold, Release, Remove or Vacate the jobs that match; returns HTCondor's counts."""
-        counts: dict[str, int] = self._ask(
+        counts: dict[str, int] = self._ask_patiently(
             "act", action=action, constraint=constraint, reason=reason
         )
         return counts
 
     def edit(self, constraint: str, attribute: str, value: str) -> None:
         """Set an attribute to a ClassAd expression."""
-        self._ask("edit", constraint=constraint, attribute=attribute, value=value)
+        self._ask_patiently("edit", constraint=constraint, attribute=attribute, value=value)
 
     def parameter(self, name: str) -> str | None:
         """A value of this machine's HTCondor configuration; asks no schedd."""
-        value = self._ask("parameter", parameter=name)
+        value = self._ask("parameter", patience(), parameter=name)
         return None if value is None else str(value)
 
-    def _ask(self, what: str, **details: Any) -> Any:
+    def _ask_patiently(self, what: str, **details: Any) -> Any:
+        """Ask, and where there is no answer ask again while there is time."""
+        deadline = time.monotonic() + patience()
+        for pause in _PAUSES:
+            try:
+                return self._ask(what, deadline - time.monotonic(), **details)
+            except PoolUnreachable:
+                if time.monotonic() + pause >= deadline:
+                    raise
+                time.sleep(pause)
+        return self._ask(what, deadline - time.monotonic(), **details)
+
+    def _ask(self, what: str, seconds: float, *, keep: tuple[int, ...] = (), **details: Any) -> Any:
+        # The program has an end of its own too, for when nobody is left to kill it.
         question = {"what": what, "schedd": self.name, "collector": self.collector, **details}
+        question["seconds"] = math.ceil(seconds) + 1
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "headway.pool.schedd"],
+                [sys.executable, "-c", _PROGRAM],
                 input=json.dumps(question),
                 capture_output=True,
                 text=True,
-                timeout=_PATIENCE,
+                encoding="utf-8",
+                errors="replace",
+                timeout=seconds,
+                pass_fds=keep,
             )
         except subprocess.TimeoutExpired:
-            raise self._unreachable(f"no answer within {_PATIENCE:.0f} s") from None
+            raise self._unreachable(f"no answer within {seconds:.0f} s") from None
         try:
             answer = json.loads(done.stdout)
         except ValueError:
             last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise PoolError(f"HTCondor's bindings failed: {last[0]}") from None
+            raise PoolError(
+                f"HTCondor's bindings failed: {last[0]}",
+                remedy="does `condor_q` work in this shell? CONDOR_CONFIG names the configuration",
+            ) from None
         if "answer" in answer:
             return answer["answer"]
         if answer["fault"] == _UNREACHABLE:
@@ -82,7 +134,7 @@ class Schedd:
                 f"HTCondor's Python bindings cannot be used here: {answer['words']}",
                 remedy="`pip install htcondor` on Linux; --pool local needs none",
             )
-        raise PoolError(f"the schedd refuses: {answer['words']}")
+        raise PoolError(answer["words"], remedy=answer["remedy"])
 
     def _unreachable(self, words: str) -> PoolUnreachable:
         return PoolUnreachable(
@@ -94,20 +146,28 @@ class Schedd:
 
 def main() -> int:
     """Answer one question from stdin on stdout."""
-    question = json.load(sys.stdin)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    # Whatever HTCondor's libraries print must not get among the answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    question = json.loads(sys.stdin.buffer.read())
+    signal.alarm(question["seconds"])
+    answer: dict[str, Any]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             import htcondor2
-    except Exception as error:
-        return _say({"fault": _NO_BINDINGS, "words": _words(error)})
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _say({"answer": _answer(htcondor2, question)})
-    except Exception as error:
-        fault = _UNREACHABLE if _did_not_answer(str(error)) else _REFUSED
-        return _say({"fault": fault, "words": _words(error)})
+        except Exception as error:
+            answer = {"fault": _NO_BINDINGS, "words": _words(error)}
+        else:
+            try:
+                answer = {"answer": _answer(htcondor2, question)}
+            except Exception as error:
+                fault = _UNREACHABLE if _did_not_answer(str(error)) else _REFUSED
+                answer = {"fault": fault, "words": _words(error)}
+                answer["remedy"] = getattr(error, "remedy", "")
+    json.dump(answer, answers)
+    answers.flush()
+    return 0
 
 
 def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
@@ -120,19 +180,43 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     constraint = question["constraint"]
     if what == "query":
         wanted = question["attributes"]
-        ads = schedd.query(constraint=constraint, projection=wanted)
+        kind = "IncludeClusterAd" if question["clusters"] else "Default"
+        opts = getattr(htcondor2.QueryOpt, kind)
+        ads = schedd.query(constraint=constraint, projection=wanted, opts=opts)
         return [{key: _plain(ad.get(key)) for key in (wanted or ad)} for ad in ads]
     if what == "act":
         action = getattr(htcondor2.JobAction, question["action"])
         return dict(schedd.act(action, constraint, reason=(question["reason"], 0)))
+    import classad2
+
+    try:
+        classad2.ExprTree(question["value"])
+    except classad2.ClassAdException:  # the schedd would take it for `undefined`
+        raise ValueError(f"{question['value']!r} is not a ClassAd expression") from None
     return schedd.edit(constraint, question["attribute"], question["value"])
 
 
 def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
+    """The schedd that was asked for: HTCondor takes the local one for a name it does not know."""
     if not name and not collector:
         return htcondor2.Schedd()
-    place = htcondor2.Collector(collector).locate(htcondor2.DaemonType.Schedd, name)
+    pool = htcondor2.Collector(collector)
+    place = pool.locate(htcondor2.DaemonType.Schedd, name) if name else None
+    if place is None:
+        ads = pool.locateAll(htcondor2.DaemonType.Schedd)
+        if len(ads) != 1 or name:
+            known = sorted(str(ad.get("Name")) for ad in ads)
+            raise _NoSuchSchedd(name, known)
+        place = ads[0]
     return htcondor2.Schedd(place)
+
+
+class _NoSuchSchedd(Exception):
+    def __init__(self, name: str | None, known: Sequence[str]) -> None:
+        what = f"the pool has no schedd {name!r}" if name else "the pool has not just one schedd"
+        super().__init__(what)
+        few = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+        self.remedy = f"it has {few}" if known else "it has none"
 
 
 def _plain(value: Any) -> Any:
@@ -153,13 +237,11 @@ def _did_not_answer(words: str) -> bool:
 
 
 def _words(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def _say(answer: Mapping[str, Any]) -> int:
-    json.dump(answer, sys.stdout)
-    return 0
+    """What HTCondor says, on one line and without the names of its own functions."""
+    text = re.sub(r"Failed to create job ad, errmsg=|\bSubmit:-?\d+:", " ", str(error))
+    text = re.sub(r"parse_up_to_q_line\(\) failed", "a line is no submit command", text)
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 if __name__ == "__main__":
