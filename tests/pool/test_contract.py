@@ -162,7 +162,7 @@ class Contract:
     def test_exit_85_by_itself_goes_on_in_the_same_attempt(self, place: Place) -> None:
         place.write(
             {
-                "step.sh": "#!/bin/sh\nmkdir -p ckpt\necho x >> ckpt/steps\n"
+                "step.sh": "#!/bin/sh\nmkdir -p ckpt\necho x >> ckpt/steps\nwc -l < ckpt/steps\n"
                 '[ "$(wc -l < ckpt/steps)" -ge 3 ] || exit 85\ncp ckpt/steps steps.txt\n'
             }
         )
@@ -174,6 +174,8 @@ class Contract:
         state = run.jobs[0]
         assert state.attempts == 1 and state.checkpoints == 2 and state.foreign == 0
         assert len(record(run)["segments"]) == 3
+        stdout = run.stream(0, "stdout")
+        assert stdout is not None and stdout.read_text().split() == ["1", "2", "3"]
 
     def test_hold_and_release(self, place: Place) -> None:
         run = place.start('name = "held"\ncommand = "sleep 2"\n' + SMALL)
@@ -261,6 +263,17 @@ class Contract:
         assert run.label == "orphan-1", "asking again doubles the jobs"
         assert [(run.outputs(n) / "out.txt").read_text() for n in (0, 1)] == ["0\n", "1\n"]
         assert run.folder.events.read_text().count("Job submitted") == 2
+
+    def test_a_running_job_can_be_listened_to(self, place: Place) -> None:
+        run = place.start('name = "talks"\ncommand = ["sh", "-c", "echo now; sleep 15"]\n' + SMALL)
+        place.wait(run, lambda state: state.phase == "run")
+        for _ in range(50):
+            heard = place.headway("logs", run.label, code=None).stdout
+            if heard or run.jobs[0].terminal:
+                break
+            time.sleep(0.2)
+        assert heard == "now\n" and not run.jobs[0].terminal
+        place.headway("remove", run.label)
 
     def test_status_and_logs_tell_the_same_story(self, place: Place) -> None:
         run = place.run('name = "told"\ncommand = "echo spoken"\n' + SMALL)
