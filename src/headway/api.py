@@ -96,10 +96,11 @@ class Run:
         """Wait until nothing more happens by itself; False when `timeout` seconds came first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.settled():
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-            time.sleep(interval)
-            if self.refresh() and on_change is not None:
+            while not self.refresh():
+                if deadline is not None and time.monotonic() > deadline:
+                    return False
+                time.sleep(interval)
+            if on_change is not None:
                 on_change(self)
         return True
 
