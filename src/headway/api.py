@@ -6,10 +6,12 @@ import getpass
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from headway.errors import RunError
-from headway.events import Follower, Jobs, JobState, Outcome, Status
+from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.policy import releases
 from headway.pool.preflight import check
@@ -49,11 +51,22 @@ class Run:
     def refresh(self) -> bool:
         """Take in what the event log has got since; tells whether there was anything."""
         events = self._follower.poll()
-        for event in events:
+        for event in chain.from_iterable(map(self._told, events)):
             state = self._jobs.update(event)
             if state is not None and self.saw is not None:
                 self.saw(state)
         return bool(events)
+
+    def _told(self, event: Event) -> Iterable[Event]:
+        """The event and, where a cluster is removed that HTCondor had not made all jobs of, theirs:
+        they get none of their own.
+        """
+        if event.number != EventType.CLUSTER_REMOVE:
+            return (event,)
+        known = self._jobs.cluster(event.cluster)
+        rest = (job for job in range(self.folder.job.size) if job not in known)
+        gone = replace(event, number=int(EventType.ABORTED), body=("\tbefore it was in the queue",))
+        return (event, *(replace(gone, proc=job) for job in rest))
 
     @property
     def jobs(self) -> Mapping[int, JobState]:

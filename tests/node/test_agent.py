@@ -250,7 +250,8 @@ def test_the_agent_works_with_closed_standard_streams(node: Node) -> None:
 
 def test_with_the_oldest_python_at_hand(node: Node) -> None:
     """HEADWAY_TEST_PYTHON makes all tests of this folder run the agent with another Python."""
-    oldest = shutil.which("python3.9")
+    pyenv = sorted(str(path) for path in Path.home().glob(".pyenv/versions/3.9.*/bin/python3"))
+    oldest = next(iter(pyenv), None) or shutil.which("python3.9")
     if oldest is None or subprocess.run([oldest, "-c", ""], capture_output=True).returncode:
         pytest.skip("no python3.9 on this machine")
     node.plan(["sh", "-c", "exit 3"])

@@ -79,15 +79,14 @@ def call(name: str, arguments: Namespace) -> int:
 def _act_on_all(run: Run, action: Action) -> list[ActionResult]:
     """Act on those jobs of a run for which the action means something."""
     from headway.cli.words import group_of
-    from headway.pool import ActionResult
 
     fitting = [job for job, state in run.jobs.items() if group_of(state) in _FITTING[action.value]]
-    if not fitting:
-        return []
     if run.pool.kind == "local":
-        return run.act(action, fitting)
-    # One request for the whole cluster, however many jobs; it has no answer for each of them.
-    return run.act(action, None) or [ActionResult(job) for job in fitting]
+        return run.act(action, fitting) if fitting else []
+    # HTCondor may not have made all jobs yet, and those are not in the log.
+    more = 0 < len(run.jobs) < run.folder.job.size
+    # One request for the whole cluster, however many jobs.
+    return run.act(action, None) if fitting or more else []
 
 
 def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None]:

@@ -88,7 +88,7 @@ def _start(arguments: Namespace) -> int:
         pool = open_pool(arguments.pool or "local", runs.root.parent)
         findings = preflight(job, base, pool.limits(), pool=pool.kind)
     if arguments.dry_run:
-        text = pool.describe(job, runs.next(job.name))
+        text = pool.describe(job, runs.next(job.name), base)
         return _dry_run(text, str(runs.next(job.name).path), findings, arguments.json)
     tell(findings, arguments.json)
     raise_errors(findings)

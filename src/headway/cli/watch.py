@@ -16,6 +16,7 @@ from headway.cli import INTERRUPTED
 from headway.cli.board import Board
 from headway.errors import PoolError, RunError
 from headway.events import JobState
+from headway.pool.local.pool import last_words
 from headway.pool.local.supervisor import LOCK
 from headway.spec import format_duration
 
@@ -125,7 +126,7 @@ class Watch:
         if not self.run.settled() and not folder.is_locked(LOCK):
             raise PoolError(
                 f"the local pool of {folder.label} ended before its jobs did",
-                remedy=f"supervisor.log in {folder.path} may say why;"
+                remedy=f"its last words: {last_words(folder)};"
                 f" go on with `headway run --resume {folder.label}`",
             )
 

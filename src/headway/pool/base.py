@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, ClassVar
 
 from headway.pool.folder import RunFolder
@@ -58,8 +59,8 @@ class Pool(ABC):
         """What run.json keeps, enough to find this pool again."""
 
     @abstractmethod
-    def describe(self, job: Job, folder: RunFolder) -> str:
-        """Exactly what `submit` would hand over, for people to read."""
+    def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
+        """Exactly what `submit` would hand over, for people; `base`: the folder of job.toml."""
 
     @abstractmethod
     def submit(self, folder: RunFolder) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headway.spec import Job
 
 FORMAT = 1
+_FORGOTTEN = 86400.0
 _NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
 
 
@@ -85,13 +86,17 @@ class RunFolder:
     def facts(self) -> RunFacts:
         file = self.path / "run.json"
         try:
-            return RunFacts(**json.loads(file.read_bytes()))
+            facts = RunFacts(**json.loads(file.read_bytes()))
+            if not (isinstance(facts.number, int) and isinstance(facts.pool, dict)):
+                raise TypeError("it is not what headway wrote")
+            float(facts.created)
+            return facts
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} is not a run folder: run.json is missing",
                 remedy="`headway list` shows the runs that are here",
             ) from None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise RunError(
                 f"{file} cannot be read: {error}",
                 remedy="the event log and jobs/ in that folder are still good to look into",
@@ -100,7 +105,13 @@ class RunFolder:
     def update(self, **changes: Any) -> RunFacts:
         """Write run.json anew with some facts changed."""
         facts = replace(self.facts, **changes)
-        self._write(facts)
+        try:
+            self._write(facts)
+        except OSError as error:
+            raise RunError(
+                f"run.json of {self.label} cannot be written: {error.strerror}",
+                remedy=f"is there space and permission in {self.path}?",
+            ) from error
         return facts
 
     def _write(self, facts: RunFacts) -> None:
@@ -129,7 +140,14 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self, name: str = "run", *, wait: bool = False) -> Iterator[None]:
         """Hold one of the run's locks; raises RunError where another process has it."""
-        with open(self.path / f"{name}.lock", "ab") as file:
+        try:
+            file = open(self.path / f"{name}.lock", "ab")  # noqa: SIM115 (closed below)
+        except OSError as error:
+            raise RunError(
+                f"{self.label} cannot be worked on: {error.strerror}",
+                remedy=f"you need to write to {self.path}",
+            ) from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -140,12 +158,20 @@ class RunFolder:
             yield
 
     def is_locked(self, name: str = "run") -> bool:
-        """Whether some process holds that lock now."""
+        """Whether some process holds that lock now; two who only look do not see each other."""
         try:
-            with self.locked(name):
+            with open(self.path / f"{name}.lock", "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return False
-        except RunError:
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
             return True
+        except OSError as error:
+            raise RunError(
+                f"nobody can tell whether {self.label} is being worked on: {error.strerror}",
+                remedy=f"you need to read {self.path}",
+            ) from error
 
 
 class Runs:
@@ -165,19 +191,20 @@ class Runs:
         return cls(start / ".headway")
 
     def __iter__(self) -> Iterator[RunFolder]:
-        """Oldest first."""
-        if not self.folder.is_dir():
-            return iter(())
-        found = [
-            entry
-            for entry in self.folder.iterdir()
-            if _NAME.match(entry.name) and not entry.name.startswith(".")
-            if (entry / "run.json").is_file()
-        ]
-        return iter(sorted((RunFolder(path) for path in found), key=lambda run: run.facts.created))
+        """Oldest first; a run whose run.json is damaged is left out, and told when named."""
+        found: list[tuple[float, RunFolder]] = []
+        for entry in self.folder.iterdir() if self.folder.is_dir() else ():
+            if _NAME.match(entry.name) and not entry.name.startswith("."):
+                with contextlib.suppress(RunError):
+                    found.append((float(RunFolder(entry).facts.created), RunFolder(entry)))
+        return iter([run for _, run in sorted(found, key=lambda pair: pair[0])])
 
     def find(self, label: str | None = None) -> RunFolder:
         """A run by its label, by its name (then the newest of it), or the newest of all."""
+        if label and _NAME.match(label) and (self.folder / label / "run.json").is_file():
+            run = RunFolder(self.folder / label)
+            if run.facts:  # which says so now if it is damaged
+                return run
         runs = list(self)
         if not runs:
             raise RunError(
@@ -214,6 +241,7 @@ class Runs:
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_drafts()
             draft = self.folder / f".new-{facts.id}"
             draft.mkdir()
         except OSError as error:
@@ -252,6 +280,13 @@ class Runs:
     def same(self, digest: str) -> RunFolder | None:
         """The newest run of just this job, these files and this pool."""
         return next((run for run in reversed(list(self)) if run.facts.digest == digest), None)
+
+    def _remove_drafts(self) -> None:
+        """Remove what was being made when its maker was killed, long ago."""
+        for draft in self.folder.glob(".new-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > _FORGOTTEN:
+                    shutil.rmtree(draft, ignore_errors=True)
 
     def _numbers(self, stem: str) -> Iterator[int]:
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():

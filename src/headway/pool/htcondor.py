@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from headway.errors import PoolError, PoolUnreachable
+from headway.errors import PoolError, PoolUnreachable, RunError
 from headway.events import EventType, read_log
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, write_atomically
-from headway.pool.schedd import Schedd
-from headway.pool.submit import check_paths, row_lines, submit_description
+from headway.pool.schedd import Schedd, patience
+from headway.pool.submit import check_paths, destinations, row_lines, submit_description
 from headway.spec import Job
 
-T = TypeVar("T")
-
-_PAUSES = (1.0, 3.0)
 _MEGABYTE = 2**20
 # What the OSPool asks of a job; other pools get the same advice as warnings, never as errors.
 _GUIDELINE_INPUT = 10 * 10**9
 _GUIDELINE_GPUS = 1
-_IDLE, _RUNNING, _HELD = 1, 2, 5
+_RUNNING, _REMOVED, _COMPLETED, _HELD, _SUSPENDED = 2, 3, 4, 5, 7
 _ACTIONS = {
     Action.HOLD: "Hold",
     Action.RELEASE: "Release",
@@ -71,47 +71,53 @@ class HTCondorPool(Pool):
             gpus_guideline=_GUIDELINE_GPUS,
         )
 
-    def describe(self, job: Job, folder: RunFolder) -> str:
-        return submit_description(job, folder, "<made at submit>")
+    def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
+        check_paths(job, folder, base)
+        return submit_description(job, folder, "<made at submit>", base)
 
     def submit(self, folder: RunFolder) -> None:
-        with folder.locked(wait=True):
+        with _alone(folder) as lock:
             facts = folder.facts
             if facts.cluster is not None:
                 return
             cluster = self._find(folder, facts.id)
             if cluster is None:
-                cluster = self._submit(folder, facts.id)
+                cluster = self._submit(folder, facts.id, lock)
             folder.update(cluster=cluster, submitted=time.time())
 
     def act(
         self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
     ) -> list[ActionResult]:
-        cluster = self._cluster(folder)
+        ours = self._ours(folder)
+        queue = self._queue(ours)
         if jobs is None:
-            # Also those that are not in the queue yet: HTCondor makes large clusters bit by bit.
-            self._act(action, f"ClusterId == {cluster}", reason)
-            return []
-        status = self._status(cluster)
-        errors = {job: _objection(action, status.get(job)) for job in jobs}
-        chosen = [str(job) for job in jobs if not errors[job]]
+            # The whole cluster, and so also the jobs that HTCondor has not made yet.
+            chosen = queue.fitting(action, folder.job.size)
+            errors: dict[int, str] = {}
+            constraint = ours
+        else:
+            chosen = [job for job in jobs if not queue.objection(action, job)]
+            errors = {job: queue.objection(action, job) for job in jobs}
+            constraint = f"{ours} && member(ProcId, {{{','.join(map(str, chosen))}}})"
         if chosen:
-            procs = ",".join(chosen)
-            self._act(action, f"ClusterId == {cluster} && member(ProcId, {{{procs}}})", reason)
-        return [ActionResult(job, errors[job]) for job in jobs]
+            # The schedd itself adds who asked.
+            said = reason.partition(" (by user ")[0]
+            counts = self._schedd.act(_ACTIONS[action], constraint, said)
+            if counts.get("TotalSuccess", 0) < len(queue.made(chosen)):
+                errors |= self._left_undone(action, ours, chosen, counts)
+        return [ActionResult(job, errors.get(job, "")) for job in jobs or chosen]
 
     def edit(
         self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
     ) -> list[ActionResult]:
-        cluster = self._cluster(folder)
-        status = self._status(cluster)
+        ours = self._ours(folder)
+        queue = self._queue(ours)
 
         def edit(job: int) -> ActionResult:
-            if job not in status:
-                return ActionResult(job, "it is not in the queue")
-            constraint = f"ClusterId == {cluster} && ProcId == {job}"
+            if job not in queue.status:
+                return ActionResult(job, queue.absence(job))
             try:
-                _patiently(lambda: self._schedd.edit(constraint, attribute, value))
+                self._schedd.edit(f"{ours} && ProcId == {job}", attribute, value)
             except PoolUnreachable:
                 raise
             except PoolError as refusal:
@@ -122,7 +128,7 @@ class HTCondorPool(Pool):
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
         constraint = f"ClusterId == {self._cluster(folder)}"
-        ads = _patiently(lambda: self._schedd.query(constraint, ()))
+        ads = self._schedd.query(constraint, ())
         return {int(ad["ProcId"]): ad for ad in ads}
 
     def leave(self, folder: RunFolder) -> str:
@@ -153,6 +159,10 @@ class HTCondorPool(Pool):
             )
         return cluster
 
+    def _ours(self, folder: RunFolder) -> str:
+        """The constraint that this run's jobs meet, and no others under a number used again."""
+        return f'ClusterId == {self._cluster(folder)} && HeadwayRun == "{folder.facts.id}"'
+
     def _find(self, folder: RunFolder, run_id: str) -> int | None:
         """The cluster of this run, if an earlier try got it into the queue.
 
@@ -160,7 +170,7 @@ class HTCondorPool(Pool):
         to search the history.
         """
         constraint = f'HeadwayRun == "{run_id}"'
-        ads = _patiently(lambda: self._schedd.query(constraint, ["ClusterId"]))
+        ads = self._schedd.query(constraint, ["ClusterId"], clusters=True)
         if ads:
             return int(ads[0]["ClusterId"])
         if folder.events.exists():
@@ -169,16 +179,26 @@ class HTCondorPool(Pool):
                     return event.cluster
         return None
 
-    def _submit(self, folder: RunFolder, run_id: str) -> int:
-        check_paths(folder)
-        for job in range(folder.job.size):
-            folder.job_folder(job).mkdir(exist_ok=True)
-        text = submit_description(folder.job, folder, run_id)
-        rows = row_lines(folder.job, Path(folder.facts.base))
-        write_atomically(folder.submit_file, text.encode())
-        write_atomically(folder.submit_rows, "".join(f"{row}\n" for row in rows).encode())
+    def _submit(self, folder: RunFolder, run_id: str, lock: int) -> int:
+        job, base = folder.job, Path(folder.facts.base)
+        check_paths(job, folder, base)
+        text = submit_description(job, folder, run_id, base)
         try:
-            return self._schedd.submit(text)
+            for number in range(job.size):
+                folder.job_folder(number).mkdir(exist_ok=True)
+            # HTCondor makes the folders above a file, but not those above a folder.
+            for place in {place.parent for place in destinations(job, base)}:
+                place.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder.submit_file, text.encode())
+            rows = "".join(f"{row}\n" for row in row_lines(job, base))
+            write_atomically(folder.submit_rows, rows.encode())
+        except OSError as error:
+            raise RunError(
+                f"{error.filename or folder.path} cannot be written: {error.strerror}",
+                remedy="is there space and permission?",
+            ) from error
+        try:
+            return self._schedd.submit(text, lock)
         except PoolUnreachable:
             # The answer was lost, not necessarily the jobs.
             found = self._find(folder, run_id)
@@ -186,40 +206,109 @@ class HTCondorPool(Pool):
                 raise
             return found
         except PoolError as error:
+            cause = (
+                "`requirements`, a line under [submit] or a limit of the schedd may be the cause"
+            )
             raise PoolError(
                 f"{folder.label} was not submitted: {error.message}",
-                remedy=f"see {folder.submit_file}; a line under [submit] may be the cause",
+                remedy=error.remedy or f"{cause}; see {folder.submit_file}",
             ) from error
 
-    def _act(self, action: Action, constraint: str, reason: str) -> None:
-        _patiently(lambda: self._schedd.act(_ACTIONS[action], constraint, reason))
+    def _queue(self, ours: str) -> _Queue:
+        wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]
+        queue = _Queue()
+        for ad in self._schedd.query(ours, wanted, clusters=True):
+            if ad["ProcId"] is not None and ad["ProcId"] >= 0:
+                queue.status[ad["ProcId"]] = ad["JobStatus"]
+            elif ad["JobMaterializeNextProcId"] is not None:
+                queue.next_job = ad["JobMaterializeNextProcId"]
+                queue.paused = bool(ad["JobMaterializePaused"])
+        return queue
 
-    def _status(self, cluster: int) -> dict[int, int]:
-        constraint = f"ClusterId == {cluster}"
-        ads = _patiently(lambda: self._schedd.query(constraint, ["ProcId", "JobStatus"]))
-        return {int(ad["ProcId"]): int(ad["JobStatus"]) for ad in ads}
+    def _left_undone(
+        self, action: Action, ours: str, chosen: Sequence[int], counts: Mapping[str, int]
+    ) -> dict[int, str]:
+        """Which jobs the schedd did not do it to, and why; it tells no more than how many."""
+        now = self._queue(ours).status
+        words = "the schedd did not do it"
+        if counts.get("TotalPermissionDenied"):
+            words = "it belongs to another user"
+        return {job: words for job in chosen if not _is_done(action, now.get(job))}
 
 
-def _objection(action: Action, status: int | None) -> str:
-    if status is None:
-        return "it is not in the queue"
-    if action is Action.HOLD and status == _HELD:
-        return "it is already held"
-    if action is Action.RELEASE and status != _HELD:
-        return "it is not held"
-    if action is Action.EVICT and status != _RUNNING:
-        return "it is not running"
-    return ""
+def _is_done(action: Action, status: int | None) -> bool:
+    """Whether a job looks as it should after the action; None: it has left the queue."""
+    if action is Action.RELEASE:
+        return status != _HELD
+    if action is Action.EVICT:
+        return status != _RUNNING
+    return status in (None, _HELD if action is Action.HOLD else _REMOVED)
 
 
-def _patiently(question: Callable[[], T]) -> T:
-    """Ask, and where there is no answer ask again a few times."""
-    for pause in _PAUSES:
-        try:
-            return question()
-        except PoolUnreachable:
-            time.sleep(pause)
-    return question()
+@dataclass
+class _Queue:
+    """What the schedd has of one run."""
+
+    status: dict[int, int] = field(default_factory=dict)  # by job
+    next_job: int | None = None  # the first that HTCondor has not made yet, if it makes more
+    paused: bool = False  # whether it makes no more until they are released
+
+    def made(self, jobs: Sequence[int]) -> list[int]:
+        return [job for job in jobs if job in self.status]
+
+    def absence(self, job: int) -> str:
+        """Why a job is not in the queue."""
+        if self.next_job is not None and job >= self.next_job:
+            return "it is not in the queue yet: only all jobs of the run can be asked for"
+        return "it has left the queue"
+
+    def objection(self, action: Action, job: int) -> str:
+        """Why the action means nothing for a job; empty where it does."""
+        status = self.status.get(job)
+        if status is None or status == _COMPLETED:
+            return self.absence(job)
+        if status == _REMOVED:
+            return "it is being removed"
+        if action is Action.HOLD and status == _HELD:
+            return "it is already held"
+        if action is Action.RELEASE and status != _HELD:
+            return "it is not held"
+        if action is Action.EVICT and status not in (_RUNNING, _SUSPENDED):
+            return "it is not running"
+        return ""
+
+    def fitting(self, action: Action, size: int) -> list[int]:
+        """The jobs for which the action means something, those that are still to come included."""
+        later = (
+            self.next_job is not None
+            and {
+                Action.HOLD: not self.paused,
+                Action.RELEASE: self.paused,
+                Action.REMOVE: True,
+                Action.EVICT: False,
+            }[action]
+        )
+        jobs = [job for job in sorted(self.status) if not self.objection(action, job)]
+        return [*jobs, *range(self.next_job or 0, size)] if later else jobs
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[int]:
+    """Hold the run's submit lock; yields the open file, for a program that may outlive this one."""
+    deadline = time.monotonic() + patience() + 5.0  # no submit takes longer
+    with open(folder.path / "submit.lock", "ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"another headway is submitting {folder.label}",
+                        remedy=f"wait for it, or look at it with `headway status {folder.label}`",
+                    ) from None
+                time.sleep(0.1)
+        yield file.fileno()
 
 
 def _output(command: list[str]) -> Iterator[bytes]:

@@ -134,7 +134,10 @@ def remove_lines() -> dict[str, str]:
 
 
 def avoid_expression() -> str:
-    """A requirement: after a failure, not again to a site of this job's past, for a while."""
+    """A requirement: after a failure, not again to a site of this job's past, for a while.
+
+    A user's own hold is no failure; a schedd that does not count holds by reason counts all.
+    """
     here = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
     elsewhere = " && ".join(
         f"{here} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
@@ -142,7 +145,7 @@ def avoid_expression() -> str:
         for n in range(1, HISTORY)
     )
     return (
-        f"(NumJobCompletions ?: 0) + (NumHolds ?: 0) == 0"
+        "(NumJobCompletions ?: 0) + (NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0) == 0"
         f" || (time() - EnteredCurrentStatus) > {AVOID_SECONDS} || ({elsewhere})"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -13,9 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headway.errors import Problem, SpecError
+from headway.node.template import fill
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.pool.package import build_agent
-from headway.spec import Job, dump_job
+from headway.spec import Input, Job, dump_job
 
 AGENT_SCHEMES = ("http", "https", "file")
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
@@ -24,7 +26,7 @@ _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str) -> RunFolder:
     """A new run folder, whole or not at all."""
 
-    def fill(folder: RunFolder, facts: RunFacts) -> None:
+    def write(folder: RunFolder, facts: RunFacts) -> None:
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
         folder.plan.write_text(json.dumps(plan(job, facts.id), indent=1) + "\n", encoding="utf-8")
         folder.rows.write_text("".join(f"{r}\n" for r in encoded_rows(job)), encoding="ascii")
@@ -32,7 +34,7 @@ def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: s
         build_agent(folder.agent)
         folder.jobs.mkdir()
 
-    return runs.create(job.name, pool=pool, base=base, digest=digest, fill=fill)
+    return runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
 
 
 def plan(job: Job, run_id: str) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
         "payload": "payload.tar",
         "inputs": [
             {
-                "urls": list(given.urls) if by_agent(given.urls) else [],
+                "urls": agent_urls(job, given),
                 "path": given.path,
                 "arrives_as": url_basename(given.urls[0]),
                 "checksum": given.checksum,
@@ -73,9 +75,17 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
     }
 
 
-def by_agent(urls: tuple[str, ...]) -> bool:
-    """Whether the agent fetches this input itself; otherwise HTCondor's plugins bring it."""
-    return all(url.split("://", 1)[0].lower() in AGENT_SCHEMES for url in urls)
+def agent_urls(job: Job, given: Input) -> list[str]:
+    """The mirrors that the agent can fetch from; if there are none, HTCondor brings the first."""
+    return [url for url in given.urls if _schemes(job, url) <= set(AGENT_SCHEMES)]
+
+
+def _schemes(job: Job, url: str) -> set[str]:
+    """The schemes of a URL; one that begins with a placeholder may have several."""
+    filled = (
+        (fill(url, job.row(index)) for index in range(job.size)) if url.startswith("{") else (url,)
+    )
+    return {each.split("://", 1)[0].lower() for each in filled}
 
 
 def url_basename(url: str) -> str:
@@ -106,16 +116,31 @@ def packed_files(files: tuple[str, ...], base: Path) -> list[tuple[str, Path]]:
 
 def write_payload(files: tuple[str, ...], base: Path, target: Path) -> None:
     """Pack the job's files as they are now, so that later edits do not reach waiting jobs."""
+    named = {PurePosixPath(name).as_posix() for name in files}
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         for name, path in packed_files(files, base):
-            link_to_folder = path.is_symlink() and path.is_dir()
-            archive.dereference = not link_to_folder
+            archive.dereference = not _stays_link(path, name in named)
             try:
                 archive.add(path, arcname=name, recursive=False, filter=_anonymous)
             except OSError as error:
-                raise SpecError(
-                    [Problem(f"files: {name}", f"cannot be read: {error.strerror or error}")]
-                ) from error
+                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise  # it is the payload that cannot be written
+                raise _unreadable(name, error) from error
+
+
+def _stays_link(path: Path, named: bool) -> bool:
+    """A link is packed as what it points to, but within a folder a link to a folder, or to nothing.
+
+    So is no folder packed twice; one that job.toml names itself is meant with what is in it.
+    """
+    return path.is_symlink() and not named and (path.is_dir() or not path.exists())
+
+
+def _unreadable(name: str, error: OSError) -> SpecError:
+    remedy = "remove it, or take it out of `files`"
+    return SpecError(
+        [Problem(f"files: {name}", f"cannot be read: {error.strerror or error}", remedy)]
+    )
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -129,11 +154,25 @@ def job_digest(job: Job, base: Path, pool: str) -> str:
     """The same job, files and pool give the same digest; times of files do not matter."""
     digest = hashlib.sha256()
     for part in (dump_job(job), str(base), pool):
-        digest.update(part.encode() + b"\0")
+        digest.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
+    named = {PurePosixPath(name).as_posix() for name in job.files}
     for name, path in packed_files(job.files, base):
-        digest.update(name.encode() + b"\0")
-        if path.is_file():
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+        digest.update(hashlib.sha256(os.fsencode(name)).digest())
+        try:
+            digest.update(_content_digest(path, name in named))
+        except OSError as error:
+            raise _unreadable(name, error) from error
     return digest.hexdigest()
+
+
+def _content_digest(path: Path, named: bool) -> bytes:
+    if _stays_link(path, named):
+        return hashlib.sha256(b"link\0" + os.fsencode(path.readlink())).digest()
+    if not path.is_file():
+        return hashlib.sha256(b"folder").digest()
+    with path.open("rb") as file:
+        runs = os.fstat(file.fileno()).st_mode & stat.S_IXUSR
+        digest = hashlib.sha256(b"program\0" if runs else b"file\0")
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
-from headway.node.template import fill
+from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
 from headway.pool.policy import (
     avoid_expression,
@@ -17,54 +18,132 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import by_agent, encoded_rows
+from headway.pool.prepare import agent_urls, encoded_rows, url_basename
+from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 
 OUT = "headway-out"
 LATE_FROM = 2000  # jobs; from here on they are put into the queue bit by bit
 MOST_IDLE = 1000
+SAVING = 30  # seconds that the agent itself has, after the grace, to put a checkpoint in order
+_SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
+_MACRO = re.compile(r"\$\w*\(|\$\$")
 # In an unquoted submit value these would end an item, start a macro, or end the line.
-_UNSAFE_IN_PATHS = ',;"\n\r$='
+_UNSAFE_IN_PATHS = ',"\n\r$\\'
 
 
-def submit_description(job: Job, folder: RunFolder, run_id: str) -> str:
-    """The text of job.sub; `condor_submit job.sub` in its folder would do the same as Headway."""
-    sections = (
-        ("what runs", _what_runs(job, folder)),
-        ("what it needs", _needs(job)),
-        ("files", _files(job, folder)),
-        ("with nobody watching", _policy(job)),
-        ("the log knows what happened where", {"log": folder.events.as_posix(), **log_lines()}),
-        ("who asked", {"+HeadwayRun": _string(run_id), "+WantIOProxy": "true"}),
-        ("said in job.toml", job.submit),
-    )
+def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
+    """The text of job.sub; `condor_submit job.sub` would do the same as Headway.
+
+    `base` is the folder of job.toml.
+    """
+    sections: dict[str, Mapping[str, str]] = {
+        "what runs": _what_runs(job, folder, base),
+        "what it needs": _needs(job),
+        "files": _files(job, folder),
+        "with nobody watching": _policy(job),
+        "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
+        "who asked": {
+            "batch_name": folder.label,
+            "+HeadwayRun": _string(run_id),
+            "+WantIOProxy": "true",
+        },
+    }
+    lists = {canonical(key) for key in log_lines()}
+    said = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
+    own = {canonical(key) for section in sections.values() for key in section}
+    twice = [key for key in said if canonical(key) in own]
+    if twice:
+        remedy = "leave it out; docs/job-toml.md shows the keys of job.toml"
+        raise PreflightError(
+            [Problem(f"submit.{key}", "is written by Headway itself", remedy) for key in twice]
+        )
     lines = [f"# {job.name}: {job.size} job(s), written by headway"]
-    for title, section in sections:
+    for title, section in {**sections, "said in job.toml": said}.items():
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
-    return "\n".join([*lines, "", f"queue row,to from {folder.submit_rows.as_posix()}", ""])
+    rows = folder.submit_rows.as_posix()
+    return "\n".join([*lines, "", f"queue row,brought,to from {rows}", ""])
 
 
-def check_paths(folder: RunFolder) -> None:
-    """Refuse a run folder whose path a submit description cannot carry."""
-    found = sorted({letter for letter in str(folder.path) if letter in _UNSAFE_IN_PATHS})
-    if found:
-        raise PreflightError(
-            [
-                Problem(
-                    str(folder.path),
-                    f"HTCondor cannot take a path with {' '.join(map(repr, found))} in it",
-                    "start headway in a folder with a plainer name",
-                )
-            ]
-        )
+def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
+    """Refuse what a submit description cannot carry: HTCondor would take it for something else."""
+    problems = [*_bad_places(job, folder, base), *_bad_outputs(job), *_bad_brought(job)]
+    if problems:
+        raise PreflightError(problems)
 
 
-def _what_runs(job: Job, folder: RunFolder) -> dict[str, str]:
-    container = {"universe": "container", "container_image": job.container} if job.container else {}
+def _bad_places(job: Job, folder: RunFolder, base: Path) -> Iterator[Problem]:
+    places = {str(folder.path)}
+    if any(output.to and "://" not in output.to for output in job.outputs):
+        places.add(str(base))
+    if job.container and "://" not in job.container:
+        places.add(_image(job.container, base))
+    for place in sorted(places):
+        odd = sorted({letter for letter in place if letter in _UNSAFE_IN_PATHS})
+        if not place.isprintable():
+            odd.append("a character that cannot be printed")
+        if odd:
+            yield Problem(
+                place,
+                f"HTCondor cannot take a path with {' '.join(odd)} in it",
+                "start headway in a folder with a plainer name",
+            )
+
+
+def _bad_outputs(job: Job) -> Iterator[Problem]:
+    for number, output in enumerate(job.outputs):
+        if output.to is None or "://" in output.to:
+            continue
+        for key, template, odd in (("path", output.path, ";\\"), ("to", output.to, '"\\')):
+            for text in _filled(job, template):
+                if any(letter in odd for letter in text) or _MACRO.search(text) or text[0] == " ":
+                    yield Problem(
+                        f"outputs[{number}].{key}",
+                        f"HTCondor cannot bring {text!r} to a place of its own",
+                        f"do without {' '.join(odd)} $( and a space at the beginning, or without"
+                        " `to`: it comes home to the run folder under any name",
+                    )
+                    break
+
+
+def _bad_brought(job: Job) -> Iterator[Problem]:
+    """Files that HTCondor puts side by side must not have the same name."""
+    taken = {"plan.json": "Headway's own file", "payload.tar": "Headway's own file"}
+    for number, given in enumerate(job.inputs):
+        if agent_urls(job, given):
+            continue
+        name = url_basename(given.urls[0])
+        if name in taken:
+            yield Problem(
+                f"inputs[{number}].url",
+                f"HTCondor brings it as {name}, which is the name of {taken[name]} too",
+                "give the object another name, or use its https:// URL",
+            )
+        taken.setdefault(name, f"inputs[{number}]")
+        for url in _filled(job, given.urls[0]):
+            if _MACRO.search(url) or "," in url:
+                what = f"HTCondor would take a part of {url!r} for something else"
+                yield Problem(f"inputs[{number}].url", what, "write $ as %24 and , as %2C")
+                break
+
+
+def _filled(job: Job, template: str) -> Iterator[str]:
+    """What a text is for each job; only once where it is the same for all of them."""
+    size = job.size if placeholders(template) else 1
+    return (fill(template, job.row(index)) for index in range(size))
+
+
+def _image(container: str, base: Path) -> str:
+    """A container image by its URL, or by a path that means the same everywhere."""
+    return container if "://" in container else (base / container).as_posix()
+
+
+def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
+    image = {"container_image": _image(job.container, base)} if job.container else {}
     return {
-        "universe": "vanilla",
-        **{key: value for key, value in container.items() if value},
+        "universe": "container" if image else "vanilla",
+        **image,
         "executable": folder.agent.as_posix(),
         "arguments": f"agent {folder.plan.name}",
         "environment": '"HEADWAY_ROW=$(row)"',
@@ -112,8 +191,8 @@ def _requirements(job: Job) -> Iterator[str]:
 
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:
-    urls = [given.urls[0] for given in job.inputs if not by_agent(given.urls)]
-    home = _remap_escaped(f"{folder.jobs.as_posix()}/$(Process)")
+    urls = [url for url in _brought(job) if not placeholders(url)]
+    home = f"{_destination(folder.jobs)}/$(Process)"
     lines = {
         "should_transfer_files": "YES",
         # Also on eviction: the output folder, with the record and the checkpoint in it, is given to
@@ -121,10 +200,11 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
         "when_to_transfer_output": "ON_EXIT_OR_EVICT",
         "transfer_input_files": ", ".join(
             [folder.plan.as_posix(), folder.payload.as_posix(), *urls]
-        ),
+        )
+        + "$(brought)",
         "transfer_output_files": OUT,
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
-        "job_max_vacate_time": str(math.ceil(job.grace)),
+        "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
     if job.checkpoint is not None:
         lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
@@ -133,18 +213,30 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
 
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
-    """One line of rows.txt a job: its row, then where its outputs go other than the run folder."""
+    """One line of job.rows a job: its row, what HTCondor brings it, and where outputs go."""
     placed = [output for output in job.outputs if output.to and "://" not in output.to]
+    brought = [url for url in _brought(job) if placeholders(url)]
     for index, row in enumerate(encoded_rows(job)):
-        values = job.row(index) if placed else {}
-        remaps = (
-            ";"
-            + _remap_escaped(f"{OUT}/outputs/{fill(output.path, values)}")
-            + "="
-            + _remap_escaped((base / fill(output.to or "", values)).as_posix())
+        values = job.row(index) if placed or brought else {}
+        urls = "".join(f", {fill(url, values)}" for url in brought)
+        to = "".join(
+            f";{_remapped(f'{OUT}/outputs/{fill(output.path, values)}')}"
+            f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield f"{row} {''.join(remaps)}".rstrip()
+        yield _SEPARATOR.join((row, urls, to))
+
+
+def destinations(job: Job, base: Path) -> Iterator[Path]:
+    """Where outputs go on this machine other than the run folder, of all jobs."""
+    for output in job.outputs:
+        if output.to and "://" not in output.to:
+            yield from (base / text for text in _filled(job, output.to))
+
+
+def _brought(job: Job) -> list[str]:
+    """The URLs that HTCondor's own plugins bring."""
+    return [given.urls[0] for given in job.inputs if not agent_urls(job, given)]
 
 
 def _policy(job: Job) -> dict[str, str]:
@@ -155,8 +247,24 @@ def _policy(job: Job) -> dict[str, str]:
     }
 
 
-def _remap_escaped(path: str) -> str:
-    return path.replace("\\", "\\\\").replace("=", "\\=").replace(";", "\\;")
+def _log(job: Job) -> dict[str, str]:
+    """The log's lines; lists that job.toml adds to are put together."""
+    lines = dict(log_lines())
+    for key, value in job.submit.items():
+        name = next((own for own in lines if canonical(own) == canonical(key)), None)
+        if name is not None and not lines[name].isdigit():
+            lines[name] = ", ".join(dict.fromkeys([*split_list(lines[name]), *split_list(value)]))
+    return lines
+
+
+def _remapped(name: str) -> str:
+    """A name that `transfer_output_remaps` looks for; of `;` and `\\` it cannot have any."""
+    return name.replace("=", "\\=")
+
+
+def _destination(path: Path) -> str:
+    """Where `transfer_output_remaps` puts it; here `=` means itself."""
+    return path.as_posix().replace(";", "\\;")
 
 
 def _string(text: str) -> str:

@@ -39,6 +39,8 @@ def _from_file(name: str, folder: Path, where: str) -> tuple[Rows | None, list[P
         return None, [Problem(where, "names no file", 'write table = "rows.csv"')]
     path = folder / name
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            return None, [Problem(where, f"{show(name)} is not a regular file", "name a CSV file")]
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         return None, [Problem(where, f"there is no file {show(name)}", like(path))]

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headway.errors import PoolError
-from headway.events import Resource, Usage
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
-from headway.pool.local.machine import Claim, Request, Site, find_apptainer
+from headway.pool.local.machine import Claim, Site, find_apptainer
 from headway.pool.local.scratch import (
-    bring_home,
     checkpoint_folder,
-    kill_strays,
-    link,
+    give,
     remove_tree,
     restore_checkpoint,
     save_checkpoint,
-    tree_size,
 )
+from headway.pool.local.strays import MARK, kill_marked
+from headway.pool.local.used import Used
 
 IN_CONTAINER = "/srv"
 # What a job may know of the user's shell: a pool gives no more, so one that needs more fails here
@@ -54,6 +52,8 @@ _INHERITED = [
     "HTTPS_PROXY",
     "NO_PROXY",
 ]
+_SET_PARENT_DEATH_SIGNAL = 1
+_STRENGTH = [Action.EVICT, Action.HOLD, Action.REMOVE]
 
 
 class Attempt:
@@ -73,15 +73,23 @@ class Attempt:
         self.used = Used(gpus=claim.gpus)
         self.checkpointed = False
         self.ending: Ending | None = None
+        self.save_error = ""
+        self._saving: threading.Thread | None = None
         self._kill_at = float("inf")
         self._started = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._argv: list[str] = []
         self._environment: dict[str, str] = {}
+        self._before: Callable[[], None] | None = None
 
     @property
     def owner(self) -> str:
         return f"{self.job}.{self.number}"
+
+    @property
+    def pid(self) -> int:
+        """The agent's process."""
+        return self._process.pid if self._process is not None else 0
 
     @property
     def host(self) -> str:
@@ -95,18 +103,19 @@ class Attempt:
         """Make the scratch folder as HTCondor would: plan, payload, and the last checkpoint."""
         self.folder.job_folder(self.job).mkdir(parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
+        remove_tree(self.scratch)
         self.scratch.mkdir(parents=True)
         if saved.is_dir():
             restore_checkpoint(saved, self.scratch)
-        shutil.copyfile(self.folder.plan, self.scratch / self.folder.plan.name)
-        link(self.folder.payload, self.scratch / self.folder.payload.name)
+        for file in (self.folder.plan, self.folder.payload):
+            give(file, self.scratch / file.name)
         (self.scratch / ".chirp.config").write_text(chirp_config, encoding="ascii")
         ads = {".job.ad": self._job_ad(), ".machine.ad": self._machine_ad()}
         for name, attributes in ads.items():
             text = "".join(f"{key} = {_literal(value)}\n" for key, value in attributes.items())
             (self.scratch / name).write_text(text, encoding="utf-8")
 
-    def start(self, row: str, container: str | None) -> None:
+    def start(self, agent: Path, row: str, container: str | None) -> None:
         """Start the agent; whatever it starts can be found by its scratch folder."""
         inside = Path(IN_CONTAINER) if container else self.scratch
         gpus = ",".join(self.claim.gpus)
@@ -122,20 +131,24 @@ class Attempt:
             "_CONDOR_SLOT": self.slot,
             "OMP_NUM_THREADS": str(self.claim.cpus),
             "TMPDIR": str(inside),
+            MARK: str(self.scratch),
         }
         if self.claim.gpus:
             self._environment["CUDA_VISIBLE_DEVICES"] = gpus
             self._environment["_CONDOR_AssignedGPUs"] = gpus
-        agent = ["agent", self.folder.plan.name]
+        elif self.site.gpus:
+            # As HTCondor does: what was not asked for belongs to another job.
+            self._environment["CUDA_VISIBLE_DEVICES"] = ""
+        words = ["agent", self.folder.plan.name]
         if container:
-            link(self.folder.agent, self.scratch / self.folder.agent.name)
-            self._argv = [*_container_argv(container, self.scratch, self._environment), *agent]
-            self._environment = dict(os.environ)
+            give(self.folder.agent, self.scratch / self.folder.agent.name)
+            self._argv = [*_container_argv(container, self.scratch, self._environment), *words]
+            self._environment = {**os.environ, MARK: str(self.scratch)}
+            self._before = _die_with_parent()
         else:
             self._environment["HEADWAY_PYTHON"] = sys.executable
             self._environment["HEADWAY_PARENT"] = str(os.getpid())
-            self._argv = [str(self.folder.agent), *agent]
-        self._environment["HEADWAY_SCRATCH"] = str(self.scratch)
+            self._argv = [str(agent), *words]
         self.restart()
 
     def restart(self) -> None:
@@ -151,6 +164,7 @@ class Attempt:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                preexec_fn=self._before,
             )
 
     def poll(self) -> int | None:
@@ -170,11 +184,17 @@ class Attempt:
         self.used.user += usage.ru_utime
         self.used.system += usage.ru_stime
         self.used.peak_memory = max(self.used.peak_memory, usage.ru_maxrss * scale)
-        kill_strays(self.scratch)
         return process.returncode
 
     def end(self, ending: Ending, grace: float) -> None:
-        """Ask the agent to end; it is killed when the grace is over."""
+        """Ask the agent to end; it is killed when the grace is over.
+
+        Asked twice, the stronger wish counts and the grace stays as it was.
+        """
+        if self.ending is not None:
+            if _STRENGTH.index(ending.action) > _STRENGTH.index(self.ending.action):
+                self.ending = ending
+            return
         self.ending = ending
         self._kill_at = time.monotonic() + grace
         if self._process is not None and self._process.returncode is None:
@@ -186,17 +206,37 @@ class Attempt:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        kill_strays(self.scratch)
+        kill_marked(self.scratch)
 
-    def save_checkpoint(self) -> None:
-        """Copy the checkpoint to where the next attempt finds it."""
-        save_checkpoint(self.folder, self.job, self.scratch)
-        self.checkpointed = True
+    def save_checkpoint(self, done: Callable[[], None]) -> None:
+        """Begin to copy the checkpoint to where the next attempt finds it.
 
-    def bring_home(self) -> None:
-        """Move the output folder into the run folder."""
-        self.used.scratch_bytes = tree_size(self.scratch)
-        self.used.bytes_home += bring_home(self.scratch, self.folder.job_folder(self.job))
+        In a thread: it may be large, and other jobs do not wait for it.
+        """
+
+        def save() -> None:
+            try:
+                save_checkpoint(self.folder, self.job, self.scratch)
+                self.checkpointed = True
+                self.save_error = ""
+            except OSError as error:
+                self.save_error = error.strerror or "not all files could be copied"
+            done()
+
+        self._saving = threading.Thread(target=save)
+        self._saving.start()
+
+    @property
+    def saves(self) -> bool:
+        """Whether the copy is still under way."""
+        return self._saving is not None and self._saving.is_alive()
+
+    def saved(self) -> bool:
+        """Whether a copy has just come to its end; true once for each."""
+        if self._saving is None or self._saving.is_alive():
+            return False
+        self._saving = None
+        return True
 
     def clean(self) -> None:
         remove_tree(self.scratch)
@@ -234,48 +274,6 @@ class Ending:
     reason: str
 
 
-@dataclass
-class Used:
-    """What an attempt has used so far."""
-
-    busy: float = 0.0  # seconds that the slot was taken
-    executed: float = 0.0  # of which the agent ran
-    user: float = 0.0
-    system: float = 0.0
-    peak_memory: int = 0
-    scratch_bytes: int = 0
-    bytes_in: int = 0
-    bytes_home: int = 0
-    gpus: tuple[str, ...] = ()
-
-    def in_log(self, request: Request) -> dict[str, Any]:
-        """The same as the event log has it."""
-        cpus = (self.user + self.system) / self.executed if self.executed > 0 else 0.0
-        memory, disk = _mebibytes(request.memory), _kibibytes(request.disk)
-        resources = {
-            "Cpus": Resource(round(cpus, 2), request.cpus, request.cpus),
-            "Disk": Resource(_kibibytes(self.scratch_bytes), disk, disk),
-            "GPUs": Resource(None, request.gpus or None, request.gpus, self.gpus),
-            "Memory": Resource(_mebibytes(self.peak_memory), memory, memory),
-            "TimeExecute": Resource(round(self.executed)),
-            "TimeSlotBusy": Resource(round(self.busy)),
-        }
-        return {
-            "usage": Usage(round(self.user), round(self.system)),
-            "sent": self.bytes_home,
-            "received": self.bytes_in,
-            "resources": resources,
-        }
-
-
-def _mebibytes(size: int) -> int:
-    return -(-size // 2**20)
-
-
-def _kibibytes(size: int) -> int:
-    return -(-size // 2**10)
-
-
 def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -> list[str]:
     tool = find_apptainer()
     if tool is None:
@@ -299,6 +297,18 @@ def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -
         flags.append("--nv")
     settings = [argument for pair in given for argument in ("--env", pair)]
     return [tool, "--silent", "exec", *flags, *settings, image, f"{IN_CONTAINER}/headway-node.pyz"]
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What asks the system to end a container with its pool, which it cannot see from inside."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+
+    return ask
 
 
 def _literal(value: object) -> str:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 
 _LONGEST_LINE = 8192
+_MOST_STRANGERS = 256  # connections that have shown no cookie yet
 _OK, _NOT_AUTHENTICATED, _UNKNOWN = b"0\n", b"-1\n", b"-7\n"
 
 
@@ -21,6 +22,7 @@ class ChirpServer:
         self._selector = selector
         self._on_line = on_line
         self._cookies: dict[str, str] = {}
+        self._connections: list[_Connection] = []  # oldest first
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._socket.setblocking(False)
         selector.register(self._socket, selectors.EVENT_READ, self._accept)
@@ -35,26 +37,33 @@ class ChirpServer:
     def dismiss(self, owner: str) -> None:
         """Its cookies are worth nothing from now on."""
         self._cookies = {c: who for c, who in self._cookies.items() if who != owner}
+        for connection in [one for one in self._connections if one.owner == owner]:
+            connection.close()
 
     def close(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            bound = getattr(key.data, "__self__", None)
-            if bound is self or isinstance(bound, _Connection):
-                self._selector.unregister(key.fileobj)
-                key.fileobj.close()  # type: ignore[union-attr]
+        for connection in list(self._connections):
+            connection.close()
+        self._selector.unregister(self._socket)
+        self._socket.close()
 
     def owner(self, cookie: str) -> str | None:
         return self._cookies.get(cookie)
 
     def say(self, owner: str, line: str) -> None:
-        if owner in self._cookies.values():
-            self._on_line(owner, line)
+        self._on_line(owner, line)
+
+    def forget(self, connection: _Connection) -> None:
+        self._connections.remove(connection)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            connection, _ = self._socket.accept()
-            connection.setblocking(False)
-            _Connection(self, self._selector, connection)
+            socket_, _ = self._socket.accept()
+            socket_.setblocking(False)
+            self._connections.append(_Connection(self, self._selector, socket_))
+        # Who never says who he is must not use up all that may be open.
+        strangers = [one for one in self._connections if one.owner is None]
+        for connection in strangers[:-_MOST_STRANGERS]:
+            connection.close()
 
 
 class _Connection:
@@ -64,11 +73,21 @@ class _Connection:
         self._server = server
         self._selector = selector
         self._socket = connection
-        self._owner: str | None = None
+        self.owner: str | None = None
+        self._closed = False
         self._buffer = b""
         selector.register(connection, selectors.EVENT_READ, self._receive)
 
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._server.forget(self)
+
     def _receive(self) -> None:
+        if self._closed:
+            return
         try:
             data = self._socket.recv(65536)
         except BlockingIOError:
@@ -82,18 +101,17 @@ class _Connection:
         except OSError:
             data = b""
         if not data or len(self._buffer) > _LONGEST_LINE:
-            self._selector.unregister(self._socket)
-            self._socket.close()
+            self.close()
 
     def _answer(self, line: str) -> bytes:
         command, _, argument = line.strip("\r").partition(" ")
         if command == "cookie":
-            self._owner = self._server.owner(argument)
-            return _OK if self._owner else _NOT_AUTHENTICATED
-        if self._owner is None:
+            self.owner = self._server.owner(argument)
+            return _OK if self.owner else _NOT_AUTHENTICATED
+        if self.owner is None:
             return _NOT_AUTHENTICATED
         if command == "ulog":
-            self._server.say(self._owner, _unescape(argument))
+            self._server.say(self.owner, _unescape(argument))
             return _OK
         return _UNKNOWN
 

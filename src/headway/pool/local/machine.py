@@ -9,10 +9,11 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ class Site:
     gpus: tuple[Gpu, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     whole_machine: bool = False  # then other runs on this machine are counted too
+
+    @property
+    def told(self) -> bool:
+        """Whether other runs must know what is taken from it."""
+        return self.whole_machine or any(not gpu.simulated for gpu in self.gpus)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Site:
@@ -73,6 +79,14 @@ class Request:
             gpus.count if gpus else 0,
             (gpus.memory or 0) if gpus else 0,
             (gpus.capability or 0.0) if gpus else 0.0,
+        )
+
+    def words(self) -> str:
+        """The same for people."""
+        gpus = f", {self.gpus} GPUs" if self.gpus else ""
+        return (
+            f"{self.cpus} cpus, {-(-self.memory // 2**20)} MiB memory,"
+            f" {-(-self.disk // 2**20)} MiB disk{gpus}"
         )
 
 
@@ -127,32 +141,66 @@ def parse_sites(text: str, folder: Path) -> tuple[Site, ...]:
     machine = this_machine(folder)
     if not text:
         return (machine,)
-    sites = []
-    for part in text.split(";"):
-        values = dict(pair.partition("=")[::2] for pair in part.split(",") if pair)
-        unknown = set(values) - {"site", "cpus", "memory", "disk", "gpus", "simulate-gpus"}
-        try:
-            if unknown:
-                raise ValueError(f"unknown key {sorted(unknown)[0]!r}")
-            simulated = int(values.get("simulate-gpus", 0))
-            name = values.get("site", machine.name)
-            gpus = machine.gpus[: int(values.get("gpus", len(machine.gpus)))]
-            gpus += tuple(Gpu(f"GPU-{name}-{n}", simulated=True) for n in range(simulated))
-            sites.append(
-                Site(
-                    name,
-                    cpus=int(values.get("cpus", machine.cpus)),
-                    memory=parse_size(values.get("memory", f"{machine.memory} B")),
-                    disk=parse_size(values.get("disk", f"{machine.disk} B")),
-                    gpus=gpus,
-                )
-            )
-        except ValueError as error:
-            raise PoolError(
-                f"--pool local:{text}: {error}",
-                remedy="for example local:cpus=4,memory=8GB,simulate-gpus=2",
-            ) from error
+    sites: list[Site] = []
+    try:
+        for part in text.split(";"):
+            taken = {gpu.id for site in sites for gpu in site.gpus}
+            free = tuple(gpu for gpu in machine.gpus if gpu.id not in taken)
+            sites.append(_parse_site(part, machine, free))
+            if sites[-1].name in {site.name for site in sites[:-1]}:
+                raise ValueError(f"two sites are called {sites[-1].name!r}")
+    except ValueError as error:
+        raise PoolError(
+            f"--pool local:{text}: {error}",
+            remedy="for example local:cpus=4,memory=8GB,simulate-gpus=2",
+        ) from error
     return tuple(sites)
+
+
+def _parse_site(text: str, machine: Site, gpus: tuple[Gpu, ...]) -> Site:
+    """One site; `gpus` are those that no other site has."""
+    values = {key.strip(): value.strip() for key, value in _pairs(text)}
+    unknown = set(values) - {"site", "cpus", "memory", "disk", "gpus", "simulate-gpus"}
+    if unknown:
+        raise ValueError(f"unknown key {sorted(unknown)[0]!r}")
+    name = values.get("site", machine.name)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"{name!r} is not the name of a site")
+    real = _whole(values, "gpus", len(gpus), least=0)
+    if real > len(gpus):
+        raise ValueError(f"gpus={real}, and this machine has {len(gpus)} left")
+    simulated = _whole(values, "simulate-gpus", 0, least=0)
+    return Site(
+        name,
+        cpus=_whole(values, "cpus", machine.cpus, least=1),
+        memory=parse_size(values.get("memory", f"{machine.memory} B")),
+        disk=parse_size(values.get("disk", f"{machine.disk} B")),
+        gpus=gpus[:real] + tuple(Gpu(f"GPU-{name}-{n}", simulated=True) for n in range(simulated)),
+    )
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for pair in text.split(","):
+        key, equals, value = pair.partition("=")
+        if equals:
+            yield key, value
+        elif pair.strip():
+            raise ValueError(f"{pair!r} has no value")
+
+
+def _whole(values: Mapping[str, str], key: str, default: int, *, least: int) -> int:
+    text = values.get(key, str(default))
+    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < least:
+        raise ValueError(f"{key} must be a whole number from {least} up, not {text!r}")
+    return int(text)
+
+
+Held = tuple[Site, Claim]  # a claim and the site that it was taken from
+
+
+def _shared(site: Site, claim: Claim) -> Claim:
+    """What a claim means between runs: a share was set aside by its user, GPUs are only once."""
+    return claim if site.whole_machine else replace(claim, cpus=0, memory=0, disk=0)
 
 
 class Ledger:
@@ -164,37 +212,53 @@ class Ledger:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or _ledger_folder()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.folder.stat().st_uid != os.getuid():
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.lstat()
+            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+                raise PoolError(
+                    f"{self.folder} is not a folder of yours",
+                    remedy="set XDG_RUNTIME_DIR to a folder of your own",
+                )
+            with self._alone():
+                handle, name = tempfile.mkstemp(dir=self.folder, prefix="claims-", suffix=".json")
+                self._own = os.fdopen(handle, "r+")
+                self._path = Path(name)
+                fcntl.flock(self._own, fcntl.LOCK_EX)
+        except OSError as error:
             raise PoolError(
-                f"{self.folder} belongs to another user",
+                f"{self.folder}, where runs tell each other what they use, cannot be written:"
+                f" {error.strerror}",
                 remedy="set XDG_RUNTIME_DIR to a folder of your own",
-            )
-        with self._alone():
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix="claims-", suffix=".json")
-            self._own = os.fdopen(handle, "r+")
-            self._path = Path(name)
-            fcntl.flock(self._own, fcntl.LOCK_EX)
+            ) from error
 
-    def claim(self, site: Site, request: Request, mine: list[Claim]) -> Claim | None:
+    def claim(self, site: Site, request: Request, running: Sequence[Held]) -> Claim | None:
         """Take what `request` asks for, if it is free beside everybody's claims."""
+        mine = [claim for where, claim in running if where.name == site.name]
+        if take(site, request, mine) is None:
+            return None
         with self._alone():
-            claim = take(site, request, [*mine, *self._others()])
+            others = [_shared(site, claim) for claim in self._others()]
+            claim = take(site, request, [*mine, *others])
             if claim is not None:
-                self.record([*mine, claim])
+                self._write([*running, (site, claim)])
             return claim
 
-    def record(self, mine: list[Claim]) -> None:
+    def record(self, running: Sequence[Held]) -> None:
         """Tell the others what this run holds now."""
-        self._own.seek(0)
-        self._own.write(json.dumps([asdict(claim) for claim in mine]))
-        self._own.truncate()
-        self._own.flush()
+        with self._alone():
+            self._write(running)
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             self._path.unlink()
         self._own.close()
+
+    def _write(self, running: Sequence[Held]) -> None:
+        self._own.seek(0)
+        self._own.write(json.dumps([asdict(_shared(*held)) for held in running]))
+        self._own.truncate()
+        self._own.flush()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

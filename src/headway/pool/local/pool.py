@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.errors import PoolError
+from headway.errors import PoolError, RunError
 from headway.events import read_log
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
 from headway.pool.local import control
+from headway.pool.local.entries import Entries
 from headway.pool.local.machine import Site, find_apptainer, parse_sites
-from headway.pool.local.queue import Entries
+from headway.pool.local.recovery import recover
 from headway.pool.local.supervisor import LOCK, Supervisor
 from headway.pool.prepare import plan
 from headway.spec import Job
@@ -66,7 +67,7 @@ class LocalPool(Pool):
             containers=find_apptainer() is not None,
         )
 
-    def describe(self, job: Job, folder: RunFolder) -> str:
+    def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         shares = "\n".join(
             f"# site {site.name}: {site.cpus} cpus, {site.memory // 2**20} MiB memory,"
             f" {len(site.gpus)} GPUs"
@@ -76,10 +77,9 @@ class LocalPool(Pool):
         return f"# {job.size} job(s) on the local pool, each with this plan\n{shares}\n{text}\n"
 
     def submit(self, folder: RunFolder) -> None:
-        if folder.is_locked(LOCK):
-            return
+        if not folder.is_locked(LOCK):
+            self._start_supervisor(folder)
         facts = folder.facts
-        self._start_supervisor(folder)
         if facts.cluster is None:
             folder.update(cluster=facts.number, submitted=time.time())
 
@@ -98,7 +98,8 @@ class LocalPool(Pool):
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
         entries = Entries(folder.facts.number, folder.job)
-        entries.replay(read_log(folder.events).events)
+        if folder.events.exists():
+            entries.replay(read_log(folder.events).events)
         return entries.ads()
 
     def leave(self, folder: RunFolder) -> str:
@@ -106,17 +107,35 @@ class LocalPool(Pool):
             return f"{folder.label} goes on in the background; `headway status {folder.label}`"
         os.close(self._leash)
         self._leash = None
-        if self._process is not None:
-            self._process.wait()
+        if self._process is not None and self._process.wait() != 0:
+            raise PoolError(
+                f"the local pool of {folder.label} could not end as it should:"
+                f" {last_words(folder)}",
+                remedy=f"go on with `headway run --resume {folder.label}`",
+            )
         return f"its jobs were stopped; go on with `headway run --resume {folder.label}`"
 
     def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        while folder.is_locked(LOCK):
-            answer = control.ask(folder, body, alive=lambda: folder.is_locked(LOCK))
-            if answer is not None:
-                return list(answer)
-        with folder.locked(LOCK), contextlib.closing(Supervisor(folder)) as supervisor:
-            supervisor.recover()
+        while True:
+            if folder.is_locked(LOCK):
+                answer = control.ask(folder, body, alive=lambda: folder.is_locked(LOCK))
+                if answer is not None:
+                    return list(answer)
+            else:
+                with contextlib.suppress(_Busy):
+                    return self._answer(folder, body)
+
+    def _answer(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Nobody runs these jobs: do what is asked in their supervisor's place."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(folder.locked(LOCK))
+            except RunError:
+                if folder.is_locked(LOCK):
+                    raise _Busy from None  # a supervisor has started just now
+                raise
+            supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
+            recover(supervisor)
             answer = supervisor.answer(body)
             goes_on = body.get("action") == Action.RELEASE.value and supervisor.queue.has_work()
         if goes_on:
@@ -124,38 +143,56 @@ class LocalPool(Pool):
         return answer
 
     def _start_supervisor(self, folder: RunFolder) -> None:
+        """Start it and wait until it has read the log, so that what is wrong is told now."""
         ready, tell_ready = os.pipe()
-        command = [sys.executable, "-m", "headway.pool.local.supervisor", str(folder.path)]
+        held, leash = os.pipe()
+        command = [sys.executable, "-m", "headway.pool.local.main", str(folder.path)]
         command += ["--ready", str(tell_ready)]
         passed = [tell_ready]
-        held = None
         if not self.detached:
-            held, self._leash = os.pipe()
             command += ["--leash", str(held)]
             passed.append(held)
-        with (folder.path / "supervisor.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=passed,
-                start_new_session=True,
-            )
-        os.close(tell_ready)
-        if held is not None:
-            os.close(held)
         try:
+            with (folder.path / "supervisor.log").open("ab") as log:
+                log.truncate(0)  # what another supervisor said says nothing of this one
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=passed,
+                    start_new_session=True,
+                )
+            os.close(tell_ready)
+            tell_ready = -1
             readable, _, _ = select.select([ready], [], [], _START_PATIENCE)
             if not readable or os.read(ready, 5) != b"ready":
+                self._process.terminate()
                 raise PoolError(
-                    f"the local pool of {folder.label} did not start: {_last_line(folder)}",
+                    f"the local pool of {folder.label} did not start: {last_words(folder)}",
                     remedy=f"see supervisor.log in {folder.path}",
                 )
+            if not self.detached:
+                self._leash, leash = leash, -1
+        except OSError as error:
+            raise PoolError(
+                f"the local pool of {folder.label} cannot be started: {error.strerror}",
+                remedy=f"is there space and permission in {folder.path}?",
+            ) from error
         finally:
-            os.close(ready)
+            for descriptor in (ready, tell_ready, held, leash):
+                if descriptor >= 0:
+                    os.close(descriptor)
 
 
-def _last_line(folder: RunFolder) -> str:
-    lines = (folder.path / "supervisor.log").read_text(errors="replace").strip().splitlines()
+class _Busy(Exception):
+    """A supervisor has the run's lock."""
+
+
+def last_words(folder: RunFolder) -> str:
+    """The last line of supervisor.log: why the pool of this run is no more."""
+    try:
+        lines = (folder.path / "supervisor.log").read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
     return lines[-1] if lines else "it said nothing"

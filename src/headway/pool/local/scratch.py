@@ -3,129 +3,147 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
-import signal
-import time
-from collections.abc import Iterable
+import stat
 from pathlib import Path
 
+from headway.node.checkpoint import copy_file
 from headway.pool.folder import RunFolder
 
 OUT = "headway-out"
+_CHECKPOINT = "checkpoint"  # in the output folder; it is kept in the spool and goes no further
+_SMALL = 16 * 2**20
 
 
 def checkpoint_folder(folder: RunFolder, job: int) -> Path:
-    """Where the last good checkpoint of a job is kept."""
+    """Where the last good checkpoint of a job is kept until the job is over."""
     return folder.path / "spool" / str(job)
+
+
+def has_checkpoint(scratch: Path) -> bool:
+    """Whether the agent has left a whole one; while it makes one, `.new` lies beside it."""
+    made = scratch / OUT / _CHECKPOINT
+    return made.is_dir() and not made.with_name(f"{_CHECKPOINT}.new").exists()
 
 
 def save_checkpoint(folder: RunFolder, job: int, scratch: Path) -> None:
     """Keep a copy of the output folder, in which the agent has put the checkpoint."""
     final = checkpoint_folder(folder, job)
-    final.mkdir(parents=True, exist_ok=True)
-    draft = final / f".{OUT}.new"
+    draft, old = final / f".{OUT}.new", final / f".{OUT}.old"
     remove_tree(draft)
-    shutil.copytree(scratch / OUT, draft, symlinks=True)
-    remove_tree(final / f".{OUT}.old")
-    if (final / OUT).exists():
-        (final / OUT).rename(final / f".{OUT}.old")
-    draft.rename(final / OUT)
-    remove_tree(final / f".{OUT}.old")
+    try:
+        final.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(scratch / OUT, draft, symlinks=True, copy_function=copy_file)
+        if (final / OUT).exists():
+            remove_tree(old)
+            (final / OUT).rename(old)
+        draft.rename(final / OUT)
+    finally:
+        remove_tree(draft)
+    remove_tree(old)
 
 
 def restore_checkpoint(saved: Path, scratch: Path) -> None:
     """Give a new attempt the last checkpoint (`.old`: a crash came between two renames)."""
     for name in (OUT, f".{OUT}.old"):
         if (saved / name).is_dir():
-            shutil.copytree(saved / name, scratch / OUT, symlinks=True)
+            shutil.copytree(saved / name, scratch / OUT, symlinks=True, copy_function=copy_file)
             return
 
 
 def bring_home(scratch: Path, home: Path) -> int:
-    """Merge a scratch folder's output into `home`; what an earlier attempt left there is kept."""
-    size = 0
+    """Merge a scratch folder's output into `home`; returns its bytes.
+
+    What an earlier attempt left there is kept, and asking again after a crash brings the rest.
+    """
     out = scratch / OUT
-    for folder, subfolders, names in os.walk(out):
-        target = home / Path(folder).relative_to(out)
-        target.mkdir(parents=True, exist_ok=True)
-        for name in [*names, *(s for s in subfolders if (Path(folder) / s).is_symlink())]:
-            source = Path(folder) / name
-            size += source.lstat().st_size
-            source.replace(target / name)
+    if not out.is_dir():
+        return 0
+    for name in (_CHECKPOINT, f"{_CHECKPOINT}.new"):
+        remove_tree(out / name)
+    size = tree_size(out)
+    home.mkdir(parents=True, exist_ok=True)
+    for entry in os.listdir(out):
+        _merge(out / entry, home / entry)
     return size
 
 
-def kill_strays(scratch: Path) -> None:
-    """Kill every process that was started below this scratch folder and still lives."""
-    marker = b"\0HEADWAY_SCRATCH=" + os.fsencode(scratch) + b"\0"
-    for _ in range(5):
-        found = list(_processes_with(marker))
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if not found:
-            return
-        time.sleep(0.01)
+def _merge(source: Path, target: Path) -> None:
+    """Move a file or folder; two folders become one, anything else is replaced."""
+    folder = source.is_dir() and not source.is_symlink()
+    if folder and target.is_dir() and not target.is_symlink():
+        _open(source)
+        for entry in os.listdir(source):
+            _merge(source / entry, target / entry)
+        return
+    if os.path.lexists(target) and (folder or target.is_dir()):
+        discard(target)
+    if folder:
+        _open(source)  # to move a folder one must be allowed to write into it
+    source.rename(target)
 
 
-def _processes_with(marker: bytes) -> Iterable[int]:
-    try:
-        entries = os.listdir("/proc")
-    except OSError:
-        return  # no /proc on this system: the process group's end has to do
-    own = os.getuid()
-    for name in entries:
-        if not name.isdigit():
-            continue
-        try:
-            if os.stat(f"/proc/{name}").st_uid != own:
-                continue
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if marker in b"\0" + file.read() + b"\0":
-                    yield int(name)
-        except OSError:
-            continue
+def _open(folder: Path) -> None:
+    mode = folder.stat().st_mode
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder even where a command took away its own permissions."""
+    """Remove a folder, as far as possible, even where a command took away its own permissions."""
 
-    def unlock(function: object, name: str, _: object) -> None:
-        Path(name).parent.chmod(0o700)
-        if Path(name).is_dir() and not Path(name).is_symlink():
-            Path(name).chmod(0o700)
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
+    def unlock(_function: object, name: str, _error: object) -> None:
+        found = Path(name)
+        with contextlib.suppress(OSError):
+            found.parent.chmod(0o700)
+            if found.is_dir() and not found.is_symlink():
+                found.chmod(0o700)
+                shutil.rmtree(name, ignore_errors=True)
+            else:
+                found.unlink()
 
-    if path.is_dir():
-        shutil.rmtree(path, onerror=unlock)
+    # `name` may itself be what could not be opened: a second walk finds what the first unlocked.
+    for _ in range(2):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, onerror=unlock)
 
 
-def move_into_place(source: Path, target: Path) -> None:
-    """Move a file or folder, also to another disk, so that `target` is whole or not there."""
+def move_into_place(source: Path, target: Path, tag: str) -> None:
+    """Move a file or folder, also to another disk, so that `target` is whole or not there.
+
+    The same `tag` finds and replaces what a move that was cut off has left.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    draft = target.with_name(f".headway-{tag}.part")
+    discard(draft)
     shutil.move(source, draft)
     if target.is_dir() and not target.is_symlink():
         remove_tree(target)
     draft.replace(target)
 
 
-def link(source: Path, target: Path) -> None:
-    """A second name is quicker than a second copy of what may be large."""
+def give(source: Path, target: Path) -> None:
+    """A copy of a file for an attempt; of a large one a second name, which must do."""
+    if source.stat().st_size <= _SMALL:
+        copy_file(str(source), str(target))
+        return
     try:
         os.link(source, target)
-    except OSError as error:
-        if error.errno == errno.EEXIST:
-            return
-        shutil.copy2(source, target)
+    except OSError:
+        copy_file(str(source), str(target))
 
 
 def tree_size(path: Path) -> int:
+    """The bytes of all files below a folder."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:

@@ -6,35 +6,47 @@ time and another one goes on.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import errno
 import itertools
-import json
 import os
 import selectors
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.errors import HeadwayError, PoolError, RunError
-from headway.events import EventWriter, read_log
+from headway.errors import EventLogError, PoolError, RunError
+from headway.events import EventWriter
 from headway.node.exits import Exit
 from headway.node.template import fill
+from headway.node.verdict import ENDED_BY_POOL
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local import control
-from headway.pool.local.attempt import Attempt, Ending, Used
+from headway.pool.local.attempt import Attempt, Ending
 from headway.pool.local.chirpd import ChirpServer
-from headway.pool.local.machine import Claim, Ledger, Request, Site, take
-from headway.pool.local.queue import Entry, Queue
-from headway.pool.local.scratch import bring_home, kill_strays, move_into_place, remove_tree
+from headway.pool.local.compiled import compile_agent
+from headway.pool.local.entries import HELD_AT_OUTPUT, HELD_AT_START, Entry
+from headway.pool.local.machine import Claim, Held, Ledger, Request, Site, take
+from headway.pool.local.queue import Hold, Queue
+from headway.pool.local.scratch import (
+    bring_home,
+    checkpoint_folder,
+    move_into_place,
+    remove_tree,
+    tree_size,
+)
+from headway.pool.local.strays import Strays
+from headway.pool.local.used import Used
+from headway.pool.policy import AVOID_SECONDS
 
 LOCK = "supervisor"
 _TICK = 0.2
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_SYNC = 1.0  # seconds of finished jobs that a power cut may undo
 
 
 class Supervisor:
@@ -45,43 +57,56 @@ class Supervisor:
         self.folder = folder
         self.job = folder.job
         self.sites = tuple(Site.from_facts(site) for site in facts.pool["sites"])
-        self.rows = folder.rows.read_text(encoding="ascii").split()
-        self.queue = Queue(EventWriter(folder.events, fsync=True), facts.number, self.job)
+        self.rows = _rows(folder, self.job.size)
+        self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
         self.running: dict[int, Attempt] = {}
+        self.strays = Strays()
         self.stopping = False
+        self._stop_asked = False
+        self._muted = False
+        self._look = True  # something has changed that may let a job start
+        self._next_look = 0.0
+        self._next_poll = 0.0
+        self._next_sync = 0.0
         self.selector = selectors.DefaultSelector()
+        self._woken, self.waker = socket.socketpair()
+        for end in (self._woken, self.waker):
+            end.setblocking(False)
+        self.selector.register(self._woken, selectors.EVENT_READ, self._awake)
         self.chirp = ChirpServer(self.selector, self._agent_line)
-        self.ledger = Ledger() if any(site.whole_machine for site in self.sites) else None
+        self.agent = folder.agent
+        self.ledger = Ledger() if any(site.told for site in self.sites) else None
 
     def close(self) -> None:
         for attempt in self.running.values():
             attempt.kill()
+        self.strays.end_all()
         self.chirp.close()
         self.selector.close()
+        self._woken.close()
+        self.waker.close()
         self.queue.close()
         if self.ledger is not None:
             self.ledger.close()
 
-    def recover(self) -> None:
-        """Learn from the log where things stand, and take up what a predecessor left lying."""
-        self.queue.replay(read_log(self.folder.events).events)
-        self.queue.submit_missing(f"<127.0.0.1:0?alias={socket.gethostname()}>")
-        scratch = self.folder.path / "scratch"
-        for entry in self.queue.in_status("running"):
-            self._recover_attempt(entry, scratch / f"{entry.index}.{entry.starts}")
-        for left in scratch.glob("*"):
-            kill_strays(left)
-            remove_tree(left)
-
     def run(self) -> None:
-        """Work until every job is over, held for good, or the run was asked to stop."""
-        while self.running or (not self.stopping and self.queue.has_work()):
-            if not self.stopping:
-                self.queue.release_due()
-                self._start_what_fits()
-            for key, _ in self.selector.select(_TICK):
-                key.data()
-            self._settle()
+        """Work until every job is over, held for good, or the run was asked to stop.
+
+        When the log or the disk fails, all attempts are ended with their grace before the error is
+        raised. Nothing is written about them: their folders stay, and who resumes reads them.
+        """
+        self.agent = compile_agent(self.folder.agent)
+        try:
+            while self.running or (not self.stopping and self.queue.has_work()):
+                self._step()
+            self._sync(at_once=True)
+        except (EventLogError, OSError):
+            self._give_up()
+            raise
+
+    def ask_to_stop(self) -> None:
+        """What a signal handler may call: the next step of `run` stops."""
+        self._stop_asked = True
 
     def stop(self, reason: str = "headway was stopped") -> None:
         """End all attempts as evictions, with their grace; the run can be resumed."""
@@ -92,52 +117,142 @@ class Supervisor:
 
     def answer(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Carry out one request of `control`; one result a job."""
+        self._look = True
 
         def act(index: int) -> str:
             entry = self.queue.get(index)
             if entry is None:
                 return "there is no such job"
             if "edit" in body:
-                return self.queue.edit(entry, *body["edit"])
+                return self.queue.edit(entry, *map(str, body["edit"]))
             return self._act(entry, Action(body["action"]), str(body["reason"]))
 
-        return [{"job": index, "error": act(index)} for index in body["jobs"]]
+        try:
+            return [{"job": index, "error": act(index)} for index in body["jobs"]]
+        except (KeyError, TypeError, ValueError) as error:
+            return [{"job": -1, "error": f"the request makes no sense: {error}"}]
 
     def _act(self, entry: Entry, action: Action, reason: str) -> str:
         attempt = self.running.get(entry.index)
-        if attempt is None or action is Action.RELEASE:
-            return self.queue.act(entry, action, reason)
-        attempt.end(Ending(action, reason), self.job.grace)
-        return ""
+        if attempt is not None and action is not Action.RELEASE:
+            attempt.end(Ending(action, reason), self.job.grace)
+            return ""
+        error = self.queue.act(entry, action, reason)
+        if entry.status == "over":
+            self._over(entry)
+        return error
+
+    # -- the loop
+
+    def _step(self) -> None:
+        if self._stop_asked and not self.stopping:
+            self.stop()
+        if not self.stopping:
+            self._look = self.queue.release_due() or self._look
+            self._start_what_fits()
+        for key, _ in self.selector.select(_TICK):
+            key.data()
+        self._settle()
+        self._sync()
 
     def _settle(self) -> None:
+        now = time.monotonic()
+        if now < self._next_poll:
+            return
+        self._next_poll = now + _TICK
         for attempt in list(self.running.values()):
+            if attempt.saves:
+                continue
+            if attempt.saved():
+                self._checkpointed(attempt)
+                continue
             status = attempt.poll()
             if status is not None:
+                self.strays.end_of(attempt.scratch, self._agents())
                 self._ended(attempt, status)
+        self.strays.reap(self._agents())
         for request in control.requests(self.folder):
             request.answer(self.answer(request.body))
 
+    def _awake(self) -> None:
+        """A signal, a child's end among them, or a thread that is through."""
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+        self._next_poll = 0.0
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self.waker.send(b"\0")
+
+    def _agents(self) -> set[int]:
+        return {attempt.pid for attempt in self.running.values()}
+
     def _agent_line(self, owner: str, line: str) -> None:
-        self.queue.said(int(owner.split(".")[0]), line)
+        if not self._muted:
+            self.queue.said(int(owner.split(".")[0]), line)
+
+    def _sync(self, *, at_once: bool = False) -> None:
+        """Not after each job: a power cut loses what the jobs wrote in that second as well."""
+        now = time.monotonic()
+        if at_once or now >= self._next_sync:
+            self._next_sync = now + _SYNC
+            self.queue.sync()
+
+    def _give_up(self) -> None:
+        self._muted = True
+        self.stop("the local pool cannot go on")
+        while self.running:
+            for key, _ in self.selector.select(_TICK):
+                key.data()
+            for attempt in list(self.running.values()):
+                if not attempt.saves and attempt.poll() is not None:
+                    self.strays.end_of(attempt.scratch, self._agents())
+                    del self.running[attempt.job]
 
     # -- starting
 
     def _start_what_fits(self) -> None:
-        for entry in self.queue.in_status("idle"):
-            sites = self.queue.sites_for(entry, self.sites)
-            placed = self._place(sites, self.queue.request(entry))
-            if placed is not None:
-                self._start(entry, *placed)
-            elif len(sites) == len(self.sites) and not entry.edits:
-                return  # all is full, and the jobs behind ask for the same
+        """Jobs that have been tried before first; then the others, which all ask for the same."""
+        now = time.monotonic()
+        if not self._look and now < self._next_look:
+            return
+        self._look = False
+        full: set[tuple[object, ...]] = set()
+        for entry in self.queue.odd():
+            self._start_if_it_fits(entry, full)
+        while not self._stop_asked:
+            first = self.queue.first_plain()
+            if first is None or not self._start_if_it_fits(first, full):
+                break
+        # A long queue of jobs that find no room must not be all that this process looks at.
+        self._next_look = now + max(_TICK, 10 * (time.monotonic() - now))
+
+    def _start_if_it_fits(self, entry: Entry, full: set[tuple[object, ...]]) -> bool:
+        """Start or, if it can never start, hold a job; `full` collects what found no room."""
+        if self._stop_asked:
+            return False
+        recent = time.time() - entry.since <= AVOID_SECONDS
+        kind = (*entry.edits.items(), *(entry.sites if entry.failures and recent else ()))
+        if kind in full:
+            return False
+        sites, request = self.queue.sites_for(entry, self.sites), self.queue.request(entry)
+        placed = self._place(sites, request)
+        if placed is not None:
+            self._start(entry, *placed)
+            return True
+        if not any(take(site, request, ()) for site in self.queue.allowed(self.sites)):
+            reason = f"no site of this pool can ever take the job: {request.words()} asked for"
+            self.queue.hold(entry, reason, HELD_AT_START)
+            return True
+        full.add(kind)
+        return False
 
     def _place(self, sites: list[Site], request: Request) -> tuple[Site, Claim] | None:
         for site in sites:
-            mine = [a.claim for a in self.running.values() if a.site.name == site.name]
-            if self.ledger is not None and site.whole_machine:
-                claim = self.ledger.claim(site, request, mine)
+            if self.ledger is not None and site.told:
+                claim = self.ledger.claim(site, request, self._held())
             else:
+                mine = [a.claim for a in self.running.values() if a.site.name == site.name]
                 claim = take(site, request, mine)
             if claim is not None:
                 return site, claim
@@ -149,155 +264,132 @@ class Supervisor:
         attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
-            attempt.start(self.rows[entry.index], self.job.container)
+            attempt.start(self.agent, self.rows[entry.index], self.job.container)
         except (OSError, PoolError) as error:
+            self.chirp.dismiss(attempt.owner)
             attempt.clean()
             self._give_back()
             self.queue.start_failed(entry, error)
             return
-        self.queue.started(entry, attempt)
         self.running[entry.index] = attempt
+        self.queue.started(entry, attempt)
 
     # -- ending
 
     def _ended(self, attempt: Attempt, status: int) -> None:
-        entry = self.queue[attempt.job]
         if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
-            attempt.save_checkpoint()
+            attempt.save_checkpoint(self._wake)
+        else:
+            self._finish(attempt, status)
+
+    def _checkpointed(self, attempt: Attempt) -> None:
+        """The checkpoint is in the spool: the attempt goes on, unless it was asked to end."""
+        entry = self.queue[attempt.job]
+        if attempt.save_error:
+            self.queue.said(entry.index, f"the checkpoint was not kept: {attempt.save_error}")
+        else:
             self.queue.checkpointed(entry)
-            if attempt.ending is None:
+        if attempt.ending is None:
+            try:
                 attempt.restart()
                 return
-        attempt.bring_home()
+            except OSError as error:
+                attempt.ending = Ending(Action.EVICT, f"it cannot be started again: {error}")
+        self._finish(attempt, Exit.CHECKPOINT)
+
+    def _finish(self, attempt: Attempt, status: int) -> None:
+        """Bring everything home, then say so in the log: in this order a crash loses nothing."""
+        entry = self.queue[attempt.job]
+        stuck = self.bring_home(entry, attempt.scratch, attempt.used)
+        if status == Exit.OK and stuck is None:
+            self.put_in_place(entry)
+        ending = attempt.ending
+        if status == ENDED_BY_POOL and ending is None:
+            # Not by us: the machine shuts down, or somebody killed the agent.
+            ending = Ending(Action.EVICT, "somebody asked the agent to end")
+        if stuck is not None:
+            self.queue.evicted(entry, attempt.used, stuck.reason, held=stuck)
+        elif ending is None or status == Exit.OK:
+            self.queue.exited(entry, status, attempt.used)
+        elif ending.action is Action.REMOVE:
+            self.queue.remove(entry, ending.reason)
+        else:
+            self.queue.evicted(
+                entry,
+                attempt.used,
+                ending.reason,
+                checkpointed=attempt.checkpointed,
+                held=Hold(ending.reason) if ending.action is Action.HOLD else None,
+            )
         del self.running[attempt.job]
         self.chirp.dismiss(attempt.owner)
         self._give_back()
-        if status == Exit.OK:
-            self._put_in_place(entry)
-        if attempt.ending is None or status == Exit.OK:
-            self.queue.exited(entry, status, attempt.used)
-        else:
-            self._asked_to_end(entry, attempt, attempt.ending)
-        attempt.clean()
+        if stuck is None:
+            attempt.clean()
+        if entry.status == "over":
+            self._over(entry)
 
-    def _asked_to_end(self, entry: Entry, attempt: Attempt, ending: Ending) -> None:
-        if ending.action is Action.REMOVE:
-            self.queue.remove(entry, ending.reason)
-            return
-        self.queue.evicted(entry, attempt.used, ending.reason, checkpointed=attempt.checkpointed)
-        if ending.action is Action.HOLD:
-            self.queue.hold(entry, ending.reason)
+    def bring_home(self, entry: Entry, scratch: Path, used: Used) -> Hold | None:
+        """Move an attempt's output into the run folder; what cannot be moved holds its job."""
+        used.scratch_bytes = tree_size(scratch)
+        try:
+            used.bytes_home += bring_home(scratch, self.folder.job_folder(entry.index))
+        except OSError as error:
+            if error.errno in _DISK_FAILS:
+                raise
+            reason = f"its output cannot be brought home from {scratch}: {error}"
+            return Hold(reason, HELD_AT_OUTPUT, error.errno or 0)
+        return None
 
-    def _put_in_place(self, entry: Entry) -> None:
+    def put_in_place(self, entry: Entry) -> None:
         """Move outputs that have a place of their own on this machine there."""
         base, row = Path(self.folder.facts.base), self.job.row(entry.index)
-        for output in self.job.outputs:
+        for number, output in enumerate(self.job.outputs):
             if output.to is None or "://" in output.to:
                 continue
             source = self.folder.job_folder(entry.index) / "outputs" / fill(output.path, row)
             target = base / fill(output.to, row)
-            if not source.exists():
+            if not os.path.lexists(source):
                 continue
-            if target.exists() and not output.overwrite:
+            if os.path.lexists(target) and not output.overwrite:
                 self.queue.said(entry.index, f"{target} exists: the output stays in {source}")
                 continue
             try:
-                move_into_place(source, target)
+                tag = f"{self.folder.facts.id}-{entry.index}-{number}"
+                move_into_place(source, target, tag)
             except OSError as error:
                 self.queue.said(entry.index, f"{target}: {error.strerror}: it stays in {source}")
 
+    def _over(self, entry: Entry) -> None:
+        """Nothing of the job will run again."""
+        remove_tree(checkpoint_folder(self.folder, entry.index))
+
+    def _held(self) -> list[Held]:
+        return [(attempt.site, attempt.claim) for attempt in self.running.values()]
+
     def _give_back(self) -> None:
+        self._look = True
         if self.ledger is not None:
-            self.ledger.record([attempt.claim for attempt in self.running.values()])
-
-    def _recover_attempt(self, entry: Entry, scratch: Path) -> None:
-        """An attempt whose supervisor died: over if its record says so, else evicted."""
-        kill_strays(scratch)
-        home = self.folder.job_folder(entry.index)
-        used = Used(bytes_home=bring_home(scratch, home))
-        for folder in reversed(self.folder.attempts(entry.index)):
-            record = _record(folder / "record.json")
-            segments = record.get("segments") or [{}]
-            began, ended = segments[0].get("begin", 0.0), segments[-1].get("end", 0.0)
-            if record.get("exit") == Exit.OK and began >= entry.since - 2:
-                used.executed = used.busy = max(0.0, ended - began)
-                self.queue.exited(entry, Exit.OK, used)
-                return
-        self.queue.evicted(entry, used, "the local pool was killed while this job ran")
+            self.ledger.record(self._held())
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _rows(folder: RunFolder, size: int) -> list[str]:
     try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        rows = folder.rows.read_text(encoding="ascii").split()
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder.rows} cannot be read: {error}") from error
+    if len(rows) != size:
+        raise RunError(
+            f"{folder.rows} has {len(rows)} lines for {size} jobs",
+            remedy="the run folder is damaged: start a new run",
+        )
+    return rows
 
 
-@contextlib.contextmanager
-def _lock(folder: RunFolder) -> Iterator[None]:
-    """Wait out the moments in which others look at the lock to see whether anybody lives."""
-    for patience in (0.05, 0.1, 0.2, 0.5, 0):
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(folder.locked(LOCK))
-            except RunError:
-                if not patience:
-                    raise
-                time.sleep(patience)
-                continue
-            yield
-            return
-
-
-def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None) -> None:
-    """Run a folder's jobs to their end; `leash` is a pipe whose closing means: stop."""
-    with _lock(folder), contextlib.closing(Supervisor(folder)) as supervisor:
-        wake, waker = socket.socketpair()
-        for end in (wake, waker):
-            end.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-
-        def drain() -> None:
-            with contextlib.suppress(BlockingIOError):
-                wake.recv(4096)
-
-        def let_go() -> None:
-            supervisor.selector.unregister(leash)  # type: ignore[arg-type]
-            supervisor.stop()
-
-        supervisor.selector.register(wake, selectors.EVENT_READ, drain)
-        if leash is not None:
-            supervisor.selector.register(leash, selectors.EVENT_READ, let_go)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: supervisor.stop())
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        supervisor.recover()
-        ready()
-        supervisor.run()
-
-
-def main() -> int:
-    """`python -m headway.pool.local.supervisor RUN`: what the local pool starts for each run."""
-    parser = argparse.ArgumentParser(prog="headway.pool.local.supervisor")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--ready", type=int)
-    parser.add_argument("--leash", type=int)
-    arguments = parser.parse_args()
-
-    def ready() -> None:
-        if arguments.ready is not None:
-            os.write(arguments.ready, b"ready")
-            os.close(arguments.ready)
-
-    try:
-        supervise(RunFolder(arguments.folder), ready=ready, leash=arguments.leash)
-    except HeadwayError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def handle_signals(supervisor: Supervisor) -> None:
+    """SIGTERM and SIGINT stop the run; every signal wakes the supervisor."""
+    signal.set_wakeup_fd(supervisor.waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.ask_to_stop())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

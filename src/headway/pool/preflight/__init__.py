@@ -21,7 +21,7 @@ from headway.pool.preflight.findings import (
     warning,
     worst_first,
 )
-from headway.pool.prepare import by_agent
+from headway.pool.prepare import AGENT_SCHEMES, agent_urls
 from headway.spec import Job, Output, format_duration, format_size
 
 __all__ = ["Finding", "Severity", "check", "preflight"]
@@ -117,9 +117,10 @@ def _gpus(case: Case) -> Iterator[Finding]:
 def _inputs(case: Case) -> Iterator[Finding]:
     for number, given in enumerate(case.job.inputs):
         where = f"inputs[{number}]"
-        if case.local and not by_agent(given.urls):
-            odd = next(url for url in given.urls if not by_agent((url,)))
-            what = f"{odd.split('://')[0]}:// is HTCondor's to bring, and the local pool has none"
+        if case.local and not agent_urls(case.job, given):
+            schemes = (url.split("://")[0] for url in case.filled(given.urls[0]))
+            odd = next(scheme for scheme in schemes if scheme.lower() not in AGENT_SCHEMES)
+            what = f"{odd}:// is HTCondor's to bring, and the local pool has none"
             remedy = f"use the object's https:// URL, or several as a list: path = {given.path!r}"
             yield error("input-scheme", where, what, remedy)
         if any(url.lower().split("?")[0].endswith(".zip") for url in given.urls):

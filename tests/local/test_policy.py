@@ -1,0 +1,156 @@
+"""Each rule stands twice, as an expression and as a function: they say the same."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.node.exits import Exit
+from headway.pool.local.entries import Entries
+from headway.pool.local.machine import Site
+from headway.pool.policy import (
+    AVOID_SECONDS,
+    HISTORY,
+    LONGEST_BACKOFF,
+    MOST_STARTS,
+    Verdict,
+    avoid_expression,
+    backoff,
+    exit_lines,
+    release_expression,
+    releases,
+    verdict,
+)
+from headway.spec import Retries, build_job
+
+pytest.importorskip("htcondor2")
+import classad2
+
+STATUSES = [*map(int, Exit), 1, 2, 79, 88, 128, 143, 255, -1, -9, -15]
+
+
+class Ad:
+    """A job ad in which expressions are evaluated."""
+
+    def __init__(self, **expressions: str) -> None:
+        self._ad = classad2.ClassAd()
+        for name, text in expressions.items():
+            self._ad[name] = classad2.ExprTree(text)
+
+    def value(self, name: str, facts: Mapping[str, Any]) -> Any:
+        for key, value in facts.items():
+            if value is None:
+                self._ad.pop(key, None)
+            else:
+                self._ad[key] = value
+        return self._ad.eval(name)
+
+
+def by_classad(ad: Ad, status: int, completions: int, holds: int) -> Verdict:
+    facts = {
+        "ExitBySignal": status < 0,
+        "ExitCode": status if status >= 0 else None,
+        "ExitSignal": -status if status < 0 else None,
+        "NumJobCompletions": completions + 1,  # counted before the expressions are looked at
+        "NumHolds": holds or None,
+    }
+    hold, remove = ad.value("on_exit_hold", facts), ad.value("on_exit_remove", {})
+    assert isinstance(hold, bool) and isinstance(remove, bool)
+    return Verdict.HOLD if hold else Verdict.END if remove else Verdict.RETRY
+
+
+@pytest.mark.parametrize("command", [0, 1, 3])
+def test_the_end_of_an_attempt(command: int) -> None:
+    for node, given, output in itertools.product((0, 1, 2), repeat=3):
+        retries = Retries(node=node, input=given, output=output, command=command)
+        lines = exit_lines(retries)
+        ad = Ad(on_exit_hold=lines["on_exit_hold"], on_exit_remove=lines["on_exit_remove"])
+        for status, completions, holds in itertools.product(STATUSES, range(4), range(4)):
+            told = verdict(status, completions=completions, holds=holds, retries=retries)
+            found = by_classad(ad, status, completions, holds)
+            assert found is told, (retries, status, completions, holds)
+
+
+@pytest.mark.parametrize("pause", [1.0, 60.0, 1000.0])
+def test_the_release_of_a_hold(pause: float) -> None:
+    codes = range(48)
+    subcodes = (0, 1, 2, 5, 11, 12, 13, 26, 28, 62, 81, 101, 104, 110, 113, 255, 256, 512)
+    for given, holds_allowed in ((0, 0), (1, 2), (2, 1)):
+        retries = Retries(input=given, holds=holds_allowed, backoff=pause)
+        ad = Ad(rule=release_expression(retries))
+        for code, subcode, holds in itertools.product(codes, subcodes, (1, 2, 3)):
+            told = releases(code, subcode, holds=holds, starts=1, retries=retries)
+            wait = backoff(holds, retries)
+            facts = {
+                "JobStatus": 5,
+                "HoldReasonCode": code,
+                "HoldReasonSubCode": subcode,
+                "NumHolds": holds,
+                "NumShadowStarts": 1,
+                "EnteredCurrentStatus": int(time.time() - wait) - 5,
+            }
+            assert ad.value("rule", facts) is told, (retries, code, subcode, holds)
+            if told:
+                early = {"EnteredCurrentStatus": int(time.time() - wait) + 5}
+                assert ad.value("rule", early) is False
+                assert ad.value("rule", {**facts, "JobStatus": 1}) is False
+
+
+def test_the_bounds_of_a_release() -> None:
+    retries = Retries(holds=20, backoff=60.0)
+    ad = Ad(rule=release_expression(retries))
+    for holds, starts in itertools.product((1, 6, 7, 12, 20, 21), (0, 1, MOST_STARTS, 31)):
+        wait = backoff(holds, retries)
+        assert wait <= LONGEST_BACKOFF
+        told = releases(11, 0, holds=holds, starts=starts, retries=retries)
+        facts = {
+            "JobStatus": 5,
+            "HoldReasonCode": 11,
+            "HoldReasonSubCode": 0,
+            "NumHolds": holds,
+            "NumShadowStarts": starts or None,
+            "EnteredCurrentStatus": int(time.time() - wait) - 5,
+        }
+        assert ad.value("rule", facts) is told, (holds, starts)
+
+
+def test_the_sites_that_a_job_avoids() -> None:
+    job = build_job({"name": "a", "command": "true"}, folder=Path("/"))
+    names = [*"ABCDEFG"]
+    sites = [Site(name, 1, 1, 1) for name in names]
+    entries = Entries(1, job)
+    entry = entries[0]
+    for past in ("", "A", "AB", "BAC", "ABAB", "ABCDE", "EDCBAE"):
+        entry.sites, entry.starts = [], 0
+        for site in past:
+            entries._started_at(entry, site)
+        newest = past[::-1][: HISTORY - 1]
+        facts: dict[str, Any] = {
+            f"MachineAttrGLIDEIN_ResourceName{n}": newest[n - 1] if n <= len(newest) else None
+            for n in range(1, HISTORY)
+        }
+        for completions, holds, by_user, waited in itertools.product(
+            (0, 1), (0, 1, 2), (0, 1, 2), (10, AVOID_SECONDS + 10)
+        ):
+            if by_user > holds:
+                continue
+            entry.completions, entry.holds, entry.user_holds = completions, holds, by_user
+            entry.since = time.time() - waited
+            reasons = classad2.ClassAd({"UserRequest": by_user} if by_user else {"JobPolicy": 1})
+            facts |= {
+                "NumJobCompletions": completions,
+                "NumHolds": holds or None,
+                "NumHoldsByReason": reasons if holds else None,
+                "EnteredCurrentStatus": int(entry.since),
+            }
+            told = {site.name for site in entries.sites_for(entry, sites)}
+            for name in names:
+                text = avoid_expression().replace("MY.", "")
+                text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
+                found = Ad(rule=text.replace("TARGET.Machine", '"m"')).value("rule", facts)
+                assert found is (name in told), (past, completions, holds, by_user, waited, name)
