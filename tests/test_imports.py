@@ -17,7 +17,8 @@ LAYERS = (
     ("spec", "events"),
     ("pool",),
     ("api",),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 # Shows what is public, and loads it only when it is asked for.
 FACADE = "__init__"

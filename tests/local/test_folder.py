@@ -98,7 +98,8 @@ def test_any_name_that_a_job_can_have(tmp_path: Path, name: str) -> None:
 )
 def test_a_damaged_run_is_left_out_and_told_when_named(tmp_path: Path, damage: str) -> None:
     runs = Runs(tmp_path)
-    bad, good = make(runs, "bad"), make(runs, "good", "wanted")
+    bad = make(runs, "bad")
+    make(runs, "good", "wanted")
     (bad.path / "run.json").write_bytes(damage.encode("latin-1"))
     assert [run.label for run in runs] == ["good-1"]
     assert runs.find().label == "good-1"
@@ -116,7 +117,7 @@ def test_what_is_no_run_is_passed_over(tmp_path: Path) -> None:
     (runs.folder / "file-8").write_text("")
     assert [run.label for run in runs] == ["job-1"]
     with pytest.raises(RunError, match="there is no run 'jop'") as error:
-        runs.find("jop-1x".replace("-1x", ""))
+        runs.find("jop")
     assert "headway list" in error.value.remedy
 
 

@@ -54,8 +54,11 @@ def test_outputs_come_home_and_older_ones_stay(tmp_path: Path) -> None:
     write(scratch / "headway-out/checkpoint", state="not for home")
     assert bring_home(scratch, home) == 2
     assert listing(home) == {
-        "attempts/one/stdout": "1", "attempts/two/stdout": "2", "outputs/x": "n", "outputs/y": "old",
-    }  # fmt: skip
+        "attempts/one/stdout": "1",
+        "attempts/two/stdout": "2",
+        "outputs/x": "n",
+        "outputs/y": "old",
+    }
     assert bring_home(scratch, home) == 0  # asked again after a crash
     assert bring_home(tmp_path / "none", home) == 0
 
@@ -106,7 +109,7 @@ def test_a_checkpoint_is_whole_after_any_crash(
 
     def break_at(name: str, count: int) -> None:
         calls = [0]
-        real = getattr(Path, "rename") if name == "rename" else tools.copy_file
+        real = Path.rename if name == "rename" else tools.copy_file
 
         def broken(*words: object) -> object:
             calls[0] += 1
@@ -137,7 +140,7 @@ def test_a_checkpoint_that_is_being_made_is_not_trusted(tmp_path: Path) -> None:
 
 
 def test_outputs_are_moved_into_place(tmp_path: Path) -> None:
-    source = write(tmp_path / "out", **{"model__a": "1"})
+    source = write(tmp_path / "out", model__a="1")
     target = tmp_path / "results/deep/model"
     (target.parent).mkdir(parents=True)
     write(target.parent / ".headway-tag.part", left="by a move that was cut off")
@@ -174,8 +177,8 @@ strays.adopt()
 def start(kind, number):
     env = dict(os.environ) | {{MARK: str(scratch / number)}}
     (scratch / number).mkdir()
-    agent = subprocess.Popen([sys.executable, "-c", {DAEMON!r}, kind], env=env, cwd=scratch / number)
-    agent.wait()
+    argv = [sys.executable, "-c", {DAEMON!r}, kind]
+    subprocess.run(argv, env=env, cwd=scratch / number)
 start("marked", "0.1")
 start("bare", "1.1")
 start("hidden", "2.1")
@@ -220,15 +223,8 @@ def test_after_a_crash_strays_are_found_by_their_mark(tmp_path: Path) -> None:
         mine.mkdir()
         watcher = subprocess.Popen(["sleep", "300"], cwd=mine)  # a shell that looks around
         started.append(watcher)
-        kill_thread = [process.pid for process in started[:2]]
-        # Zombies have no environment: reap what is killed while it is being killed.
-        import threading
-
-        reaper = threading.Thread(target=lambda: [process.wait() for process in started[:2]])
-        reaper.start()
         kill_marked(mine)
-        reaper.join(10)
-        assert [process.returncode for process in started[:2]] == [-signal.SIGKILL] * 2, kill_thread
+        assert [process.wait(10) for process in started[:2]] == [-signal.SIGKILL] * 2
         assert [process.poll() for process in started[2:]] == [None] * 3
     finally:
         for process in started:

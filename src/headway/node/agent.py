@@ -127,11 +127,11 @@ class _Agent:
                 from headway.node.handover import restore_checkpoint
 
                 restore_checkpoint(plan.checkpoint.paths, journal, watch)
-            if plan.payload is not None:
+            if plan.payload is not None and not os.path.exists(plan.payload):
+                raise PlanError(f"{plan.payload} is not here; the pool did not bring it")
+            if plan.payload is not None and not _holds_nothing(plan.payload):
                 from headway.node.payload import unpack
 
-                if not os.path.exists(plan.payload):
-                    raise PlanError(f"{plan.payload} is not here; the pool did not bring it")
                 reserved = (plan.payload, os.path.normpath(self._plan_path))
                 unpack(plan.payload, os.curdir, reserved, watch.check, journal.problem)
             if plan.inputs:
@@ -226,6 +226,12 @@ class _Agent:
             os.open(f"{folder}/stdout", flags, 0o644),
             os.open(f"{folder}/stderr", flags, 0o644),
         )
+
+
+def _holds_nothing(archive: str) -> bool:
+    """Whether a tar file begins with its end, a block of zeros: no need to load what unpacks it."""
+    with open(archive, "rb") as file:
+        return file.read(512) == bytes(512)
 
 
 def _share_stdout(name: str) -> None:

@@ -25,6 +25,8 @@ _MEGABYTE = 2**20
 _GUIDELINE_INPUT = 10 * 10**9
 _GUIDELINE_GPUS = 1
 _RUNNING, _REMOVED, _COMPLETED, _HELD, _SUSPENDED = 2, 3, 4, 5, 7
+_TAIL = 2**20  # bytes of a running job's output, the newest
+_TAIL_PATIENCE, _TAIL_PAUSE = 20.0, 2.0  # seconds
 _ACTIONS = {
     Action.HOLD: "Hold",
     Action.RELEASE: "Release",
@@ -137,16 +139,19 @@ class HTCondorPool(Pool):
     def tail(
         self, folder: RunFolder, job: int, name: str, *, follow: bool
     ) -> Iterator[bytes] | None:
-        """What a running job has written so far, by condor_tail; None where there is none."""
+        """What a running job's command has written so far, by condor_tail; None where it cannot.
+
+        condor_tail shows the job's own stdout alone, which the agent shares with the command.
+        """
         tool = shutil.which("condor_tail")
-        if tool is None or name not in ("stdout", "stderr"):
+        if tool is None or name != "stdout":
             return None
-        flags = [f"-{name}", *(["-f"] if follow else []), "-maxbytes", str(2**20)]
+        command = [tool, "-maxbytes", str(_TAIL)]
         if self._given["collector"]:
-            flags += ["-pool", self._given["collector"]]
+            command += ["-pool", self._given["collector"]]
         if self._given["schedd"]:
-            flags += ["-name", self._given["schedd"]]
-        return _output([tool, *flags, f"{self._cluster(folder)}.{job}"])
+            command += ["-name", self._given["schedd"]]
+        return _listen([*command, f"{self._cluster(folder)}.{job}"], follow=follow)
 
     def _cluster(self, folder: RunFolder) -> int:
         cluster = folder.facts.cluster
@@ -311,11 +316,25 @@ def _alone(folder: RunFolder) -> Iterator[int]:
         yield file.fileno()
 
 
-def _output(command: list[str]) -> Iterator[bytes]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
+def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:
+    """What condor_tail shows, asked again and again: its own -f repeats itself, and may hang."""
+    shown = b""
+    while True:
         try:
-            while block := process.stdout.read1(65536):  # type: ignore[attr-defined]
-                yield block
-        finally:
-            process.terminate()
+            done = subprocess.run(command, capture_output=True, timeout=_TAIL_PATIENCE)
+        except subprocess.TimeoutExpired:
+            return
+        yield done.stdout[_overlap(shown, done.stdout) :]
+        if not follow or done.returncode != 0:
+            return
+        shown = done.stdout or shown
+        time.sleep(_TAIL_PAUSE)
+
+
+def _overlap(before: bytes, now: bytes) -> int:
+    """How much of `now`, the end of a file that grows, was there `before`."""
+    if now.startswith(before):
+        return len(before)
+    last = before[-4096:]
+    place = now.rfind(last)
+    return place + len(last) if place >= 0 else 0

@@ -78,7 +78,11 @@ class LocalPool(Pool):
 
     def submit(self, folder: RunFolder) -> None:
         if not folder.is_locked(LOCK):
-            self._start_supervisor(folder)
+            try:
+                self._start_supervisor(folder)
+            except PoolError:
+                if not folder.is_locked(LOCK):  # otherwise another was quicker, which will do
+                    raise
         facts = folder.facts
         if facts.cluster is None:
             folder.update(cluster=facts.number, submitted=time.time())
@@ -172,7 +176,9 @@ class LocalPool(Pool):
                     f"the local pool of {folder.label} did not start: {last_words(folder)}",
                     remedy=f"see supervisor.log in {folder.path}",
                 )
-            if not self.detached:
+            if self.detached:
+                _left_alone.append(self._process)
+            else:
                 self._leash, leash = leash, -1
         except OSError as error:
             raise PoolError(
@@ -183,6 +189,10 @@ class LocalPool(Pool):
             for descriptor in (ready, tell_ready, held, leash):
                 if descriptor >= 0:
                     os.close(descriptor)
+
+
+# Nobody waits for these; kept so that Python does not complain about it.
+_left_alone: list[subprocess.Popen[bytes]] = []
 
 
 class _Busy(Exception):
