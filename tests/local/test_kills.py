@@ -17,6 +17,7 @@ import pytest
 from headway.api import Run
 from headway.events import EventType, Outcome, read_log
 from headway.pool.local.pool import LocalPool
+from headway.pool.local.supervisor import LOCK
 
 from .house import SMALL, House, check_log, processes, supervisor_of, wait
 
@@ -54,7 +55,7 @@ def test_a_killed_pool_goes_on_where_it_was(house: House, tmp_path: Path, seed: 
         supervisor = supervisor_of(run)
         if supervisor is not None:
             os.kill(supervisor, signal.SIGKILL)
-            wait(lambda pid=supervisor: not os.path.exists(f"/proc/{pid}"))  # type: ignore[misc]
+            wait(lambda: not run.folder.is_locked(LOCK))
         for job in ended(run):
             known.setdefault(job, executions(marks, job))
         again = LocalPool.from_facts(run.folder.facts.pool)

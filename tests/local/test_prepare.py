@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_the_digest_changes_with_what_counts(base: Path) -> None:
     os.utime(base / "src/a.py", (1, 1))
     (base / "src/__pycache__/a.pyc").write_text("changed")
     assert digest() == seen[0]
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: (base / "src/a.py").write_text("b"),
         lambda: (base / "src/a.py").chmod(0o755),
         lambda: (base / "src/a.py").rename(base / "src/b.py"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,9 +109,9 @@ def test_a_checkpoint_is_whole_after_any_crash(
     assert restored() == first
     write(scratch / "headway-out", checkpoint__a="2", checkpoint__b="2")
 
-    def break_at(name: str, count: int) -> None:
+    def break_at(where: Any, name: str, count: int) -> None:
         calls = [0]
-        real = Path.rename if name == "rename" else tools.copy_file
+        real = getattr(where, name)
 
         def broken(*words: object) -> object:
             calls[0] += 1
@@ -117,15 +119,22 @@ def test_a_checkpoint_is_whole_after_any_crash(
                 raise OSError(28, "No space left on device")
             return real(*words)
 
-        target = Path if name == "rename" else tools
-        monkeypatch.setattr(target, name if name == "rename" else "copy_file", broken)
+        monkeypatch.setattr(where, name, broken)
 
-    for name, count in (("copy_file", 2), ("rename", 1), ("rename", 2)):
-        break_at(name, count)
-        with pytest.raises(OSError):
-            save_checkpoint(folder, 0, scratch)
-        monkeypatch.undo()
-        assert restored() == first
+    places: list[tuple[Any, str, int]] = [
+        (tools, "copy_file", 2),
+        (Path, "rename", 1),
+        (Path, "rename", 2),
+        (Path, "rename", 1),
+    ]
+    for move in (False, True):
+        for place in places[move:]:
+            break_at(*place)
+            with pytest.raises(OSError):
+                save_checkpoint(folder, 0, scratch, move=move)
+            monkeypatch.undo()
+            assert restored() == first
+            assert has_checkpoint(scratch)
     save_checkpoint(folder, 0, scratch)
     assert set(restored().values()) == {"2"}
     assert [path.name for path in saved.iterdir()] == ["headway-out"]
@@ -139,17 +148,52 @@ def test_a_checkpoint_that_is_being_made_is_not_trusted(tmp_path: Path) -> None:
     assert not has_checkpoint(tmp_path)
 
 
-def test_outputs_are_moved_into_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disks", [1, 2])
+def test_outputs_are_moved_into_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disks: int
+) -> None:
+    if disks == 2:
+        real = Path.replace
+
+        def replace(source: Path, target: Path) -> Path:
+            if source.parent != target.parent:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            return real(source, target)
+
+        monkeypatch.setattr(Path, "replace", replace)
     source = write(tmp_path / "out", model__a="1")
     target = tmp_path / "results/deep/model"
-    (target.parent).mkdir(parents=True)
+    target.parent.mkdir(parents=True)
     write(target.parent / ".headway-tag.part", left="by a move that was cut off")
     move_into_place(source / "model", target, "tag")
     assert listing(target) == {"a": "1"}
+    for text in ("a file", "a newer file"):
+        (source / "model").write_text(text)
+        move_into_place(source / "model", target, "tag")
+        assert target.read_text() == text
     (source / "model").symlink_to("nowhere")
     move_into_place(source / "model", target, "tag")
     assert target.is_symlink()
+    write(source, model__b="2")
+    move_into_place(source / "model", target, "tag")
+    assert listing(target) == {"b": "2"}
     assert [path.name for path in target.parent.iterdir()] == ["model"]
+    assert not any(source.iterdir())
+
+
+def test_a_move_to_another_disk_that_is_cut_off_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = write(tmp_path / "out", model="1") / "model", tmp_path / "there/model"
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "replace", broken)
+    with pytest.raises(OSError):
+        move_into_place(source, target, "tag")
+    assert source.read_text() == "1"
+    assert list(target.parent.iterdir()) == []
 
 
 # -- strays

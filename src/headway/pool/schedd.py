@@ -31,6 +31,12 @@ _PROGRAM = (
 )
 _SHOWN = 5  # names
 _LONGEST = 240  # characters of what HTCondor says
+# What the schedd answers instead of a job's number.
+_JOB_LIMITS = {
+    "-2": "MAX_JOBS_SUBMITTED, for all users together",
+    "-3": "MAX_JOBS_PER_OWNER, for one user",
+    "-4": "MAX_JOBS_PER_SUBMISSION, for one run",
+}
 _NO_BINDINGS = "no bindings"
 _UNREACHABLE = "unreachable"
 _REFUSED = "refused"
@@ -241,6 +247,9 @@ def _words(error: Exception) -> str:
     text = re.sub(r"Failed to create job ad, errmsg=|\bSubmit:-?\d+:", " ", str(error))
     text = re.sub(r"parse_up_to_q_line\(\) failed", "a line is no submit command", text)
     text = " ".join(text.split()) or type(error).__name__
+    too_many = re.search(r"but Schedd says (-\d+)", text)
+    if too_many and too_many[1] in _JOB_LIMITS:
+        text = f"they are more jobs than the schedd takes: {_JOB_LIMITS[too_many[1]]}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from headway.pool.prepare import plan
 from headway.spec import Job
 
 _START_PATIENCE = 120.0
+_ROOM_FOR_WORDS = 4096
 
 
 class LocalPool(Pool):
@@ -205,4 +207,7 @@ def last_words(folder: RunFolder) -> str:
         lines = (folder.path / "supervisor.log").read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it said nothing"
+    if lines:
+        return lines[-1]
+    full = shutil.disk_usage(folder.path).free < _ROOM_FOR_WORDS
+    return f"the disk of {folder.path} is full" if full else "it said nothing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 from pathlib import Path
@@ -16,7 +15,7 @@ from headway.pool.local.entries import Entry
 from headway.pool.local.scratch import has_checkpoint, remove_tree, save_checkpoint
 from headway.pool.local.strays import kill_marked
 from headway.pool.local.supervisor import Supervisor
-from headway.pool.local.used import Used
+from headway.pool.local.used import Used, number
 
 _SAME_SECOND = 2.0  # the log rounds times down
 
@@ -45,9 +44,8 @@ def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
     queue, folder = supervisor.queue, supervisor.folder
     checkpointed = False
     if supervisor.job.checkpoint is not None and has_checkpoint(scratch):
-        with contextlib.suppress(OSError):  # then the one before it must do
-            save_checkpoint(folder, entry.index, scratch)
-            checkpointed = True
+        save_checkpoint(folder, entry.index, scratch, move=True)
+        checkpointed = True
     moved = Used()
     stuck = supervisor.bring_home(entry, scratch, moved)
     record = _record_of(supervisor, entry)
@@ -56,7 +54,7 @@ def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
     status = record.get("exit")
     if stuck is not None:
         queue.evicted(entry, used, stuck.reason, held=stuck)
-    elif isinstance(status, int) and status not in (Exit.CHECKPOINT, ENDED_BY_POOL):
+    elif type(status) is int and status not in (Exit.CHECKPOINT, ENDED_BY_POOL):
         if status == Exit.OK:
             supervisor.put_in_place(entry)
         queue.exited(entry, status, used)
@@ -73,8 +71,9 @@ def _record_of(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
     # Its agent could not tell the log who it is. Success is the end of a job, so there is but one.
     for attempt in reversed(folder.attempts(entry.index)):
         record = _read(attempt)
-        began = (record.get("segments") or [{}])[0].get("begin", 0.0)
-        if record.get("exit") == Exit.OK and began >= entry.since - _SAME_SECOND:
+        began = [number(segment, "begin") for segment in record.get("segments", ())]
+        recent = began and began[0] >= entry.since - _SAME_SECOND
+        if record.get("exit") == Exit.OK and recent:
             return record
     return {}
 
@@ -84,4 +83,8 @@ def _read(attempt: Path) -> dict[str, Any]:
         record = json.loads((attempt / "record.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    segments = record.get("segments")
+    kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
+    return {**record, "segments": kept}

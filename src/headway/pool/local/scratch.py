@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -27,18 +28,24 @@ def has_checkpoint(scratch: Path) -> bool:
     return made.is_dir() and not made.with_name(f"{_CHECKPOINT}.new").exists()
 
 
-def save_checkpoint(folder: RunFolder, job: int, scratch: Path) -> None:
-    """Keep a copy of the output folder, in which the agent has put the checkpoint."""
+def save_checkpoint(folder: RunFolder, job: int, scratch: Path, *, move: bool = False) -> None:
+    """Keep a copy of the checkpoint that the agent has put into its output folder.
+
+    A copy, because the command goes on to write to those files; `move` where none will.
+    """
+    made = scratch / OUT / _CHECKPOINT
     final = checkpoint_folder(folder, job)
-    draft, old = final / f".{OUT}.new", final / f".{OUT}.old"
+    draft, old = final / f".{_CHECKPOINT}.new", final / f".{OUT}.old"
+    final.mkdir(parents=True, exist_ok=True)
     remove_tree(draft)
     try:
-        final.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(scratch / OUT, draft, symlinks=True, copy_function=copy_file)
-        if (final / OUT).exists():
+        if not move:
+            shutil.copytree(made, draft, symlinks=True, copy_function=copy_file)
+        if (final / OUT / _CHECKPOINT).is_dir():
             remove_tree(old)
             (final / OUT).rename(old)
-        draft.rename(final / OUT)
+        (final / OUT).mkdir(exist_ok=True)
+        (made if move else draft).rename(final / OUT / _CHECKPOINT)
     finally:
         remove_tree(draft)
     remove_tree(old)
@@ -47,8 +54,9 @@ def save_checkpoint(folder: RunFolder, job: int, scratch: Path) -> None:
 def restore_checkpoint(saved: Path, scratch: Path) -> None:
     """Give a new attempt the last checkpoint (`.old`: a crash came between two renames)."""
     for name in (OUT, f".{OUT}.old"):
-        if (saved / name).is_dir():
-            shutil.copytree(saved / name, scratch / OUT, symlinks=True, copy_function=copy_file)
+        if (saved / name / _CHECKPOINT).is_dir():
+            given = scratch / OUT
+            shutil.copytree(saved / name, given, symlinks=True, copy_function=copy_file)
             return
 
 
@@ -118,17 +126,34 @@ def remove_tree(path: Path) -> None:
 
 
 def move_into_place(source: Path, target: Path, tag: str) -> None:
-    """Move a file or folder, also to another disk, so that `target` is whole or not there.
+    """Move a file or folder, also to another disk, so that at any moment one of the two is whole.
 
     The same `tag` finds and replaces what a move that was cut off has left.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".headway-{tag}.part")
     discard(draft)
-    shutil.move(source, draft)
-    if target.is_dir() and not target.is_symlink():
-        remove_tree(target)
-    draft.replace(target)
+    try:
+        _put(source, target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    try:
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, draft, symlinks=True)
+        else:
+            shutil.copy2(source, draft, follow_symlinks=False)
+        _put(draft, target)
+    finally:
+        discard(draft)
+    discard(source)
+
+
+def _put(source: Path, target: Path) -> None:
+    if source.is_dir() or target.is_dir():
+        discard(target)  # only files replace files in one step
+    source.replace(target)
 
 
 def give(source: Path, target: Path) -> None:

@@ -27,14 +27,14 @@ class Used:
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> Used:
         """As far as the agent's own record knows it."""
-        found = [segment for segment in record.get("segments") or () if isinstance(segment, dict)]
-        seconds = sum(_number(s, "end") - _number(s, "begin") for s in found if _number(s, "end"))
+        found = record["segments"] if record else []
+        seconds = sum(number(s, "end") - number(s, "begin") for s in found if number(s, "end"))
         return cls(
             busy=max(0.0, seconds),
             executed=max(0.0, seconds),
-            user=sum(_number(segment, "cpu_user") for segment in found),
-            system=sum(_number(segment, "cpu_system") for segment in found),
-            peak_memory=int(max((_number(segment, "max_rss") for segment in found), default=0)),
+            user=sum(number(segment, "cpu_user") for segment in found),
+            system=sum(number(segment, "cpu_system") for segment in found),
+            peak_memory=int(max((number(segment, "max_rss") for segment in found), default=0)),
         )
 
     def in_log(self, request: Request) -> dict[str, Any]:
@@ -57,9 +57,10 @@ class Used:
         }
 
 
-def _number(segment: Mapping[str, Any], key: str) -> float:
+def number(segment: Mapping[str, Any], key: str) -> float:
+    """A number of a record that a command could have written to."""
     value = segment.get(key)
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
 
 
 def _mebibytes(size: int) -> int:

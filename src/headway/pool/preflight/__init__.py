@@ -76,7 +76,10 @@ def _requests(case: Case) -> Iterator[Finding]:
         amount = shown(there) if noun == "cpu" else f"{shown(there)} of {noun}"
         what = f"asks for {shown(wanted)}; {place} {amount}"
         value = str(there) if noun == "cpu" else _round_down(there)
-        yield make(f"request-{key}", f"resources.{key}", what, f"--resource {option}={value}")
+        remedy = f"--resource {option}={value}"
+        if value == "0MB":
+            remedy = f"make room: next to no {noun} is free"
+        yield make(f"request-{key}", f"resources.{key}", what, remedy)
 
 
 def _round_down(size: int) -> str:
