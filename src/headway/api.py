@@ -10,13 +10,15 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from headway.errors import RunError
+from headway.errors import PoolError, RunError
 from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.policy import releases
 from headway.pool.preflight import check
 from headway.pool.prepare import job_digest, prepare
 from headway.spec import Job, load_job
+
+_POOL_LOOK = 2.0  # seconds between looks whether somebody still runs the jobs
 
 __all__ = ["Run", "prepare_run", "run"]
 
@@ -108,14 +110,35 @@ class Run:
     ) -> bool:
         """Wait until nothing more happens by itself; False when `timeout` seconds came first."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        look = time.monotonic() + _POOL_LOOK
         while not self.settled():
             while not self.refresh():
                 if deadline is not None and time.monotonic() > deadline:
                     return False
+                if time.monotonic() > look:
+                    self.check_pool()
+                    look = time.monotonic() + _POOL_LOOK
                 time.sleep(interval)
             if on_change is not None:
                 on_change(self)
         return True
+
+    def lost(self) -> str:
+        """Why jobs that have not ended never will by themselves, in words; empty: nothing is lost.
+
+        The local pool can be killed; then nobody would ever write the end into the log.
+        """
+        words = "" if self.settled() else self.pool.abandoned(self.folder)
+        return words if words and not self.settled() else ""
+
+    def check_pool(self) -> None:
+        """Raise PoolError if nobody runs the jobs any more."""
+        words = self.lost()
+        if words:
+            raise PoolError(
+                f"the local pool of {self.label} ended before its jobs did",
+                remedy=f"its last words: {words}; go on with `headway run --resume {self.label}`",
+            )
 
     def outputs(self, job: int = 0) -> Path:
         """The folder with the declared outputs of a job that succeeded."""

@@ -90,53 +90,51 @@ def test_what_a_command_locked_comes_home_and_is_removed(tmp_path: Path) -> None
     remove_tree(tree)
 
 
+@pytest.mark.parametrize(
+    ("move", "steps"),
+    [
+        (False, [(tools, "copy_file", 2), (Path, "rename", 1), (Path, "rename", 2)]),
+        (False, [(Path, "rename", 2), (Path, "rename", 1), (Path, "mkdir", 2)]),
+        (True, [(Path, "rename", 1), (Path, "rename", 2), (Path, "rename", 1)]),
+    ],
+)
 def test_a_checkpoint_is_whole_after_any_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move: bool, steps: list[tuple[Any, str, int]]
 ) -> None:
     folder = RunFolder(tmp_path / "run")
     saved = folder.path / "spool/0"
 
-    def restored() -> dict[str, str]:
+    def restored() -> set[str]:
         target = tmp_path / "new"
         remove_tree(target)
         target.mkdir()
         restore_checkpoint(saved, target)
-        return listing(target)
+        found = listing(target)
+        assert sorted(found) == ["headway-out/checkpoint/a", "headway-out/checkpoint/b"]
+        return set(found.values())
 
     scratch = write(tmp_path / "s/headway-out", checkpoint__a="1", checkpoint__b="1").parent
     save_checkpoint(folder, 0, scratch)
-    first = {"headway-out/checkpoint/a": "1", "headway-out/checkpoint/b": "1"}
-    assert restored() == first
+    assert restored() == {"1"}
     write(scratch / "headway-out", checkpoint__a="2", checkpoint__b="2")
 
-    def break_at(where: Any, name: str, count: int) -> None:
+    for where, name, count in steps:  # each call goes on from what the one before has left
         calls = [0]
         real = getattr(where, name)
 
-        def broken(*words: object) -> object:
-            calls[0] += 1
-            if calls[0] == count:
+        def broken(*words: object, real: Any = real, count: int = count, **more: object) -> object:
+            calls[0] += 1  # noqa: B023 (called before the next round)
+            if calls[0] == count:  # noqa: B023
                 raise OSError(28, "No space left on device")
-            return real(*words)
+            return real(*words, **more)
 
-        monkeypatch.setattr(where, name, broken)
-
-    places: list[tuple[Any, str, int]] = [
-        (tools, "copy_file", 2),
-        (Path, "rename", 1),
-        (Path, "rename", 2),
-        (Path, "rename", 1),
-    ]
-    for move in (False, True):
-        for place in places[move:]:
-            break_at(*place)
-            with pytest.raises(OSError):
-                save_checkpoint(folder, 0, scratch, move=move)
-            monkeypatch.undo()
-            assert restored() == first
-            assert has_checkpoint(scratch)
-    save_checkpoint(folder, 0, scratch)
-    assert set(restored().values()) == {"2"}
+        with monkeypatch.context() as patch, pytest.raises(OSError):
+            patch.setattr(where, name, broken)
+            save_checkpoint(folder, 0, scratch, move=move)
+        assert restored() == {"1"}
+        assert has_checkpoint(scratch)
+    save_checkpoint(folder, 0, scratch, move=move)
+    assert restored() == {"2"}
     assert [path.name for path in saved.iterdir()] == ["headway-out"]
 
 

@@ -218,13 +218,12 @@ class TestRefusals:
 
 
 class Server(BaseHTTPRequestHandler):
-    """`/late` is there some seconds after it was first asked for, everything else never."""
+    """`/late` is there once the test says so, everything else never."""
 
-    first = 0.0
+    is_there = False
 
     def do_GET(self) -> None:
-        Server.first = Server.first or time.monotonic()
-        if self.path != "/late" or time.monotonic() - Server.first < 4:
+        if self.path != "/late" or not Server.is_there:
             self.send_error(404)
             return
         self.send_response(200)
@@ -238,7 +237,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Server.first = 0.0
+    Server.is_there = False
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -317,6 +316,8 @@ class TestNobodyWatches:
             cluster = str(runs["gone"].folder.facts.cluster)
             edited = pool.run_as_user(["condor_qedit", cluster, "Requirements", "True"])
             assert edited.returncode == 0, edited.stderr
+            places["late"].wait(runs["late"], lambda state: state.holds, timeout=90)
+            Server.is_there = True
             for name, run in runs.items():
                 places[name].settle(run, timeout=100)
 

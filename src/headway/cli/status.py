@@ -59,7 +59,6 @@ def call(arguments: Namespace) -> int:
 
 def document(board: Board, job: int | None = None) -> dict[str, Any]:
     """What `--json` prints."""
-    from headway.cli.watch import is_lost
 
     run = board.run
     facts = run.folder.facts
@@ -74,7 +73,7 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
         "jobs": board.size,
         "counts": board.counts,
         "settled": run.settled(),
-        "lost": is_lost(run),
+        "lost": bool(run.lost()),
         "states": [{"job": state.proc, **state.as_dict()} for state in chosen],
     }
 
@@ -82,7 +81,6 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
 def _print_run(board: Board, everything: bool) -> None:
     from headway.cli.ending import print_trouble, results_words
     from headway.cli.show import paint
-    from headway.cli.watch import is_lost
     from headway.cli.words import count_words
 
     run = board.run
@@ -95,7 +93,7 @@ def _print_run(board: Board, everything: bool) -> None:
     if hidden > 0 and states:
         print(f"… and {hidden:,} more; --all shows them")
     print_trouble(run, board)
-    if is_lost(run):
+    if run.lost():
         print(f"nobody runs these jobs now; go on with `headway run --resume {run.label}`")
     if board.counts["succeeded"]:
         print(f"results: {results_words(run)}")

@@ -13,7 +13,6 @@ from typing import Any
 
 from headway.api import Run
 from headway.cli.show import printable
-from headway.cli.watch import is_lost
 from headway.cli.words import group_of, state_word
 from headway.events import JobState, Status
 
@@ -80,7 +79,7 @@ class Stream:
                 print(f"held: {printable(state.hold_reason)}; waiting for more", file=sys.stderr)
             told = state.status if state is not None else None
             looks += 1
-            if looks % _ALIVE == 0 and is_lost(self.run):
+            if looks % _ALIVE == 0 and self.run.lost():
                 label = self.run.label
                 print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
                 return

@@ -14,10 +14,7 @@ from typing import Protocol
 from headway.api import Run
 from headway.cli import INTERRUPTED
 from headway.cli.board import Board
-from headway.errors import PoolError, RunError
 from headway.events import JobState
-from headway.pool.local.pool import last_words
-from headway.pool.local.supervisor import LOCK
 from headway.spec import format_duration
 
 LOOK = 0.1  # seconds between two looks at the event log
@@ -114,21 +111,11 @@ class Watch:
         self.view.saw(state)
 
     def _check_pool(self) -> None:
-        """The local pool can be killed; then nobody would ever write the end into the log."""
         now = time.monotonic()
-        folder = self.run.folder
         if now - self._checked < ALIVE:
             return
         self._checked = now
-        if folder.facts.pool["kind"] != "local" or folder.is_locked(LOCK):
-            return
-        self.look()
-        if not self.run.settled() and not folder.is_locked(LOCK):
-            raise PoolError(
-                f"the local pool of {folder.label} ended before its jobs did",
-                remedy=f"its last words: {last_words(folder)};"
-                f" go on with `headway run --resume {folder.label}`",
-            )
+        self.run.check_pool()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -147,16 +134,6 @@ class Watch:
             for number, handler in before.items():
                 # Once asked to end, nothing that is pressed again cuts short the way out.
                 signal.signal(number, handler if self.stopped_by is None else signal.SIG_IGN)
-
-
-def is_lost(run: Run) -> bool:
-    """Whether the log says that jobs of a local run go on while nobody runs them."""
-    if run.folder.facts.pool["kind"] != "local":
-        return False
-    try:
-        return not run.folder.is_locked(LOCK) and not run.settled()
-    except (OSError, RunError):
-        return False  # a folder that may only be read does not tell
 
 
 def _is_able() -> bool:

@@ -85,3 +85,7 @@ class Pool(ABC):
     @abstractmethod
     def leave(self, folder: RunFolder) -> str:
         """The watcher goes away (Ctrl-C); returns a sentence on what becomes of the jobs."""
+
+    def abandoned(self, folder: RunFolder) -> str:
+        """Why nobody runs this run's jobs any more, in words; empty where somebody may."""
+        return ""

@@ -51,7 +51,7 @@ class LocalPool(Pool):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
-        return cls([Site.from_facts(site) for site in facts["sites"]], name=facts["name"])
+        return cls([Site.from_facts(site) for site in facts["sites"]], name=facts.get("name", "local"))
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -120,6 +120,12 @@ class LocalPool(Pool):
                 remedy=f"go on with `headway run --resume {folder.label}`",
             )
         return f"its jobs were stopped; go on with `headway run --resume {folder.label}`"
+
+    def abandoned(self, folder: RunFolder) -> str:
+        try:
+            return "" if folder.is_locked(LOCK) else last_words(folder)
+        except (OSError, RunError):
+            return ""  # a folder that may only be read does not tell
 
     def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         while True:

@@ -176,7 +176,7 @@ def _requirements(file: SubmitFile, at: int) -> _Line | None:
         return _Line(key, avoid)
     if any(not re.fullmatch(r"\w+", place.key) for place in places):
         return None  # +Requirements: an ad attribute, which no macro can reach
-    return _Line(key, f"($({key}:True)) && {avoid}")
+    return _Line(key, f"($({key}:True)) && ({avoid})")
 
 
 def _is_ours(file: SubmitFile, line: int) -> bool:
