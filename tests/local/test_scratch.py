@@ -274,6 +274,45 @@ def test_after_a_crash_strays_are_found_by_their_mark(tmp_path: Path) -> None:
             process.wait()
 
 
+MOURNED = """
+import subprocess, sys, time
+from pathlib import Path
+from headway.pool.local.strays import mourned
+with mourned(Path(sys.argv[1]), 1.0):
+    print("started", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_who_is_killed_is_mourned(tmp_path: Path, killed: bool) -> None:
+    marked = {"HEADWAY_SCRATCH": str(tmp_path / "0.1"), "PATH": os.environ["PATH"]}
+    gentle = subprocess.Popen(["sleep", "300"], env=marked)
+    deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300 & wait"], env=marked)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", MOURNED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert parent.stdout is not None and parent.stdout.readline() == "started\n"
+        if killed:
+            parent.kill()
+            assert gentle.wait(10) == -signal.SIGTERM
+            assert deaf.wait(10) == -signal.SIGKILL
+        else:
+            parent.communicate("\n", timeout=10)
+            assert parent.returncode == 0
+            assert gentle.poll() is None and deaf.poll() is None
+    finally:
+        for process in (gentle, deaf, parent):
+            process.kill()
+            process.communicate()
+        kill_marked(tmp_path)
+
+
 def test_without_a_subreaper_the_mark_must_do(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "300"], env={"HEADWAY_SCRATCH": str(tmp_path)})
     Strays().end_of(tmp_path, ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -52,7 +51,6 @@ _INHERITED = [
     "HTTPS_PROXY",
     "NO_PROXY",
 ]
-_SET_PARENT_DEATH_SIGNAL = 1
 _STRENGTH = [Action.EVICT, Action.HOLD, Action.REMOVE]
 
 
@@ -80,7 +78,6 @@ class Attempt:
         self._process: subprocess.Popen[bytes] | None = None
         self._argv: list[str] = []
         self._environment: dict[str, str] = {}
-        self._before: Callable[[], None] | None = None
 
     @property
     def owner(self) -> str:
@@ -144,7 +141,6 @@ class Attempt:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
             self._argv = [*_container_argv(container, self.scratch, self._environment), *words]
             self._environment = {**os.environ, MARK: str(self.scratch)}
-            self._before = _die_with_parent()
         else:
             self._environment["HEADWAY_PYTHON"] = sys.executable
             self._environment["HEADWAY_PARENT"] = str(os.getpid())
@@ -164,7 +160,6 @@ class Attempt:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                preexec_fn=self._before,
             )
 
     def poll(self) -> int | None:
@@ -297,18 +292,6 @@ def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -
         flags.append("--nv")
     settings = [argument for pair in given for argument in ("--env", pair)]
     return [tool, "--silent", "exec", *flags, *settings, image, f"{IN_CONTAINER}/headway-node.pyz"]
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """What asks the system to end a container with its pool, which it cannot see from inside."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-
-    return ask
 
 
 def _literal(value: object) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from headway.errors import HeadwayError, RunError
 from headway.pool.folder import RunFolder
 from headway.pool.local.recovery import recover
+from headway.pool.local.strays import mourned
 from headway.pool.local.supervisor import LOCK, Supervisor, handle_signals
 
 _RESERVE = 16384
@@ -62,7 +63,12 @@ def _last_words(folder: RunFolder, error: HeadwayError | OSError) -> str:
 
 def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None) -> None:
     """Run a folder's jobs to their end; `leash` is a pipe whose closing means: stop."""
-    with _lock(folder), _reserve(folder), contextlib.closing(Supervisor(folder)) as supervisor:
+    with contextlib.ExitStack() as stack:
+        if folder.job.container is not None:  # before the lock, which a child would hold too
+            stack.enter_context(mourned(folder.path / "scratch", folder.job.grace))
+        stack.enter_context(_lock(folder))
+        stack.enter_context(_reserve(folder))
+        supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
         handle_signals(supervisor)
         supervisor.strays.adopt()
 

@@ -51,7 +51,9 @@ class LocalPool(Pool):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
-        return cls([Site.from_facts(site) for site in facts["sites"]], name=facts.get("name", "local"))
+        return cls(
+            [Site.from_facts(site) for site in facts["sites"]], name=facts.get("name", "local")
+        )
 
     def facts(self) -> dict[str, Any]:
         return {

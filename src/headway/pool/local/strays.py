@@ -71,15 +71,51 @@ class Strays:
         return (_children() or set()).difference(agents)
 
 
+@contextlib.contextmanager
+def mourned(folder: Path, grace: float) -> Iterator[None]:
+    """Should this process be killed meanwhile, end what belongs below `folder`, with its grace.
+
+    An agent notices by itself that its pool is gone, but not from within a container.
+    """
+    watched, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            os.closerange(3, watched)
+            os.closerange(watched + 1, 4096)
+            os.read(watched, 1)  # nobody writes: this returns when the other end is closed
+            for found in _marked(folder):
+                _kill(found, signal.SIGTERM)
+            deadline = time.monotonic() + grace
+            while _marked(folder) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            kill_marked(folder)
+        finally:
+            os._exit(0)
+    os.close(watched)
+    try:
+        yield
+    finally:
+        _kill(pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        os.close(held)
+
+
 def kill_marked(folder: Path) -> None:
     """Kill every process of this user whose environment says that it belongs below `folder`."""
     for _ in range(_TRIES):
-        found = list(_own_processes(lambda pid: _is_marked(pid, folder)))
+        found = _marked(folder)
         for pid in found:
             _kill(pid)
         if not found:
             return
         time.sleep(0.01)
+
+
+def _marked(folder: Path) -> list[int]:
+    return list(_own_processes(lambda pid: _is_marked(pid, folder)))
 
 
 def _is_of(pid: int, scratch: Path) -> bool:
@@ -114,9 +150,9 @@ def _own_processes(wanted: Callable[[int], bool]) -> Iterator[int]:
                 yield int(name)
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _children() -> set[int] | None:

@@ -1,0 +1,106 @@
+"""The submit description as text, without a pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.errors import PreflightError
+from headway.pool.folder import RunFolder
+from headway.pool.prepare import plan
+from headway.pool.submit import check_paths, row_lines, submit_description
+from headway.spec import Job, load_job
+
+
+def job_of(folder: Path, text: str) -> Job:
+    (folder / "rows.csv").write_text("name,url\none,osdf:///ns/1.bin\ntwo,https://h/2.bin\n")
+    (folder / "box.sif").touch()
+    (folder / "job.toml").write_text(f'name = "it"\ncommand = "true"\n{text}')
+    return load_job(folder / "job.toml")
+
+
+def lines_of(job: Job, base: Path) -> dict[str, str]:
+    text = submit_description(job, RunFolder(base / "run-1"), "id", base)
+    pairs = (line.partition(" = ") for line in text.splitlines() if " = " in line)
+    return {key: value for key, _, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("box.sif", "{base}/box.sif"),
+        ("/cvmfs/x/y", "/cvmfs/x/y"),
+        ("docker://python:3", "docker://python:3"),
+        ("osdf:///ns/box.sif", "osdf:///ns/box.sif"),
+    ],
+)
+def test_an_image_means_the_same_from_everywhere(tmp_path: Path, image: str, expected: str) -> None:
+    lines = lines_of(job_of(tmp_path, f'container = "{image}"\n'), tmp_path)
+    assert lines["container_image"] == expected.format(base=tmp_path)
+    assert lines["universe"] == "container"
+
+
+def test_the_agent_takes_the_mirrors_that_it_can(tmp_path: Path) -> None:
+    mirrors = '[[inputs]]\nurl = ["osdf:///ns/a.bin", "https://h/a.bin"]\n'
+    job = job_of(tmp_path, mirrors)
+    assert plan(job, "id")["inputs"][0]["urls"] == ["https://h/a.bin"]
+    assert "osdf" not in lines_of(job, tmp_path)["transfer_input_files"]
+
+
+def test_htcondor_brings_what_the_agent_cannot(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path,
+        'table = "rows.csv"\n[[inputs]]\nurl = "osdf:///ns/same.bin"\n'
+        '[[inputs]]\nurl = "osdf:///ns/{name}.tar"\npath = "a"\n'
+        '[[inputs]]\nurl = "{url}"\npath = "b"\n',
+    )
+    assert [given["urls"] for given in plan(job, "id")["inputs"]] == [[], [], []]
+    lines = lines_of(job, tmp_path)
+    assert lines["transfer_input_files"].endswith("payload.tar, osdf:///ns/same.bin$(brought)")
+    brought = [line.split("\x1f")[1] for line in row_lines(job, tmp_path)]
+    assert brought == [
+        ", osdf:///ns/one.tar, osdf:///ns/1.bin",
+        ", osdf:///ns/two.tar, https://h/2.bin",
+    ]
+
+
+def test_lists_are_added_to_and_own_keys_refused(tmp_path: Path) -> None:
+    said = '[submit]\njob_machine_attrs = "OpSys"\nmax_job_retirement_time = "5"\n'
+    lines = lines_of(job_of(tmp_path, said), tmp_path)
+    assert lines["job_machine_attrs"] == "GLIDEIN_ResourceName, Machine, OpSys"
+    assert lines["max_job_retirement_time"] == "5"
+    for key in ("MY.HeadwayRun", "WantIOProxy", "OnExitHoldSubCode", "batch_name"):
+        with pytest.raises(Exception, match=r"Headway|use `name`"):
+            lines_of(job_of(tmp_path, f'[submit]\n"{key}" = "1"\n'), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('outputs = [{ path = "a;b", to = "x/y" }]\n', "outputs[0].path"),
+        ("outputs = [{ path = 'a', to = 'x/y\"z' }]\n", "outputs[0].to"),
+        ('outputs = [{ path = "a", to = "x/$(Cluster)" }]\n', "outputs[0].to"),
+        ('[[inputs]]\nurl = "osdf:///ns/plan.json"\npath = "x"\n', "inputs[0].url"),
+        (
+            '[[inputs]]\nurl = "osdf:///a/x"\npath = "a"\n[[inputs]]\nurl = "osdf:///b/x"\n'
+            'path = "b"\n',
+            "inputs[1].url",
+        ),
+    ],
+)
+def test_what_htcondor_would_misread_is_refused(tmp_path: Path, text: str, where: str) -> None:
+    with pytest.raises(PreflightError) as refused:
+        check_paths(job_of(tmp_path, text), RunFolder(tmp_path / "run-1"), tmp_path)
+    assert [problem.where for problem in refused.value.problems] == [where]
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a"b', "a$b", "a\\b", "a\udcffb"])
+def test_a_run_folder_that_no_submit_file_can_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PreflightError, match="HTCondor cannot take a path"):
+        check_paths(job_of(tmp_path, ""), RunFolder(tmp_path / name / "run-1"), tmp_path)
+
+
+def test_the_agent_has_time_left_after_the_grace(tmp_path: Path) -> None:
+    lines = lines_of(job_of(tmp_path, 'grace = "2 min"\n'), tmp_path)
+    assert lines["job_max_vacate_time"] == "150"
