@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from headway.errors import HeadwayError, RunError
 from headway.pool.folder import RunFolder
 from headway.pool.local.recovery import recover
 from headway.pool.local.strays import mourned
-from headway.pool.local.supervisor import LOCK, Supervisor, handle_signals
+from headway.pool.local.supervisor import LOCK, Supervisor
 
 _RESERVE = 16384
 
@@ -69,7 +70,7 @@ def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None
         stack.enter_context(_lock(folder))
         stack.enter_context(_reserve(folder))
         supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
-        handle_signals(supervisor)
+        _handle_signals(supervisor)
         supervisor.strays.adopt()
 
         def let_go() -> None:
@@ -81,6 +82,15 @@ def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None
         recover(supervisor)
         ready()
         supervisor.run()
+
+
+def _handle_signals(supervisor: Supervisor) -> None:
+    """SIGTERM and SIGINT stop the run; every signal wakes the supervisor."""
+    signal.set_wakeup_fd(supervisor.waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.ask_to_stop())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ import errno
 import itertools
 import os
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -56,7 +55,7 @@ class Supervisor:
         facts = folder.facts
         self.folder = folder
         self.job = folder.job
-        self.sites = tuple(Site.from_facts(site) for site in facts.pool["sites"])
+        self.sites = _sites(folder)
         self.rows = _rows(folder, self.job.size)
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
         self.running: dict[int, Attempt] = {}
@@ -373,6 +372,16 @@ class Supervisor:
             self.ledger.record(self._held())
 
 
+def _sites(folder: RunFolder) -> tuple[Site, ...]:
+    try:
+        return tuple(Site.from_facts(site) for site in folder.facts.pool["sites"])
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"run.json of {folder.label} does not say where its jobs run: {error!r}",
+            remedy="the run folder is damaged: start a new run",
+        ) from error
+
+
 def _rows(folder: RunFolder, size: int) -> list[str]:
     try:
         rows = folder.rows.read_text(encoding="ascii").split()
@@ -384,12 +393,3 @@ def _rows(folder: RunFolder, size: int) -> list[str]:
             remedy="the run folder is damaged: start a new run",
         )
     return rows
-
-
-def handle_signals(supervisor: Supervisor) -> None:
-    """SIGTERM and SIGINT stop the run; every signal wakes the supervisor."""
-    signal.set_wakeup_fd(supervisor.waker.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.ask_to_stop())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
