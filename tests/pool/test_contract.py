@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import signal
 import threading
 import time
@@ -123,10 +124,11 @@ class Contract:
     def test_a_container(self, place: Place, condor_pool: Pool) -> None:
         if isinstance(place, LocalPlace):
             place.path = apptainer_folder(condor_pool)
+        shutil.copy(condor_pool.image, place.folder / "image.sif")
         place.write({"where.py": "import os\nopen('where.txt', 'w').write(os.getcwd())\n"})
         run = place.run(
             'name = "boxed"\ncommand = "python3 where.py"\nfiles = ["where.py"]\n'
-            f'outputs = ["where.txt"]\ncontainer = "{condor_pool.image}"\n'
+            'outputs = ["where.txt"]\ncontainer = "image.sif"\n'
             '[resources]\nmemory = "256 MB"\ndisk = "200 MB"\n'
         )
         assert (run.outputs() / "where.txt").read_text().startswith("/srv")

@@ -78,16 +78,10 @@ def _wrap(arguments: Namespace) -> int:
 
 def _to_stdout(path: Path, as_json: bool) -> int:
     from headway.cli.show import print_json
-    from headway.errors import HeadwayError
     from headway.pool.wrap import wrap
+    from headway.pool.wrap.subfile import read_text
 
-    try:
-        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
-    except OSError as problem:
-        raise HeadwayError(
-            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
-        ) from problem
-    wrapped = wrap(text, path.stem)
+    wrapped = wrap(read_text(path), path.stem)
     if as_json:
         facts = {"file": str(path), "written": None, "added": list(wrapped.added)}
         print_json({**facts, "notes": list(wrapped.notes), "text": wrapped.text})

@@ -93,6 +93,11 @@ def url_basename(url: str) -> str:
     return PurePosixPath(url.split("://", 1)[-1].split("?", 1)[0]).name
 
 
+def image_path(container: str, base: Path) -> str:
+    """A container image by its URL, or by a path that means the same everywhere."""
+    return container if "://" in container else (base / container).as_posix()
+
+
 def encoded_rows(job: Job) -> Iterator[str]:
     """One line a job: its row as base64url JSON, which no submit language can misread."""
     for index in range(job.size):

@@ -18,7 +18,7 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import agent_urls, encoded_rows, url_basename
+from headway.pool.prepare import agent_urls, encoded_rows, image_path, url_basename
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 
@@ -78,7 +78,7 @@ def _bad_places(job: Job, folder: RunFolder, base: Path) -> Iterator[Problem]:
     if any(output.to and "://" not in output.to for output in job.outputs):
         places.add(str(base))
     if job.container and "://" not in job.container:
-        places.add(_image(job.container, base))
+        places.add(image_path(job.container, base))
     for place in sorted(places):
         odd = sorted({letter for letter in place if letter in _UNSAFE_IN_PATHS})
         if not place.isprintable():
@@ -134,13 +134,8 @@ def _filled(job: Job, template: str) -> Iterator[str]:
     return (fill(template, job.row(index)) for index in range(size))
 
 
-def _image(container: str, base: Path) -> str:
-    """A container image by its URL, or by a path that means the same everywhere."""
-    return container if "://" in container else (base / container).as_posix()
-
-
 def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
-    image = {"container_image": _image(job.container, base)} if job.container else {}
+    image = {"container_image": image_path(job.container, base)} if job.container else {}
     return {
         "universe": "container" if image else "vanilla",
         **image,

@@ -41,6 +41,7 @@ from headway.pool.local.scratch import (
 from headway.pool.local.strays import Strays
 from headway.pool.local.used import Used
 from headway.pool.policy import AVOID_SECONDS
+from headway.pool.prepare import image_path
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -56,6 +57,8 @@ class Supervisor:
         self.folder = folder
         self.job = folder.job
         self.sites = _sites(folder)
+        container = self.job.container
+        self.image = image_path(container, Path(facts.base)) if container else None
         self.rows = _rows(folder, self.job.size)
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
         self.running: dict[int, Attempt] = {}
@@ -263,7 +266,7 @@ class Supervisor:
         attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
-            attempt.start(self.agent, self.rows[entry.index], self.job.container)
+            attempt.start(self.agent, self.rows[entry.index], self.image)
         except (OSError, PoolError) as error:
             self.chirp.dismiss(attempt.owner)
             attempt.clean()

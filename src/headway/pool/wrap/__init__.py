@@ -16,7 +16,15 @@ from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.folder import write_atomically
 from headway.pool.wrap.risks import file_risks, risks
-from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, canonical, read, split_list
+from headway.pool.wrap.subfile import (
+    UNCLOSED,
+    Kind,
+    SubmitFile,
+    canonical,
+    read,
+    read_text,
+    split_list,
+)
 from headway.spec import Retries
 
 __all__ = ["Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
@@ -87,14 +95,7 @@ def wrap_file(
     """Write the wrapped description beside the original, `job.headway.sub`, or to another path."""
     name = path.name.removesuffix(path.suffix)
     target = to or path.with_name(f"{name}.headway{path.suffix or '.sub'}")
-    try:
-        # Bytes that are no UTF-8 come back as they were.
-        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
-    except OSError as problem:
-        raise HeadwayError(
-            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
-        ) from problem
-    wrapped = wrap(text, name)
+    wrapped = wrap(read_text(path), name)
     if target.exists() and target.samefile(path) and not overwrite:
         raise HeadwayError(
             f"{target} is the original itself", remedy="write to another file, or say --overwrite"

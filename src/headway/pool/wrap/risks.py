@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headway.errors import HeadwayError
 from headway.pool.preflight.findings import Context, Finding, error, hint, warning, worst_first
 from headway.pool.preflight.traps import read_script, script_traps
-from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, read, split_files
+from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, read, read_text, split_files
 from headway.spec.units import format_size
 
 TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
@@ -27,13 +26,7 @@ _TRUE = ("true", "yes", "1", "t")
 
 def file_risks(path: Path) -> list[Finding]:
     """The risks of a submit description on disk, and of the scripts that it names."""
-    try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
-    except OSError as problem:
-        raise HeadwayError(
-            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
-        ) from problem
-    return risks(text, path.parent, path.name)
+    return risks(read_text(path), path.parent, path.name)
 
 
 def risks(text: str, base: Path, name: str = "job.sub") -> list[Finding]:

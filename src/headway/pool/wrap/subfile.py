@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+
+from headway.errors import HeadwayError
 
 _QUEUE = re.compile(r"queue(?:\s|\Z)", re.I)
 _HEREDOC = re.compile(r"(?P<key>\S+?)\s*@=(?P<tag>\w+)\s*\Z")
@@ -225,3 +228,13 @@ def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:
         if lines[end].lstrip().startswith(")"):
             return end + 1
     return len(lines)
+
+
+def read_text(path: Path) -> str:
+    """The text of a submit description on disk; bytes that are no UTF-8 can be written back."""
+    try:
+        return path.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError as problem:
+        raise HeadwayError(
+            f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
+        ) from problem
