@@ -143,7 +143,7 @@ class TestSchedd:
             process = place.popen(*command, **quiet)
             rows = place.folder / f".headway/runs/round{number}-1/job.rows"
             pool.wait_for(rows.exists, 20, "a submit that begins")
-            time.sleep(0.07 * number)  # the child needs about 0.3 s
+            time.sleep(0.03 * number)  # the child needs 0.15 to 0.3 s
             children = _children(process.pid)
             for pid in {0: [process.pid], 1: children, 2: [process.pid, *children]}[number % 3]:
                 with contextlib.suppress(ProcessLookupError):
@@ -157,7 +157,7 @@ class TestSchedd:
             assert list(clusters(pool, run.folder.facts.id).values()) == [40], run.label
             assert run.folder.facts.cluster in clusters(pool, run.folder.facts.id)
         assert len(list(place.folder.glob(".headway/runs/round*"))) == 8
-        assert seen[False] >= 1, "nothing was killed in time"
+        assert seen[False] >= 3, "nothing was killed in time"
         assert "removed 40 jobs of round0-1" in place.headway("remove", "--all").stdout
 
 
