@@ -1,9 +1,4 @@
-"""The state of jobs: a fold over events, without input or output.
-
-`completed` and `removed` are terminal: nothing that follows changes them. From every other status
-a job can go on: 004 puts it back to idle, 013 ends a hold, and where the log lost the event
-between, an attempt that starts is believed.
-"""
+"""The state of jobs: the life that their events tell, and the words for people, without I/O."""
 
 from __future__ import annotations
 
@@ -11,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
 from headway.events.classad import inert
-from headway.events.event import Direction, Event, EventType, Stage
+from headway.events.event import Event, EventType
+from headway.events.kind import Kind, kind_of
+from headway.events.life import Effect, Life, step
 from headway.events.status import (
-    PAUSED,
     TERMINAL,
     Outcome,
     Status,
@@ -26,22 +22,8 @@ from headway.node.exits import Exit
 __all__ = ["TERMINAL", "JobState", "Jobs", "Outcome", "Status", "fold"]
 
 
-#: Codes of an eviction because HTCondor's own transfer failed: no output was saved.
-_TRANSFER_FAILED = frozenset({12, 13})
 #: Seconds between a 004 and the 012 or 009 that explains it.
 _SAME_CAUSE = 2.0
-
-
-@dataclass
-class _Attempt:
-    """What the fold must remember of the attempt under way."""
-
-    queued: bool = False
-    transferred: bool = False
-    executed: bool = False
-    nonce: str | None = None
-    saved: bool = False
-    failed: bool = False
 
 
 @dataclass
@@ -85,9 +67,10 @@ class JobState:
     #: 008 lines that claim to be the agent's and are not.
     foreign: int = 0
     events: int = 0
-    _attempt: _Attempt | None = field(default=None, repr=False)
-    _paused_from: Status | None = field(default=None, repr=False)
-    _evicted: Event | None = field(default=None, repr=False)
+    _life: Life = field(default=Life(), repr=False)
+    #: The agent's name in the attempt under way.
+    _nonce: str | None = field(default=None, repr=False)
+    _evicted: float | None = field(default=None, repr=False)
     #: Exit code and reason of the agent's last line.
     _said: tuple[str, str] = field(default=("", ""), repr=False)
 
@@ -125,104 +108,58 @@ class JobState:
         self.events += 1
         if self.terminal:
             return
-        act = _ACTIONS.get(event.number)
-        if act:
-            act(self, event)
+        line = event.agent
+        kind = kind_of(event) if line is None else self._agent_kind(event, line)
+        before = self._life
+        self._life, effect = step(before, kind)
+        if effect & Effect.OPENED:
+            self._open()
+        if effect & Effect.SAVED:
+            self.checkpoints += 1
+        if effect & Effect.EVICTED:
+            self.evictions += 1
+            self._evicted = event.time
+        if self.since is None or self._life.status is not before.status:
+            self.status, self.since = self._life.status, event.time
+        if line is not None and kind is not Kind.OTHER:
+            self._on_agent(event, line)
+        elif event.number == EventType.AD_INFORMATION and self._life.open:
+            self._place(event)
+        elif kind in _DETAILS:
+            _DETAILS[kind](self, event)
+        if effect & Effect.CLOSED:
+            self._clear_phase()
 
-    def _become(self, status: Status, event: Event, why: str = "") -> None:
-        if status is not self.status or self.since is None:
-            self.status, self.since = status, event.time
-        if status not in PAUSED:
-            self._paused_from = None
-        self.why = inert(why)
-
-    def _open(self) -> _Attempt:
+    def _open(self) -> None:
         """A new attempt begins; what was known of the last one's place and ending is past."""
-        self._attempt = _Attempt()
         self.attempts += 1
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
         self._clear_phase()
-        self._evicted = None
+        self._nonce = self._evicted = None
         self._said = ("", "")
-        return self._attempt
-
-    def _close(self) -> None:
-        self._attempt = None
-        self._clear_phase()
 
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
         self.progress_bytes = self.progress_total = None
 
-    def _alive(self) -> None:
-        """The attempt went on after an output came home: that output was a checkpoint."""
-        if self._attempt and self._attempt.saved:
-            self._attempt.saved = False
-            self.checkpoints += 1
-
     def _on_submit(self, event: Event) -> None:
         if self.submitted is None:
             self.submitted = event.time
-            if self.since is None:
-                self._become(Status.IDLE, event)
 
     def _on_transfer(self, event: Event) -> None:
-        transfer = event.transfer
-        if transfer is None:
-            return
-        if transfer.direction is Direction.INPUT:
-            self._on_input(event, transfer.stage)
-        else:
-            self._on_output(event, transfer.stage)
-
-    def _on_input(self, event: Event, stage: Stage) -> None:
-        now = self._attempt
-        if stage is Stage.FINISHED:
-            # Also written when the transfer failed, and sometimes after the 001: no news.
-            if now is None and self.status is Status.IDLE and not self._evicted:
-                self._open().transferred = True
-                self._become(Status.TRANSFERRING_IN, event)
-            return
-        again = now is None or now.executed or now.transferred
-        if stage is Stage.QUEUED:
-            again = again or (now is not None and now.queued)
-        attempt = self._open() if again or now is None else now
-        if stage is Stage.QUEUED:
-            attempt.queued = True
-        else:
-            attempt.transferred = True
         self.host = event.host or self.host
-        self._become(Status.TRANSFERRING_IN, event)
-
-    def _on_output(self, event: Event, stage: Stage) -> None:
-        attempt = self._attempt
-        if attempt is None or not attempt.executed or self.status in PAUSED:
-            return
-        if stage is Stage.FINISHED:
-            # Until an event says otherwise this was a checkpoint and the command goes on.
-            attempt.saved = self.status is Status.TRANSFERRING_OUT
-            self._become(Status.RUNNING, event)
-        else:
-            self._alive()
-            self._become(Status.TRANSFERRING_OUT, event)
+        if self.status in (Status.TRANSFERRING_IN, Status.TRANSFERRING_OUT, Status.RUNNING):
+            self.why = ""
 
     def _on_execute(self, event: Event) -> None:
-        attempt = self._attempt
-        if attempt is None or attempt.executed:
-            attempt = self._open()
-        attempt.executed = True
-        attempt.nonce = None
+        self._nonce = None
         if self.started is None:
             self.started = event.time
         self.host = event.host or self.host
         self._place(event)
-        self._become(Status.RUNNING, event)
-
-    def _on_information(self, event: Event) -> None:
-        if self._attempt:
-            self._place(event)
+        self.why = ""
 
     def _place(self, event: Event) -> None:
         self.slot = inert(event.slot) or self.slot
@@ -230,102 +167,72 @@ class JobState:
         # A glidein's name is better than the machine's, whichever comes first.
         self.site = inert(event.site) or self.site or machine
 
-    def _on_generic(self, event: Event) -> None:
-        line = event.agent
-        if line is None:
-            return
-        attempt = self._attempt
+    def _agent_kind(self, event: Event, line: dict[str, str]) -> Kind:
+        """Only the first name after a 001 is the agent's; others are the command's own words."""
         nonce = line.get("nonce")
-        if attempt is None or not nonce or attempt.nonce not in (None, nonce):
+        if not self._life.open or not nonce or self._nonce not in (None, nonce):
             self.foreign += 1
-            return
-        attempt.nonce = nonce
+            return Kind.OTHER
+        self._nonce = nonce
+        return kind_of(event)
+
+    def _on_agent(self, event: Event, line: dict[str, str]) -> None:
         phase = line.get("phase", "")
         if phase == "done":
             self._said = (line.get("exit", ""), line.get("reason", ""))
-            if line.get("exit") == str(int(Exit.CHECKPOINT)):
-                attempt.nonce = None  # HTCondor saves the checkpoint and starts a new agent
-        else:
-            self._alive()
+            if kind_of(event) is Kind.DONE_CHECKPOINT:
+                self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
         if phase and phase != self.phase:
             self._clear_phase()
             self.phase, self.phase_since = phase[:40], event.time
         self.progress_bytes = _count(line.get("bytes"), self.progress_bytes)
         self.progress_total = _count(line.get("total"), self.progress_total)
 
-    def _on_image_size(self, event: Event) -> None:
-        self._alive()
-
     def _on_remote_error(self, event: Event) -> None:
-        if self._attempt:
-            self._attempt.failed = True
+        if self._life.open:
             self._place(event)
         self.why = inert(f"{event.text.rstrip(':')}: {event.reason}")
 
     def _on_evicted(self, event: Event) -> None:
-        attempt = self._attempt
-        if event.requeued:
-            self.requeues += 1
-            why = f"put back to try again: {self._end(event)}"
-            if event.reason:
-                why += f" ({event.reason})"
-        else:
-            if attempt and not attempt.failed and event.code not in _TRANSFER_FAILED:
-                self._alive()
-            self._count_eviction(event)
-            why = f"evicted: {reason_words(event)}"
-        self._close()
-        self._become(Status.IDLE, event, why)
+        self.why = inert(f"evicted: {reason_words(event)}")
+
+    def _on_requeued(self, event: Event) -> None:
+        self.requeues += 1
+        reason = f" ({event.reason})" if event.reason else ""
+        self.why = inert(f"put back to try again: {self._end(event)}{reason}")
 
     def _on_lost(self, event: Event) -> None:
-        # 007 and 024, where the log does not leave it to a 004.
-        if self.status is Status.HELD:
-            return
-        self._count_eviction(event)
-        self._close()
-        word = "shadow exception" if event.number == EventType.SHADOW_EXCEPTION else "node lost"
-        self._become(Status.IDLE, event, f"{word}: {event.reason or 'no reason given'}")
+        if self.status is not Status.HELD:
+            shadow = event.number == EventType.SHADOW_EXCEPTION
+            word = "shadow exception" if shadow else "node lost"
+            self.why = inert(f"{word}: {event.reason or 'no reason given'}")
 
     def _on_held(self, event: Event) -> None:
         self._uncount_eviction(event)
-        self._close()
         self.holds += 1
         self.hold_reason = inert(event.reason)
         self.hold_code, self.hold_subcode = event.codes or (None, None)
-        why = f"held: {reason_words(event)}"
-        self._become(Status.HELD, event, why)
+        self.why = inert(f"held: {reason_words(event)}")
 
     def _on_released(self, event: Event) -> None:
+        if self.hold_reason or self.hold_code is not None or self.why.startswith("held: "):
+            self.why = inert(f"released: {event.reason}" if event.reason else "released")
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
-        if self.status is Status.HELD:
-            self._become(
-                Status.IDLE, event, f"released: {event.reason}" if event.reason else "released"
-            )
-
-    def _count_eviction(self, event: Event) -> None:
-        # A 024 and the 004 after it are one eviction.
-        if self._evicted is None:
-            self.evictions += 1
-            self._evicted = event
 
     def _uncount_eviction(self, event: Event) -> None:
         # HTCondor writes a 004 just before the 012 or 009 that took the job off its slot.
-        if self._evicted and abs(event.time - self._evicted.time) <= _SAME_CAUSE:
+        if self._evicted is not None and abs(event.time - self._evicted) <= _SAME_CAUSE:
             self.evictions -= 1
         self._evicted = None
 
     def _on_aborted(self, event: Event) -> None:
         self._uncount_eviction(event)
-        self._close()
         self.ended = event.time
-        self._become(
-            Status.REMOVED, event, f"removed: {event.reason}" if event.reason else "removed"
-        )
+        self.why = inert(f"removed: {event.reason}" if event.reason else "removed")
 
     def _on_terminated(self, event: Event) -> None:
-        self._close()
         self.ended = event.time
-        self._become(Status.COMPLETED, event, self._end(event))
+        self.why = inert(self._end(event))
 
     def _end(self, event: Event) -> str:
         self.return_value, self.signal = event.return_value, event.signal
@@ -335,43 +242,42 @@ class JobState:
         )
 
     def _on_skipped(self, event: Event) -> None:
-        self._close()
         self.ended, self.return_value = event.time, 0
-        self._become(Status.COMPLETED, event, "skipped: its outputs are newer than its inputs")
+        self.why = "skipped: its outputs are newer than its inputs"
 
     def _on_pause(self, event: Event) -> None:
-        if self.status not in PAUSED:
-            self._paused_from = self.status
-        if event.number == EventType.SUSPENDED:
-            self._become(Status.SUSPENDED, event, "suspended")
-        else:
-            self._become(Status.DISCONNECTED, event, f"disconnected: {event.reason}")
+        suspended = event.number == EventType.SUSPENDED
+        self.why = "suspended" if suspended else inert(f"disconnected: {event.reason}")
 
-    def _on_resume(self, event: Event) -> None:
-        if self.status in PAUSED:
-            self._become(self._paused_from or Status.RUNNING, event)
+    def _on_resume(self, _event: Event) -> None:
+        self.why = ""
 
 
-_ACTIONS: dict[int, Callable[[JobState, Event], None]] = {
-    EventType.SUBMIT: JobState._on_submit,
-    EventType.EXECUTE: JobState._on_execute,
-    EventType.EVICTED: JobState._on_evicted,
-    EventType.TERMINATED: JobState._on_terminated,
-    EventType.IMAGE_SIZE: JobState._on_image_size,
-    EventType.SHADOW_EXCEPTION: JobState._on_lost,
-    EventType.GENERIC: JobState._on_generic,
-    EventType.ABORTED: JobState._on_aborted,
-    EventType.SUSPENDED: JobState._on_pause,
-    EventType.UNSUSPENDED: JobState._on_resume,
-    EventType.HELD: JobState._on_held,
-    EventType.RELEASED: JobState._on_released,
-    EventType.REMOTE_ERROR: JobState._on_remote_error,
-    EventType.DISCONNECTED: JobState._on_pause,
-    EventType.RECONNECTED: JobState._on_resume,
-    EventType.RECONNECT_FAILED: JobState._on_lost,
-    EventType.AD_INFORMATION: JobState._on_information,
-    EventType.FILE_TRANSFER: JobState._on_transfer,
-    EventType.DATAFLOW_SKIPPED: JobState._on_skipped,
+_DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
+    Kind.SUBMITTED: JobState._on_submit,
+    Kind.INPUT_QUEUED: JobState._on_transfer,
+    Kind.INPUT_STARTED: JobState._on_transfer,
+    Kind.INPUT_FINISHED: JobState._on_transfer,
+    Kind.OUTPUT_QUEUED: JobState._on_transfer,
+    Kind.OUTPUT_STARTED: JobState._on_transfer,
+    Kind.OUTPUT_FINISHED: JobState._on_transfer,
+    Kind.EXECUTING: JobState._on_execute,
+    Kind.SUSPENDED: JobState._on_pause,
+    Kind.UNSUSPENDED: JobState._on_resume,
+    Kind.DISCONNECTED: JobState._on_pause,
+    Kind.RECONNECTED: JobState._on_resume,
+    Kind.RECONNECT_FAILED: JobState._on_lost,
+    Kind.REMOTE_ERROR: JobState._on_remote_error,
+    Kind.SHADOW_EXCEPTION: JobState._on_lost,
+    Kind.EVICTED: JobState._on_evicted,
+    Kind.TRANSFER_FAILED: JobState._on_evicted,
+    Kind.REQUEUED: JobState._on_requeued,
+    Kind.SUCCEEDED: JobState._on_terminated,
+    Kind.FAILED: JobState._on_terminated,
+    Kind.HELD: JobState._on_held,
+    Kind.RELEASED: JobState._on_released,
+    Kind.REMOVED: JobState._on_aborted,
+    Kind.SKIPPED: JobState._on_skipped,
 }
 
 

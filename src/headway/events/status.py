@@ -22,6 +22,21 @@ class Status(str, Enum):
     REMOVED = "removed"
 
 
+class Phase(str, Enum):
+    """What a job spends its time with; the order is that of an attempt."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    TRANSFER_IN = "transfer-in"
+    STARTING = "starting"
+    COMPUTE = "compute"
+    CHECKPOINT = "checkpoint"
+    TRANSFER_OUT = "transfer-out"
+    DISCONNECTED = "disconnected"
+    SUSPENDED = "suspended"
+    HELD = "held"
+
+
 class Outcome(str, Enum):
     """How a job ended."""
 

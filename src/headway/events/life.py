@@ -1,0 +1,304 @@
+"""The life of a job: an automaton over the kinds of its events.
+
+`completed` and `removed` are terminal: nothing that follows changes them. From every other status
+a job can go on: 004 puts it back to idle, 013 ends a hold, and where the log lost the event
+between, an attempt that starts is believed. Status, reports and everything else that is a function
+of the log walks through here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntFlag
+from typing import NamedTuple
+
+from headway.events.kind import AGENT_KINDS, Kind
+from headway.events.status import PAUSED, TERMINAL, Phase, Status
+
+
+class Effect(IntFlag):
+    """What a step does beside changing the state."""
+
+    NOTHING = 0
+    OPENED = 1  # an attempt begins with this event
+    CLOSED = 2  # the attempt that was open, or that this event opened, ends with it
+    OVERTAKEN = 4  # the attempt before ended without a word in the log
+    SAVED = 8  # the output that came home before this event was a checkpoint
+    EVICTED = 16  # counts as an eviction, unless a hold or a removal follows at once
+
+
+class Life(NamedTuple):
+    """Where a job is in its life; all that the next step needs to know."""
+
+    status: Status = Status.IDLE
+    #: No event of the job has been seen: the log may begin in the middle.
+    fresh: bool = True
+    paused_from: Status = Status.IDLE
+    #: An attempt is under way, and how far it has come.
+    open: bool = False
+    queued: bool = False
+    transferred: bool = False
+    arrived: bool = False
+    executed: bool = False
+    waiting: bool = False
+    #: An output came home; until an event says more it may have been the last one.
+    saved: bool = False
+    failed: bool = False
+    #: The agent's phase.
+    stage: Kind = Kind.OTHER
+    #: The end of the last attempt has been told: another 004 tells it again.
+    told: bool = False
+
+    @property
+    def phase(self) -> Phase | None:
+        """What the time from here on is spent with; None when the job is over."""
+        if self.status is Status.TRANSFERRING_IN:
+            if self.waiting:
+                return Phase.WAITING
+            return Phase.STARTING if self.arrived else Phase.TRANSFER_IN
+        if self.status is Status.TRANSFERRING_OUT:
+            return Phase.WAITING if self.waiting else Phase.TRANSFER_OUT
+        if self.status is Status.RUNNING:
+            return Phase.TRANSFER_OUT if self.saved else _STAGES.get(self.stage, Phase.COMPUTE)
+        return _PHASES.get(self.status)
+
+
+_PHASES = {
+    Status.IDLE: Phase.QUEUED,
+    Status.HELD: Phase.HELD,
+    Status.SUSPENDED: Phase.SUSPENDED,
+    Status.DISCONNECTED: Phase.DISCONNECTED,
+}
+_STAGES = {
+    Kind.CHECK: Phase.STARTING,
+    Kind.STAGE_IN: Phase.TRANSFER_IN,
+    Kind.STAGE_OUT: Phase.TRANSFER_OUT,
+    Kind.DONE: Phase.TRANSFER_OUT,
+    Kind.DONE_CHECKPOINT: Phase.TRANSFER_OUT,
+}
+
+Step = tuple[Life, Effect]
+
+
+def step(life: Life, kind: Kind) -> Step:
+    """The life after one more event, and what else the event does."""
+    if life.status in TERMINAL:
+        return life, Effect.NOTHING
+    act = _ACTIONS.get(kind)
+    after, effect = act(life, kind) if act else (life, Effect.NOTHING)
+    return (after._replace(fresh=False) if after.fresh else after), effect
+
+
+def _opened(life: Life) -> Step:
+    """A new attempt begins; what was known of the last one is past."""
+    effect = Effect.OPENED | Effect.OVERTAKEN if life.open else Effect.OPENED
+    return Life(life.status, life.fresh, life.paused_from, open=True), effect
+
+
+def _closed(life: Life, status: Status, *, told: bool = False) -> Life:
+    return Life(status, life.fresh, told=told)
+
+
+def _alive(life: Life) -> Step:
+    """The attempt went on after an output came home: that output was a checkpoint."""
+    if life.open and life.saved:
+        return life._replace(saved=False), Effect.SAVED
+    return life, Effect.NOTHING
+
+
+def _running(life: Life) -> Life:
+    """The log begins in the middle of an attempt."""
+    return Life(Status.RUNNING, open=True, transferred=True, arrived=True, executed=True)
+
+
+def _on_input(life: Life, kind: Kind) -> Step:
+    if kind is Kind.INPUT_FINISHED:
+        # Also written when the transfer failed, and sometimes after the 001: no news.
+        if life.open:
+            return life._replace(arrived=not life.executed, waiting=False), Effect.NOTHING
+        if life.status is not Status.IDLE or life.told:
+            return life, Effect.NOTHING
+        life, effect = _opened(life)
+        return life._replace(status=Status.TRANSFERRING_IN, transferred=True, arrived=True), effect
+    effect = Effect.NOTHING
+    queued = kind is Kind.INPUT_QUEUED
+    if not life.open or life.executed or life.transferred or (queued and life.queued):
+        life, effect = _opened(life)
+    return life._replace(
+        status=Status.TRANSFERRING_IN,
+        queued=life.queued or queued,
+        transferred=not queued,
+        waiting=queued,
+    ), effect
+
+
+def _on_output(life: Life, kind: Kind) -> Step:
+    opened = Effect.NOTHING
+    if life.fresh:
+        life, opened = _running(life), Effect.OPENED
+    if not life.open or not life.executed or life.status in PAUSED:
+        return life, Effect.NOTHING
+    if kind is Kind.OUTPUT_FINISHED:
+        saved = life.status is Status.TRANSFERRING_OUT
+        return life._replace(status=Status.RUNNING, saved=saved, waiting=False), opened
+    life, effect = _alive(life)
+    waiting = kind is Kind.OUTPUT_QUEUED
+    return life._replace(status=Status.TRANSFERRING_OUT, waiting=waiting), opened | effect
+
+
+def _on_execute(life: Life, _kind: Kind) -> Step:
+    effect = Effect.NOTHING
+    if not life.open or life.executed:
+        life, effect = _opened(life)
+    return life._replace(
+        status=Status.RUNNING, executed=True, waiting=False, stage=Kind.OTHER
+    ), effect
+
+
+def _on_alive(life: Life, _kind: Kind) -> Step:
+    if life.fresh:
+        return _running(life), Effect.OPENED
+    return _alive(life)
+
+
+def _on_agent(life: Life, kind: Kind) -> Step:
+    opened = Effect.NOTHING
+    if life.fresh:
+        life, opened = _running(life), Effect.OPENED
+    if not life.open:
+        return life, Effect.NOTHING
+    done = kind in (Kind.DONE, Kind.DONE_CHECKPOINT)
+    life, effect = (life, Effect.NOTHING) if done else _alive(life)
+    return life._replace(stage=kind), opened | effect
+
+
+def _on_pause(life: Life, kind: Kind) -> Step:
+    effect = Effect.NOTHING
+    if not life.open:
+        life, effect = _running(life), Effect.OPENED
+    came_from = life.paused_from if life.status in PAUSED else life.status
+    status = Status.SUSPENDED if kind is Kind.SUSPENDED else Status.DISCONNECTED
+    return life._replace(status=status, paused_from=came_from), effect
+
+
+def _on_resume(life: Life, _kind: Kind) -> Step:
+    if life.status in PAUSED:
+        return life._replace(status=life.paused_from), Effect.NOTHING
+    if life.fresh:
+        return _running(life), Effect.OPENED
+    return life, Effect.NOTHING
+
+
+def _on_remote_error(life: Life, _kind: Kind) -> Step:
+    return (life._replace(failed=True) if life.open else life), Effect.NOTHING
+
+
+def _on_lost(life: Life, kind: Kind) -> Step:
+    """007, 024 and 004; the first of them that comes ends the attempt."""
+    if life.status is Status.HELD and kind in (Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED):
+        return life, Effect.NOTHING
+    effect = Effect.NOTHING
+    if kind is Kind.EVICTED and not life.failed:
+        life, effect = _alive(life)
+    if not life.open and not life.told:
+        effect |= Effect.OPENED
+    if not life.told:
+        effect |= Effect.CLOSED | Effect.EVICTED
+    return _closed(life, Status.IDLE, told=True), effect
+
+
+def _on_requeued(life: Life, _kind: Kind) -> Step:
+    effect = Effect.CLOSED if life.open else Effect.OPENED | Effect.CLOSED
+    return _closed(life, Status.IDLE, told=True), effect
+
+
+def _on_held(life: Life, _kind: Kind) -> Step:
+    effect = Effect.CLOSED if life.open else Effect.NOTHING
+    return _closed(life, Status.HELD), effect
+
+
+def _on_released(life: Life, _kind: Kind) -> Step:
+    if life.status is Status.HELD:
+        return life._replace(status=Status.IDLE), Effect.NOTHING
+    return life, Effect.NOTHING
+
+
+def _on_removed(life: Life, _kind: Kind) -> Step:
+    effect = Effect.CLOSED if life.open else Effect.NOTHING
+    return _closed(life, Status.REMOVED), effect
+
+
+def _on_ended(life: Life, _kind: Kind) -> Step:
+    effect = Effect.CLOSED if life.open else Effect.OPENED | Effect.CLOSED
+    return _closed(life, Status.COMPLETED), effect
+
+
+def _on_skipped(life: Life, _kind: Kind) -> Step:
+    effect = Effect.CLOSED if life.open else Effect.NOTHING
+    return _closed(life, Status.COMPLETED), effect
+
+
+_ACTIONS: dict[Kind, Callable[[Life, Kind], Step]] = {
+    Kind.INPUT_QUEUED: _on_input,
+    Kind.INPUT_STARTED: _on_input,
+    Kind.INPUT_FINISHED: _on_input,
+    Kind.OUTPUT_QUEUED: _on_output,
+    Kind.OUTPUT_STARTED: _on_output,
+    Kind.OUTPUT_FINISHED: _on_output,
+    Kind.EXECUTING: _on_execute,
+    Kind.ALIVE: _on_alive,
+    Kind.SUSPENDED: _on_pause,
+    Kind.UNSUSPENDED: _on_resume,
+    Kind.DISCONNECTED: _on_pause,
+    Kind.RECONNECTED: _on_resume,
+    Kind.RECONNECT_FAILED: _on_lost,
+    Kind.REMOTE_ERROR: _on_remote_error,
+    Kind.SHADOW_EXCEPTION: _on_lost,
+    Kind.EVICTED: _on_lost,
+    Kind.TRANSFER_FAILED: _on_lost,
+    Kind.REQUEUED: _on_requeued,
+    Kind.SUCCEEDED: _on_ended,
+    Kind.FAILED: _on_ended,
+    Kind.HELD: _on_held,
+    Kind.RELEASED: _on_released,
+    Kind.REMOVED: _on_removed,
+    Kind.SKIPPED: _on_skipped,
+    **dict.fromkeys(AGENT_KINDS, _on_agent),
+}
+
+
+#: Added to the kind of a job's first event in `walk`.
+FIRST = 0x80
+
+
+class Walker:
+    """Walks many lives at once; every step that was made once is a look into a table."""
+
+    def __init__(self) -> None:
+        #: The states that were met; `walk` gives places in it.
+        self.lives: list[Life] = [Life()]
+        self._places = {self.lives[0]: 0}
+        self._table: dict[int, int] = {}
+
+    def walk(self, kinds: Iterable[int]) -> list[int]:
+        """Per event the place of the life after it times 256 plus the step's effect."""
+        table, found = self._table, []
+        place = 0
+        for kind in kinds:
+            key = place | kind
+            cell = table.get(key)
+            if cell is None:
+                cell = self._step(key)
+            found.append(cell)
+            place = cell & ~0xFF
+        return found
+
+    def _step(self, key: int) -> int:
+        kind = key & 0xFF
+        before = Life() if kind & FIRST else self.lives[key >> 8]
+        after, effect = step(before, Kind(kind & ~FIRST))
+        place = self._places.setdefault(after, len(self.lives))
+        if place == len(self.lives):
+            self.lives.append(after)
+        cell = self._table[key] = place << 8 | int(effect)
+        return cell
