@@ -1,5 +1,7 @@
 """Event logs: reading, following and writing them, and what they say about jobs."""
 
+from typing import TYPE_CHECKING, Any
+
 from headway.events.classad import Expr, Value, inert
 from headway.events.event import (
     Direction,
@@ -16,8 +18,14 @@ from headway.events.state import Jobs, JobState, fold
 from headway.events.status import TERMINAL, Outcome, Status
 from headway.events.write import EventWriter
 
+if TYPE_CHECKING:
+    from headway.events.assemble import columns_of
+    from headway.events.bulk import read_columns
+    from headway.events.columns import Columns
+
 __all__ = [
     "TERMINAL",
+    "Columns",
     "Direction",
     "Event",
     "EventType",
@@ -36,8 +44,25 @@ __all__ = [
     "Transfer",
     "Usage",
     "Value",
+    "columns_of",
     "fold",
     "follow",
     "inert",
+    "read_columns",
     "read_log",
 ]
+
+_WITH_NUMPY = {
+    "Columns": "headway.events.columns",
+    "columns_of": "headway.events.assemble",
+    "read_columns": "headway.events.bulk",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever only follows a log does not wait for NumPy.
+    if name in _WITH_NUMPY:
+        from importlib import import_module
+
+        return getattr(import_module(_WITH_NUMPY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

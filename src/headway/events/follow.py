@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from datetime import tzinfo
 from pathlib import Path
 
 from headway.errors import EventLogError
+from headway.events.clock import Clock
 from headway.events.event import Event
-from headway.events.read import Parser, Skip
+from headway.events.files import back_in_time
+from headway.events.framing import AdParser
+from headway.events.opening import LogReader, open_log
+from headway.events.read import Parser, Skip, parser_for
+from headway.events.sniffing import HEAD_SIZE
 
 _READ_SIZE = 1 << 20
 _MARK_SIZE = 64
+#: The first bytes of a file, by which it is known again under another name, or compressed.
+_SIGN_SIZE = 100
+#: Less than this is no event, and not enough to know a file by.
+_HEADER_SIZE = 30
+#: What the pool-wide log has there instead: HTCondor rewrites the rest when it rotates the file.
+_POOL_SIGN = re.compile(rb"Global JobLog: (ctime=\d+ id=\S+ )sequence=(\d{1,9}) ")
 _SHORTEST = 0.1
 
 
 class Follower:
     """Gives each complete event of a log once, as the log grows.
 
-    The log may not be there yet, be rotated, be cut back by a writer that mends a torn event, or be
-    emptied and filled anew. Rotated away twice between two polls, the file in the middle is missed.
+    The log may not be there yet, be rotated, also several times between two polls, be cut back by
+    a writer that mends a torn event, or be emptied and filled anew. What had been rotated away
+    before the first poll is not read. Times follow the UTC hints of the log from where
+    they appear (see `Clock`): what was given before stays as it was.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -31,14 +47,23 @@ class Follower:
         self._fd = -1
         self._file: tuple[int, int] | None = None
         self._seen: tuple[int, int, int, int] | None = None
-        self._parser = Parser()
+        self._drained: tuple[int, int] | None = None
+        self._parser: Parser | AdParser = Parser()
         # The bytes before the parser's offset: they tell whether this is still the same log.
         self._mark = b""
+        # What hints have told of the log's zone.
+        self._zone: tzinfo | None = None
+        # The signatures of rotated files that are older than what is to come.
+        self._known: set[bytes] | None = None
+        # When the folder had last changed while the log had no file.
+        self._folder: int | None = None
 
     def close(self) -> None:
         """Give the file back; a later poll would begin anew."""
         self._forget()
         self._seen = None
+        self._known = None
+        self._folder = None
 
     def poll(self) -> list[Event]:
         """The events that have become complete since the last poll; one stat if nothing moved."""
@@ -53,35 +78,68 @@ class Follower:
 
     def _poll(self) -> list[Event]:
         try:
-            now = self.path.stat()
+            now = os.stat(self.path)
         except FileNotFoundError:
-            # Between the two steps of a rotation the old file may still have got something.
-            return self._drain() if self._fd >= 0 else []
+            return self._without()
         seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
         if seen == self._seen:
             return []
         events: list[Event] = []
-        if self._fd >= 0 and self._file != seen[:2]:
-            events += self._drain()
-            self._forget()
-        if self._fd < 0:
+        if self._file != seen[:2]:
             try:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                return events
-            opened = os.fstat(self._fd)
-            self._file = (opened.st_dev, opened.st_ino)
-            self._parser = Parser(opened.st_mtime)
+                return self._without()
+            events += self._move(fd)
         events += self._drain()
         self._seen = seen
         return events
 
+    def _without(self) -> list[Event]:
+        """The events that have come while the log has no file of its own name."""
+        events = self._drain() if self._fd >= 0 else []
+        try:
+            changed = os.stat(self.path.parent).st_mtime_ns
+        except FileNotFoundError:
+            return events
+        if changed == self._folder:
+            return events
+        with ExitStack() as stack:
+            if self._known is None:
+                self._known = {sign for sign, _ in self._rotated(stack)}
+            sign, newest = next(self._rotated(stack), (b"", None))
+            if newest and not newest.compression and not self._is_old(sign, newest):
+                events += self._move(os.dup(newest.fileno()))
+                events += self._drain()
+        self._folder = changed
+        return events
+
+    def _move(self, fd: int) -> list[Event]:
+        """Leave the file we are in for a newer one; the events of that and all between them."""
+        try:
+            events = self._drain() if self._fd >= 0 else []
+            events += self._between(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._forget()
+        self._fd = fd
+        opened = os.fstat(fd)
+        self._file = (opened.st_dev, opened.st_ino)
+        return events
+
     def _drain(self) -> list[Event]:
+        now = os.fstat(self._fd)
+        if self._drained == (now.st_size, now.st_mtime_ns):
+            return []
         parser = self._parser
         start = parser.offset - len(self._mark)
-        if os.pread(self._fd, len(self._mark), start) != self._mark:
+        if parser.offset and os.pread(self._fd, len(self._mark), start) != self._mark:
             self.skipped += parser.skipped
-            parser = self._parser = Parser(os.fstat(self._fd).st_mtime)
+            parser = self._parser = Parser(now.st_mtime)
+        if parser.offset == 0:
+            clock = Clock(now.st_mtime, self._zone)
+            parser = self._parser = parser_for(os.pread(self._fd, HEAD_SIZE, 0), clock)
         # What had no end at the last poll may have been cut off and replaced since.
         parser.rewind()
         at = parser.offset
@@ -89,10 +147,65 @@ class Follower:
         while block := os.pread(self._fd, _READ_SIZE, at):
             at += len(block)
             events += parser.feed(block)
+        parser.clock = parser.clock.onward()
+        self._zone = parser.clock.zone
         begin = max(0, parser.offset - _MARK_SIZE)
         self._mark = os.pread(self._fd, parser.offset - begin, begin)
         self.skipped += parser.skipped
         parser.skipped.clear()
+        self._drained = (now.st_size, now.st_mtime_ns)
+        return events
+
+    def _between(self, fd: int) -> list[Event]:
+        """The events of files that came and went between the file we were in and `fd`."""
+        opened = os.fstat(fd)
+        come, sequence = _sign(os.pread(fd, HEAD_SIZE, 0))
+        left, before = _sign(os.pread(self._fd, HEAD_SIZE, 0) if self._fd >= 0 else b"")
+        missed: dict[bytes, LogReader] = {}
+        with ExitStack() as stack:
+            for sign, file in self._rotated(stack):
+                ident = (file.stat.st_dev, file.stat.st_ino)
+                if ident == (opened.st_dev, opened.st_ino) or sign == come:
+                    missed.clear()  # rotated away already: what we have met is newer
+                elif self._is_old(sign, file) or (left and sign.startswith(left)):
+                    break
+                else:
+                    missed.setdefault(sign, file)
+            if self._known is None:
+                # What was there before us is not ours to read.
+                self._known = set(missed)
+                return []
+            self._known.update(missed, [left] if left else [])
+            gone = sequence - before - 1 - len(missed) if sequence and before else 0
+            if gone > 0:
+                why = f"{gone} rotated files are gone that nobody had read"
+                self.skipped.append(Skip(0, 0, why))
+            return [event for file in reversed(missed.values()) for event in self._whole(file)]
+
+    def _is_old(self, sign: bytes, file: LogReader) -> bool:
+        # A file that was short when we met it may have grown since.
+        known = sign.startswith(tuple(self._known or ()))
+        return known or (file.stat.st_dev, file.stat.st_ino) == self._file
+
+    def _rotated(self, stack: ExitStack) -> Iterator[tuple[bytes, LogReader]]:
+        """The rotated files, open, the newest first."""
+        for path in back_in_time(self.path):
+            with suppress(OSError):  # gone, or not ours to read
+                file = stack.enter_context(open_log(path))
+                sign, _ = _sign(file.head(HEAD_SIZE))
+                if sign:
+                    yield sign, file
+
+    def _whole(self, file: LogReader) -> list[Event]:
+        file.rewind()
+        head = file.head(HEAD_SIZE)
+        parser = parser_for(head, Clock(file.stat.st_mtime, self._zone))
+        events = parser.feed(head)
+        while block := file.read(_READ_SIZE):
+            events += parser.feed(block)
+        parser.finish()
+        self.skipped += parser.skipped
+        self.skipped += [file.damage] if file.damage else []
         return events
 
     def _forget(self) -> None:
@@ -101,9 +214,18 @@ class Follower:
         self._parser = Parser()
         self._mark = b""
         self._file = None
+        self._drained = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _sign(head: bytes) -> tuple[bytes, int]:
+    """What a file is known by, and its place in a sequence of files if it says so."""
+    match = _POOL_SIGN.search(head, 0, 400)
+    if match:
+        return match[1], int(match[2])
+    return (head[:_SIGN_SIZE] if len(head) >= _HEADER_SIZE else b""), 0
 
 
 def follow(

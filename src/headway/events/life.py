@@ -8,7 +8,7 @@ of the log walks through here, so that they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntFlag
 from typing import NamedTuple
 
@@ -265,40 +265,3 @@ _ACTIONS: dict[Kind, Callable[[Life, Kind], Step]] = {
     Kind.SKIPPED: _on_skipped,
     **dict.fromkeys(AGENT_KINDS, _on_agent),
 }
-
-
-#: Added to the kind of a job's first event in `walk`.
-FIRST = 0x80
-
-
-class Walker:
-    """Walks many lives at once; every step that was made once is a look into a table."""
-
-    def __init__(self) -> None:
-        #: The states that were met; `walk` gives places in it.
-        self.lives: list[Life] = [Life()]
-        self._places = {self.lives[0]: 0}
-        self._table: dict[int, int] = {}
-
-    def walk(self, kinds: Iterable[int]) -> list[int]:
-        """Per event the place of the life after it times 256 plus the step's effect."""
-        table, found = self._table, []
-        place = 0
-        for kind in kinds:
-            key = place | kind
-            cell = table.get(key)
-            if cell is None:
-                cell = self._step(key)
-            found.append(cell)
-            place = cell & ~0xFF
-        return found
-
-    def _step(self, key: int) -> int:
-        kind = key & 0xFF
-        before = Life() if kind & FIRST else self.lives[key >> 8]
-        after, effect = step(before, Kind(kind & ~FIRST))
-        place = self._places.setdefault(after, len(self.lives))
-        if place == len(self.lives):
-            self.lives.append(after)
-        cell = self._table[key] = place << 8 | int(effect)
-        return cell

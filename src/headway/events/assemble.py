@@ -1,0 +1,212 @@
+"""Putting parts together: one table of columns out of all the files that were read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.events.columns import Columns, Usage
+from headway.events.event import Event
+from headway.events.moments import all_with_year, tell
+from headway.events.part import (
+    TEXTS,
+    TYPES,
+    Array,
+    Part,
+    blank_columns,
+    measurements,
+    put_rows,
+)
+from headway.events.rows import is_nothing, row_of
+from headway.events.skip import Skip
+from headway.events.strings import Strings
+
+_LONG, _SHORT = np.iinfo(np.int64), np.iinfo(np.int16)
+#: Columns of a part that end with it.
+_CLOCK = ("minute", "second", "fraction", "length")
+
+
+@dataclass
+class File:
+    """A file that was read."""
+
+    name: str
+    log: int = 0  # place among the logs
+    modified: float = 0.0
+    unfinished: Skip | None = None
+    unread: str = ""  # why
+
+
+def part_of(events: Iterable[Event], offsets: Sequence[int] | None = None) -> Part:
+    """The part that these events of one file are; they know their times."""
+    events = list(events)
+    columns = blank_columns(len(events))
+    columns["number"][:] = [_within(event.number, _SHORT) for event in events]
+    for name in ("cluster", "proc", "subproc"):
+        columns[name][:] = [_within(getattr(event, name), _LONG) for event in events]
+    columns["offset"][:] = -1 if offsets is None else offsets
+    rows = [row_of(event) for event in events]
+    strings = Strings()
+    put_rows(columns, slice(None), rows, strings)
+    with_usage = [at for at, row in enumerate(rows) if not is_nothing(row.measured)]
+    return Part(
+        columns,
+        np.array(with_usage, np.int64),
+        measurements([rows[at].measured for at in with_usage]),
+        np.empty(0, np.int64),
+        np.empty(0),
+        strings.all,
+        sizes=[len(events)],
+        time=np.array([event.time for event in events], np.float64),
+    )
+
+
+def columns_of(
+    events: Iterable[Event],
+    *,
+    file: str = "",
+    offsets: Sequence[int] | None = None,
+    skipped: Iterable[Skip] = (),
+) -> Columns:
+    """The columns of some events of one file; `offsets` are their places there (-1: unknown)."""
+    part = part_of(events, offsets)
+    part.skipped = [(0, skip) for skip in skipped]
+    return assemble([part], [File(file)], [file], [""])
+
+
+def assemble(
+    parts: Sequence[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
+) -> Columns:
+    """The columns of all parts, which are in the order of the files; leaves the parts empty."""
+    _tell_times(parts, files)
+    pool: dict[str, int] = {}
+    for part in parts:
+        # The place -1 is the last one.
+        places = np.array([*(pool.setdefault(text, len(pool)) for text in part.strings), -1], "<i4")
+        part.strings = []
+        for name in TEXTS:
+            part.columns[name] = places[part.columns[name]]
+    sizes = [size for part in parts for size in part.sizes]
+    file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
+    usage = _usage(parts)
+    return Columns(
+        **{name: _joined(parts, name) for name in TYPES if name not in _CLOCK},
+        time=np.concatenate([np.empty(0, np.int64), *map(_microseconds, parts)]),
+        file=file,
+        log=np.array([one.log for one in files], np.int32)[file],
+        usage=usage,
+        strings=list(pool),
+        files=[one.name for one in files],
+        logs=list(logs),
+        owners=list(owners),
+        skipped=[(files[place].name, skip) for part in parts for place, skip in part.skipped],
+        unread=[(one.name, one.unread) for one in files if one.unread],
+        unfinished=[(one.name, one.unfinished) for one in files if one.unfinished],
+    )
+
+
+def _joined(parts: Sequence[Part], name: str) -> Array:
+    # One column after the other gives its memory back, so that there are never two of all.
+    pieces = [part.columns.pop(name) for part in parts]
+    return np.concatenate([np.empty(0, TYPES[name]), *pieces])
+
+
+def _usage(parts: Sequence[Part]) -> Usage:
+    starts = np.cumsum([0, *map(len, parts)])[:-1]
+    rows = [part.usage_row + start for part, start in zip(parts, starts, strict=True)]
+    table = np.concatenate([measurements([]), *(part.usage for part in parts)])
+    row = np.concatenate([np.empty(0, np.int64), *rows])
+    return Usage(row, *(np.ascontiguousarray(column) for column in table.T))
+
+
+def _microseconds(part: Part) -> NDArray[np.int64]:
+    assert part.time is not None
+    found = np.rint(part.time * 1e6).astype(np.int64)
+    part.time = None
+    return found
+
+
+class _Stretch(NamedTuple):
+    """The events of one file in a part."""
+
+    part: Part
+    file: int
+    start: int
+    stop: int
+
+    def column(self, name: str) -> Array:
+        return self.part.columns[name][self.start : self.stop]
+
+
+def _tell_times(parts: Iterable[Part], files: Sequence[File]) -> None:
+    """Give the parts their times, log by log; an event without one becomes a skip."""
+    untold = [part for part in parts if part.time is None]
+    stretches = [stretch for part in untold for stretch in _stretches(part)]
+    for part in untold:
+        part.time = np.empty(len(part))
+    for file, group in groupby(stretches, key=lambda stretch: stretch.file):
+        _tell_file(list(group), files[file].modified)
+    for part in untold:
+        assert part.time is not None
+        if np.isnan(part.time).any():
+            _drop_dateless(part)
+        for name in _CLOCK:
+            del part.columns[name]
+
+
+def _stretches(part: Part) -> Iterator[_Stretch]:
+    if len(part.files) > 1 and not len(part.hint) and all_with_year(part.columns["minute"]):
+        # Then each date stands for itself, and it does not matter where one file ends.
+        yield _Stretch(part, part.files[0], 0, len(part))
+        return
+    start = 0
+    for file, size in zip(part.files, part.sizes, strict=True):
+        yield _Stretch(part, file, start, start + size)
+        start += size
+
+
+def _tell_file(stretches: Sequence[_Stretch], modified: float) -> None:
+    minute, second, fraction = (
+        np.concatenate([stretch.column(name) for stretch in stretches])
+        for name in ("minute", "second", "fraction")
+    )
+    hint_row, hint = [], []
+    begin = 0
+    for part, _, start, stop in stretches:
+        first, last = np.searchsorted(part.hint_row, (start, stop))
+        hint_row.append(part.hint_row[first:last] + (begin - start))
+        hint.append(part.hint[first:last])
+        begin += stop - start
+    told = tell(minute, second, fraction, np.concatenate(hint_row), np.concatenate(hint), modified)
+    begin = 0
+    for part, _, start, stop in stretches:
+        assert part.time is not None
+        part.time[start:stop] = told[begin : begin + stop - start]
+        begin += stop - start
+
+
+def _drop_dateless(part: Part) -> None:
+    assert part.time is not None
+    bad = np.isnan(part.time)
+    files = np.repeat(part.files, part.sizes)
+    for row in np.flatnonzero(bad).tolist():
+        offset, length = int(part.columns["offset"][row]), int(part.columns["length"][row])
+        part.skipped.append((int(files[row]), Skip(offset, length, "a date that is none")))
+    part.skipped.sort(key=lambda skip: (skip[0], skip[1].offset))
+    good = ~bad
+    bounds = np.cumsum([0, *part.sizes])
+    place = np.concatenate([[0], np.cumsum(good)])
+    part.sizes = np.diff(place[bounds]).tolist()
+    kept = good[part.usage_row]
+    part.usage_row, part.usage = place[part.usage_row[kept]], part.usage[kept]
+    part.columns = {name: column[good] for name, column in part.columns.items()}
+    part.time = part.time[good]
+
+
+def _within(number: int, limits: np.iinfo[np.int16] | np.iinfo[np.int64]) -> int:
+    return min(max(number, int(limits.min)), int(limits.max))

@@ -1,0 +1,219 @@
+"""Reading logs in bulk: all events of many files as columns, on several processors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from headway.events.assemble import File, assemble, part_of
+from headway.events.batch import Batch, unfinished
+from headway.events.columns import Columns
+from headway.events.files import find_logs
+from headway.events.opening import open_log
+from headway.events.parcel import Result, pack, unpack
+from headway.events.part import no_events, placed
+from headway.events.ranges import ranges
+from headway.events.read import read_log
+from headway.events.scan import Scanner
+from headway.events.sniffing import Format
+from headway.events.workers import can_fork, each
+
+#: Bytes that are scanned at a time: they and what is made of them stay in the processor's cache.
+_BLOCK = 4 << 20
+#: Bytes that one worker takes at a time: enough for its memory of texts to pay, and for each worker
+#: to come back several times, so that all are done at about the same time.
+_RANGE = 16 << 20
+#: Files up to this size are read together: by itself each would cost a millisecond.
+_SMALL = 256 << 10
+#: Below this a second process is not worth its start.
+_WORTH_FORKING = 16 << 20
+
+Progress = Callable[[int, int], None]
+
+
+class Piece(NamedTuple):
+    """A range of a file that is plain text, or a whole file of any other kind."""
+
+    file: int
+    path: str
+    start: int
+    stop: int  # of bytes on the disk
+    format: Format
+    ranged: bool
+    last: bool  # whether the file ends here
+
+
+def read_columns(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Columns:
+    """All complete events of these logs, and what had to be skipped; see `find_logs` for `paths`.
+
+    `workers` is at most how many processes read (None: one for each processor). `progress` is
+    told how many bytes of how many are done.
+    """
+    unread: list[tuple[str, str]] = []
+    chains = find_logs(paths, unread)
+    files: list[File] = []
+    pieces: list[Piece] = []
+    for log, chain in enumerate(chains):
+        for found in chain.files:
+            files.append(File(str(found.path), log, found.mtime))
+            pieces += _pieces(files, found.format)
+    tasks = _tasks(pieces)
+    sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
+    total, done = sum(sizes), 0
+    results: list[Result] = []
+    for number, made in _each(tasks, workers or _processors(), total):
+        results += made
+        done += sizes[number]
+        if progress:
+            progress(done, total)
+    results.sort(key=lambda result: (result.file, result.start))
+    for result in results:
+        files[result.file].unread = files[result.file].unread or result.unread
+        for place, skip in result.unfinished:
+            files[place].unfinished = skip
+    columns = assemble(
+        [result.part for result in results],
+        files,
+        [chain.name for chain in chains],
+        [chain.owner or "" for chain in chains],
+    )
+    columns.unread = unread + columns.unread
+    return columns
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
+    """What there is to read of the last file."""
+    place, file = len(files) - 1, files[-1]
+    try:
+        with open_log(file.name) as reader:
+            size, file.modified = reader.stat.st_size, reader.stat.st_mtime
+            if reader.compression or format in (Format.XML, Format.JSON):
+                yield Piece(place, file.name, 0, size, format, False, True)
+                return
+        if size <= _RANGE:
+            yield Piece(place, file.name, 0, size, format, True, True)
+            return
+        with open(file.name, "rb", buffering=0) as opened:
+            for start, stop in ranges(opened.fileno(), size, _RANGE):
+                yield Piece(place, file.name, start, stop, format, True, stop == size)
+    except OSError as error:
+        file.unread = _why(error)
+
+
+def _tasks(pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """Pieces to read in one go: small files together."""
+    tasks: list[list[Piece]] = []
+    size = _RANGE
+    for piece in pieces:
+        length = piece.stop - piece.start
+        if size + length > _RANGE:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(piece)
+        size += length
+    return tasks
+
+
+def _each(tasks: list[list[Piece]], workers: int, total: int) -> Iterator[tuple[int, list[Result]]]:
+    workers = min(workers, len(tasks))
+    if workers > 1 and total >= _WORTH_FORKING and can_fork():
+        for number, data in each(len(tasks), lambda number: pack(_read(tasks[number])), workers):
+            yield number, unpack(data)
+    else:
+        for number, task in enumerate(tasks):
+            yield number, _read(task)
+
+
+def _read(task: list[Piece]) -> list[Result]:
+    results: list[Result] = []
+    batch = Batch()
+    for piece in task:
+        data = _small(piece)
+        if data is not None and batch.take(piece.file, data):
+            continue
+        results += batch.results()
+        batch = Batch()
+        if data is None or not batch.take(piece.file, data):
+            results.append(_read_piece(piece))
+    return results + batch.results()
+
+
+def _small(piece: Piece) -> bytes | None:
+    """The bytes of a small file, which is best read together with others."""
+    if not piece.ranged or piece.start or piece.stop > _SMALL:
+        return None
+    try:
+        with open(piece.path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), piece.stop, 0)
+    except OSError:
+        return None  # and be told why
+
+
+def _read_piece(piece: Piece) -> Result:
+    try:
+        if piece.ranged:
+            return _scan_range(piece)
+        return _scan_stream(piece) if piece.format is Format.TEXT else _read_ads(piece)
+    except OSError as error:
+        part = placed(no_events(), [piece.file], [0])
+        return Result(piece.file, piece.start, part, unread=_why(error))
+
+
+def _scan_range(piece: Piece) -> Result:
+    scanner = Scanner(piece.start)
+    with open(piece.path, "rb", buffering=0) as file:
+        at = piece.start
+        # Not mapped: a file that somebody truncates would kill us.
+        while data := os.pread(file.fileno(), min(_BLOCK, piece.stop - at), at):
+            scanner.feed(data)
+            at += len(data)
+    return _scanned(piece, scanner)
+
+
+def _scan_stream(piece: Piece) -> Result:
+    scanner = Scanner()
+    with open_log(piece.path) as reader:
+        while data := b"".join(_filled(reader.read)):
+            scanner.feed(data)
+        result = _scanned(piece, scanner)
+        if reader.damage:
+            result.part.skipped.append((piece.file, reader.damage))
+    return result
+
+
+def _filled(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    size = 0
+    while size < _BLOCK and (data := read(_BLOCK - size)):
+        size += len(data)
+        yield data
+
+
+def _scanned(piece: Piece, scanner: Scanner) -> Result:
+    if piece.last:
+        scanner.close()
+    part = placed(scanner.part(), [piece.file], [0])
+    rest = unfinished(piece.file, scanner.offset, scanner.pending)
+    return Result(piece.file, piece.start, part, rest)
+
+
+def _read_ads(piece: Piece) -> Result:
+    log = read_log(piece.path)
+    part = part_of(log.events)
+    part.files, part.skipped = [piece.file], [(piece.file, skip) for skip in log.skipped]
+    return Result(piece.file, piece.start, part)
+
+
+def _why(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"

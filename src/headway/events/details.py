@@ -1,0 +1,352 @@
+"""What the bodies of events say, straight from their bytes; `rows.row_of` says what is right.
+
+Only shapes that HTCondor itself writes are read here. A body of any other shape gives None, and has
+to be read by way of an `Event`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from headway.events.chunk import decoded
+from headway.events.classad import parse_value
+from headway.events.columns import NONE
+from headway.events.event import Event
+from headway.events.kind import TRANSFER_CODES, Kind
+from headway.events.rows import Measured, Row, machine, owner, row_of
+from headway.events.strings import Strings
+
+_MEMORY = 1 << 14
+_BLANKS = b" \t\r\f\v"
+_NAN = math.nan
+
+_CODES = re.compile(rb"\tCode (-?\d{1,9}) Subcode (-?\d{1,9})\Z")
+_EVICTED = re.compile(rb"Job was evicted\. Code (-?\d{1,9}) Subcode (-?\d{1,9})\Z")
+_ENDING = re.compile(
+    rb"\t(?:\(1\) Normal termination \(return value (-?\d{1,9})\)"
+    rb"|\(0\) Abnormal termination \(signal (-?\d{1,9})\))\Z"
+)
+_USAGE = re.compile(
+    rb"\t\tUsr (\d{1,9}) (\d\d):(\d\d):(\d\d), Sys (\d{1,9}) (\d\d):(\d\d):(\d\d)\Z"
+)
+_SITE = re.compile(rb"\n[ \t\r\f\v]*GLIDEIN_ResourceName[ \t\r\f\v]*=([^\n]*)")
+_AD = re.compile(
+    rb"\n[ \t\r\f\v]*(RemoteHost|SlotName|MachineAttrGLIDEIN_ResourceName0|Owner|User)"
+    rb"[ \t\r\f\v]*=([^\n]*)"
+)
+_REQUEUED = "(0) Job terminated and was requeued"
+_NO_CODES = (NONE, NONE)
+_TABLE = b"\n\tPartitionable Resources"
+
+Made = TypeVar("Made")
+
+
+class Memory(dict[bytes, Made]):
+    """What a function made of texts; forgets everything when it is full."""
+
+    def __init__(self, function: Callable[[bytes], Made]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, key: bytes) -> Made:
+        if len(self) >= _MEMORY:
+            self.clear()
+        found = self[key] = self._function(key)
+        return found
+
+
+def by_event(number: int, rest: bytes) -> Row:
+    """What an event says beside its header, given what follows the header, whatever that is."""
+    lines = decoded(rest).split("\n")
+    return row_of(Event(number, 0, 0, 0, 0.0, lines[0], tuple(lines[1:])))
+
+
+class Ending(NamedTuple):
+    """How a 004 or a 005 says that an attempt ended; `measured` is as `Measured`."""
+
+    kind: int
+    code: int
+    subcode: int
+    value: int
+    signal: int
+    text: int
+    measured: list[float]
+
+
+class Details:
+    """Reads bodies; texts become numbers of `strings`.
+
+    All bytes are those behind the header, of a chunk that is one plain event in UTF-8.
+    """
+
+    def __init__(self, strings: Strings) -> None:
+        self.strings = strings
+        place = strings.place
+        #: A line without what surrounds it.
+        self.line = Memory(lambda raw: place(raw.decode().strip()))
+        self._reason = Memory(lambda raw: place(_reason(raw.decode().strip())))
+        self._quoted = Memory(lambda raw: place(raw.decode().strip().strip('"')))
+        #: The machine of a 001's first line.
+        self._host = Memory(self._find_host)
+        self._destination = Memory(self._find_destination)
+        self._names = Memory(lambda raw: place(raw.decode()))
+        self._error_slot = Memory(lambda raw: place(_error_slot(raw.decode())))
+        self._site = Memory(lambda raw: place(_text(raw)))
+        self._codes: Memory[tuple[int, int] | None] = Memory(_pair(_CODES))
+        self.requeued = Memory(lambda raw: raw.decode().strip().startswith(_REQUEUED))
+        self.evicted_codes: Memory[tuple[int, int] | None] = Memory(_pair(_EVICTED))
+        self.endings: Memory[tuple[int, int] | None] = Memory(_pair(_ENDING))
+        self._cpu_seconds = Memory(_cpu_seconds)
+        self._tables = Memory(_table)
+        self._place = place
+
+    def _find_host(self, text: bytes) -> int:
+        name = _alias(text) if text.find(b"host: ", 0, text.find(b"?")) >= 0 else b""
+        return self._names[name] if name else self._place(_host(text.decode()))
+
+    def _find_destination(self, text: bytes) -> int:
+        name = _alias(text)
+        return self._names[name] if name else self._place(machine(text.decode().strip()))
+
+    def first_line(self, rest: bytes) -> tuple[int]:
+        """The first line below the header."""
+        start = rest.find(b"\n") + 1
+        if not start:
+            return (-1,)
+        end = rest.find(b"\n", start)
+        return (self.line[rest[start:end] if end >= 0 else rest[start:]],)
+
+    def execute(self, rest: bytes) -> tuple[int, int, int]:
+        """Host, slot and site of a 001."""
+        first = rest.find(b"\n")
+        if first < 0:
+            return self._host[rest], -1, -1
+        slot = site = -1
+        at = rest.find(b"\n\tSlotName: ", first)
+        if at >= 0:
+            end = rest.find(b"\n", at + 12)
+            slot = self._quoted[rest[at + 12 : end] if end >= 0 else rest[at + 12 :]]
+        if rest.find(b"GLIDEIN_ResourceName", first) >= 0:
+            for raw in _SITE.findall(rest):
+                site = self._site[raw] if raw.strip(_BLANKS) else site
+        return self._host[rest[:first]], slot, site
+
+    def transfer(self, rest: bytes) -> tuple[int]:
+        """The host of a 040."""
+        at = rest.find(b"\n\tTransferring to host: ")
+        if at < 0:
+            return (-1,)
+        end = rest.find(b"\n", at + 24)
+        return (self._destination[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
+
+    def ad(self, rest: bytes) -> tuple[int, int, int]:
+        """Site, slot and user of a 028."""
+        found: dict[bytes, bytes] = {}
+        for name, raw in _AD.findall(rest):
+            if raw.strip(_BLANKS):
+                found[name] = raw
+        if not found:
+            return -1, -1, -1
+        site = found.get(b"MachineAttrGLIDEIN_ResourceName0", b"")
+        slot = found.get(b"RemoteHost") or found.get(b"SlotName")
+        names = [_value(found[name]) if name in found else None for name in (b"Owner", b"User")]
+        return (
+            self._site[site],
+            self._place(str(_value(slot))) if slot else -1,
+            self._place(owner(*names)),
+        )
+
+    def held(self, rest: bytes) -> tuple[int, int, int] | None:
+        """Code, subcode and reason of a 012."""
+        lines = rest.split(b"\n")
+        codes = self._codes[lines[2]] if len(lines) == 3 else _NO_CODES if len(lines) == 2 else None
+        return (*codes, self._reason[lines[1]]) if codes else None
+
+    def remote_error(self, rest: bytes) -> tuple[int, int, int, int] | None:
+        """Code, subcode, reason and slot of a 021."""
+        held = self.held(rest)
+        return (*held, self._error_slot[rest[: rest.find(b"\n")]]) if held else None
+
+    def evicted(self, rest: bytes) -> Ending | None:
+        """What a 004 says."""
+        first = rest.find(b"\n")
+        codes = self.evicted_codes[rest[:first]] if first > 0 else None
+        if not codes or rest.find(_REQUEUED.encode(), first) >= 0:
+            return None
+        text = -1
+        at = rest.find(b"\n\tReason: ", first)
+        if at >= 0:
+            end = rest.find(b"\n", at + 10)
+            text = self.line[rest[at + 10 : end] if end >= 0 else rest[at + 10 :]]
+        measured = self._measured(rest, first)
+        kind = Kind.TRANSFER_FAILED if codes[0] in TRANSFER_CODES else Kind.EVICTED
+        return Ending(kind, *codes, NONE, NONE, text, measured) if measured else None
+
+    def terminated(self, rest: bytes) -> Ending | None:
+        """What a 005 says."""
+        first = rest.find(b"\n")
+        second = rest.find(b"\n", first + 1)
+        ending = self.endings[rest[first + 1 : second]] if 0 < first < second else None
+        measured = self._measured(rest, first) if ending else None
+        if not ending or not measured:
+            return None
+        kind = Kind.SUCCEEDED if ending[0] == 0 else Kind.FAILED
+        return Ending(kind, NONE, NONE, *ending, -1, measured)
+
+    def _measured(self, rest: bytes, first: int) -> list[float] | None:
+        cpu = sent = received = _NAN
+        at = rest.find(b"  -  Run Remote Usage", first)
+        if at >= 0:
+            cpu = self._cpu_seconds[rest[rest.rfind(b"\n", first, at) + 1 : at]]
+            if cpu < 0:
+                return None
+        at = rest.find(b"  -  Run Bytes Sent By Job", first)
+        if at >= 0:
+            digits = rest[rest.rfind(b"\n", first, at) + 1 : at].lstrip(_BLANKS)
+            if not digits.isdigit() or len(digits) > 18:
+                return None
+            sent = float(digits)
+        at = rest.find(b"  -  Run Bytes Received By Job", first)
+        if at >= 0:
+            digits = rest[rest.rfind(b"\n", first, at) + 1 : at].lstrip(_BLANKS)
+            if not digits.isdigit() or len(digits) > 18:
+                return None
+            received = float(digits)
+        found = [_NAN] * _WIDTH
+        found[7:10] = cpu, sent, received
+        at = rest.find(_TABLE, first)
+        if at >= 0:
+            header, *lines = rest[at + 1 :].split(b"\n")
+            table = self._tables[header]
+            for line in lines:
+                cells = table[line]
+                if cells is None:
+                    break
+                if cells:
+                    place, used, asked = cells
+                    found[place] = used
+                    if asked is not None:
+                        found[place + 1] = asked
+        return found
+
+
+_WIDTH = len(Measured._fields)
+
+
+def _reason(line: str) -> str:
+    return "" if line == "Reason unspecified" else line
+
+
+def _host(text: str) -> str:
+    return machine(text.partition("host: ")[2].strip())
+
+
+def _alias(address: bytes) -> bytes:
+    """The name in an address as HTCondor writes it, `<…?…&alias=name>`; empty: not so."""
+    query = address.find(b"?")
+    at = address.find(b"&alias=", query)
+    if not 0 < query < at or not address.endswith(b">"):
+        return b""
+    name = address[at + 7 : -1]
+    earlier = address.find(b"alias=", query) != at + 1
+    return name if name.translate(None, b"-.").isalnum() and not earlier else b""
+
+
+def _error_slot(text: str) -> str:
+    return text.partition(" on ")[2].rstrip(":").strip()
+
+
+def _value(raw: bytes) -> object:
+    return parse_value(raw.strip(_BLANKS).decode())
+
+
+def _text(raw: bytes) -> str:
+    value = _value(raw)
+    return value if type(value) is str else ""
+
+
+def _pair(pattern: re.Pattern[bytes]) -> Callable[[bytes], tuple[int, int] | None]:
+    def find(raw: bytes) -> tuple[int, int] | None:
+        match = pattern.match(raw)
+        if not match:
+            return None
+        one, two = match.groups()
+        return NONE if one is None else int(one), NONE if two is None else int(two)
+
+    return find
+
+
+def _cpu_seconds(line: bytes) -> float:
+    match = _USAGE.match(line)
+    if not match:
+        return -1.0
+    n = [int(group) for group in match.groups()]
+    days, hours, minutes = n[0] + n[4], n[1] + n[5], n[2] + n[6]
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + n[3] + n[7])
+
+
+Cells = tuple[int, float, "float | None"] | tuple[()] | None
+
+
+def _table(header: bytes) -> Memory[Cells]:
+    """The reader of a resource table with this header; see `event._table`."""
+    title = header.decode()
+    colon = title.find(":")
+    ends = [title.find(word) + len(word) for word in ("Usage", "Request")]
+
+    def cells(raw: bytes) -> Cells:
+        line = raw.decode()
+        name = line[:colon].strip().partition(" ")[0]
+        if line[colon : colon + 1] != ":" or not name:
+            return None  # the table ends here
+        used, asked = _number(line[colon + 1 : ends[0]]), _number(line[ends[0] : ends[1]])
+        if name == "GPUs":
+            return _PLACES[name], asked, None
+        if name in ("TimeExecute", "TimeSlotBusy"):
+            return _PLACES[name], used, None
+        return (_PLACES[name], used, asked) if name in _PLACES else ()
+
+    return Memory(cells)
+
+
+def _number(cell: str) -> float:
+    text = cell.strip()
+    if not text:
+        return _NAN
+    try:
+        return float(int(text))
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return _NAN
+
+
+#: Where the cells of a resource's line belong in `Measured`.
+_PLACES: dict[str, int] = {
+    "Memory": 0,
+    "Disk": 2,
+    "Cpus": 4,
+    "GPUs": 6,
+    "TimeExecute": 10,
+    "TimeSlotBusy": 11,
+}
+
+Reader = tuple[Callable[[Details, bytes], Any], tuple[str, ...]]
+#: The columns that each reader fills, by the numbers of its events.
+READERS: dict[int, Reader] = {
+    1: (Details.execute, ("host", "slot", "site")),
+    4: (Details.evicted, Ending._fields[:-1]),
+    5: (Details.terminated, Ending._fields[:-1]),
+    12: (Details.held, ("code", "subcode", "text")),
+    21: (Details.remote_error, ("code", "subcode", "text", "slot")),
+    28: (Details.ad, ("site", "slot", "user")),
+    40: (Details.transfer, ("host",)),
+    **dict.fromkeys((2, 7, 9, 13, 22, 24, 46), (Details.first_line, ("text",))),
+}

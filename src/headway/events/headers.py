@@ -1,0 +1,195 @@
+"""The headers of a block of a text log, read all at once with eight bytes in a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Bytes that must follow a block, so that words can be read at its end too.
+PAD = 128
+
+#: A date without a year, in a minute's key.
+YEARLESS = 10**12
+#: The zone's place in a minute's key: 0 none, 1 UTC, else 2 + 10000 if west + hours and minutes.
+ZONE = 10**13
+
+
+def u64(number: int) -> np.uint64:
+    """A constant that leaves words words."""
+    return np.uint64(number)
+
+
+def word(text: bytes) -> np.uint64:
+    """The word that stands for up to eight bytes."""
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+def mask(text: bytes) -> np.uint64:
+    """The bits of a word that a text takes up."""
+    return np.uint64(256 ** len(text) - 1)
+
+
+def words(data: bytes) -> Words:
+    """The word at each byte."""
+    return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+
+
+class Template:
+    """Eight bytes of which some are fixed, and some, written as 0, are digits."""
+
+    def __init__(self, text: bytes) -> None:
+        digits = b"".join(b"\xff" if byte == 0x30 else b"\0" for byte in text)
+        fixed = b"".join(b"\0" if byte in b"0?" else b"\xff" for byte in text)
+        self._digits, self._fixed = word(digits), word(fixed)
+        self._text = word(text.replace(b"?", b"\0"))
+
+    def fits(self, found: Words) -> Flags:
+        """Which words look like this."""
+        plain = ((found ^ self._text) & self._fixed) == 0
+        digits = self._values(found)
+        # Adding 0x76 lifts all above 9 over 0x7f.
+        beyond = ((digits + _OVER_9) | digits) & _HIGH & self._digits
+        return np.asarray(plain & (beyond == 0))
+
+    def pairs(self, found: Words) -> Words:
+        """In each byte its digit times ten, plus the digit behind it."""
+        digits = self._values(found)
+        return digits * _TEN + (digits >> _BYTE)
+
+    def _values(self, found: Words) -> Words:
+        return (found ^ _ZEROS) & self._digits
+
+
+_ZEROS, _OVER_9, _HIGH = (u64(int(byte * 8, 16)) for byte in ("30", "76", "80"))
+_TEN, _BYTE, _ALL = u64(10), u64(8), u64(0xFF)
+
+_NUMBER = Template(b"000 (???")
+_DAY_OF_YEAR, _MINUTE_OF_DAY, _SECOND = (
+    Template(text) for text in (b"0000-00-", b"00?00:00", b":00?????")
+)
+_YEARLESS_HOUR, _YEARLESS_SECOND = Template(b"00/00 00"), Template(b":00:00??")
+_NESTED = Template(b"000 (???")
+
+
+def headers_among(lines: Words) -> Flags:
+    """Which of the lines that begin with these words look like a header."""
+    return _NESTED.fits(lines)
+
+
+def two(pairs: Words, place: int) -> Longs:
+    """The number of two digits at this byte."""
+    return ((pairs >> u64(8 * place)) & _ALL).astype(np.int64)
+
+
+def integers(at_words: Words) -> tuple[Longs, Longs]:
+    """The numbers of up to eight digits that begin these words, and how many digits they have."""
+    digits = at_words ^ _ZEROS
+    bad = ((digits + _OVER_9) | digits) & _HIGH
+    width = np.bitwise_count((bad & (~bad + u64(1))) - u64(1)).astype(np.uint64) >> u64(3)
+    value = digits << ((_BYTE - width) << u64(3))
+    for ten, shift, keep in _HALVES:
+        value = (value * ten + (value >> shift)) & keep
+    return value.astype(np.int64), width.astype(np.int64)
+
+
+_HALVES = (
+    (u64(10), u64(8), u64(0x00FF00FF00FF00FF)),
+    (u64(100), u64(16), u64(0x0000FFFF0000FFFF)),
+    (u64(10000), u64(32), u64(0x00000000FFFFFFFF)),
+)
+
+
+@dataclass
+class Headers:
+    """What the headers say; where `ok` is not set they are not plain, and the rest is noise."""
+
+    ok: Flags
+    number: Longs
+    cluster: Longs
+    proc: Longs
+    subproc: Longs
+    minute: Longs  # YYYYMMDDhhmm, see YEARLESS and ZONE
+    second: Longs
+    fraction: NDArray[np.float64] | None  # None: all are 0
+    text: Longs  # where the text begins
+
+
+def read_headers(data: bytes, starts: Longs) -> Headers:
+    """The headers that begin at these places of a padded block."""
+    at_byte = np.frombuffer(data, np.uint8)
+    at_word = words(data)
+    first = at_word[starts]
+    ok = _NUMBER.fits(first)
+    pairs = _NUMBER.pairs(first)
+    number = two(pairs, 0) * 10 + two(pairs, 2) // 10
+    at = starts + 5
+    ids = []
+    for stop in b"..)":
+        value, width = integers(at_word[at])
+        at = at + width
+        ok &= (width > 0) & (at_byte[at] == stop)
+        at += 1
+        ids.append(value)
+    ok &= at_byte[at] == 0x20
+    at += 1
+    day, hour, at_second = at_word[at], at_word[at + 8], at_word[at + 16]
+    yearful = _DAY_OF_YEAR.fits(day) & _MINUTE_OF_DAY.fits(hour) & _SECOND.fits(at_second)
+    yearful &= (at_byte[at + 10] == 0x20) | (at_byte[at + 10] == 0x54)
+    minute, second = _with_year(day, hour, at_second)
+    at += 19
+    if not yearful.all():
+        yearless = _YEARLESS_HOUR.fits(day) & _YEARLESS_SECOND.fits(hour)
+        minute_of, second_of = _without_year(day, hour)
+        minute, second = (
+            np.where(yearless, minute_of, minute),
+            np.where(yearless, second_of, second),
+        )
+        at -= np.where(yearless, 5, 0)
+        ok &= yearful | yearless
+    at, fraction = _fractions(at_byte, at_word, at)
+    utc = at_byte[at] == 0x5A
+    if utc.any():
+        minute = minute + ZONE * utc
+        at = at + utc
+    behind = at_byte[at]
+    space = behind == 0x20
+    ok &= space | (behind == 0x0A)
+    return Headers(ok, number, ids[0], ids[1], ids[2], minute, second, fraction, at + space)
+
+
+def _with_year(day: Words, hour: Words, second: Words) -> tuple[Longs, Longs]:
+    date, time = _DAY_OF_YEAR.pairs(day), _MINUTE_OF_DAY.pairs(hour)
+    year = two(date, 0) * 100 + two(date, 2)
+    minute = ((year * 100 + two(date, 5)) * 100 + two(time, 0)) * 10000
+    return minute + two(time, 3) * 100 + two(time, 6), two(_SECOND.pairs(second), 1)
+
+
+def _without_year(hour: Words, second: Words) -> tuple[Longs, Longs]:
+    date, time = _YEARLESS_HOUR.pairs(hour), _YEARLESS_SECOND.pairs(second)
+    minute = (two(date, 0) * 100 + two(date, 3)) * 10000 + two(date, 6) * 100 + two(time, 1)
+    return minute + YEARLESS, two(time, 4)
+
+
+_POWERS = np.array([10.0**n for n in range(9)])  # exact, so that the quotient is float's own
+
+
+def _fractions(
+    at_byte: NDArray[np.uint8], at_word: Words, at: Longs
+) -> tuple[Longs, NDArray[np.float64] | None]:
+    rows = np.flatnonzero(at_byte[at] == 0x2E)
+    if not rows.size:
+        return at, None
+    value, width = integers(at_word[at[rows] + 1])
+    fraction = np.zeros(len(at))
+    fraction[rows] = value / _POWERS[width]
+    # A point without digits is left where it is, and so is no header.
+    at = at.copy()
+    at[rows] += width + (width > 0)
+    return at, fraction

@@ -1,0 +1,307 @@
+"""Scanning a text log: bytes in, columns out, with no object for an event in between.
+
+`read.Parser` says what is right; a chunk that is not one plain event goes through the same rules.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, look
+from headway.events.clock import utc_hint
+from headway.events.details import READERS, Details, by_event
+from headway.events.endings import Endings
+from headway.events.headers import (
+    PAD,
+    YEARLESS,
+    ZONE,
+    Floats,
+    Longs,
+    read_headers,
+)
+from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
+from headway.events.marks import Chunks, find_chunks
+from headway.events.part import (
+    Part,
+    blank_columns,
+    joined,
+    measurements,
+    no_events,
+    put_rows,
+)
+from headway.events.rows import is_nothing
+from headway.events.skip import Skip
+from headway.events.strings import Strings
+from headway.events.transfers import transfer_kinds
+
+_KINDS = np.zeros(1000, np.uint8)
+for _number, _kind in BY_NUMBER.items():
+    _KINDS[_number] = _kind
+
+_EVICTED, _TERMINATED, _GENERIC, _TRANSFER = 4, 5, 8, 40
+_ENDINGS = (_EVICTED, _TERMINATED)
+
+
+class Scanner:
+    """Turns the bytes of a log, in pieces of any size, into parts."""
+
+    def __init__(self, offset: int = 0) -> None:
+        #: The end of the last complete event.
+        self.offset = offset
+        self._tail = b""
+        self._strings = Strings()
+        self._details = Details(self._strings)
+        self._parts: list[Part] = []
+
+    def feed(self, data: bytes) -> None:
+        """Take in the bytes that follow."""
+        data = b"".join((self._tail, data, bytes(PAD)))
+        size = len(data) - PAD
+        chunks = find_chunks(data, size)
+        if len(chunks.starts):
+            part = _Block(data, size, self.offset, chunks, self._details).part()
+            self._parts.append(part)
+        self._tail = data[chunks.tail : size]
+        self.offset += chunks.tail
+        while len(self._tail) > EVENT_LIMIT + ALMOST_END:
+            lost = self._tail[:EVENT_LIMIT]
+            if not blank(lost):
+                skip = Skip(self.offset, len(lost), "an event without an end")
+                part = no_events()
+                part.skipped.append((0, skip))
+                self._parts.append(part)
+            self._tail = self._tail[EVENT_LIMIT:]
+            self.offset += EVENT_LIMIT
+
+    def close(self) -> None:
+        """The file ends here; an editor may have taken its last newline away."""
+        if self._tail.endswith(END[:-1]):
+            self.feed(b"\n")
+
+    @property
+    def pending(self) -> bytes:
+        """What lies behind the last complete event."""
+        return self._tail
+
+    def part(self) -> Part:
+        """All that was found, as events of one file."""
+        part = joined(self._parts) if self._parts else no_events()
+        part.strings = self._strings.all
+        part.sizes = [len(part)]
+        return part
+
+
+class _Block:
+    """The complete chunks of some bytes on their way to a part."""
+
+    def __init__(
+        self, data: bytes, size: int, offset: int, chunks: Chunks, details: Details
+    ) -> None:
+        self._data, self._offset, self._chunks = data, offset, chunks
+        self._details, self._strings = details, details.strings
+        self._skipped: list[Skip] = []
+        self._usage: list[tuple[Longs, Floats]] = []
+        self._hints: list[tuple[int, float]] = []
+        self._headers = read_headers(data, chunks.starts)
+        self._plain = self._find_plain(size)
+        self._columns = blank_columns(len(chunks.starts))
+
+    def part(self) -> Part:
+        """The events of these chunks."""
+        chunks, headers, columns = self._chunks, self._headers, self._columns
+        columns["number"][:] = headers.number
+        columns["cluster"][:] = headers.cluster
+        columns["proc"][:] = headers.proc
+        columns["subproc"][:] = headers.subproc
+        columns["minute"][:] = headers.minute
+        columns["second"][:] = headers.second
+        if headers.fraction is not None:
+            columns["fraction"][:] = headers.fraction
+        columns["offset"][:] = chunks.starts + self._offset
+        columns["length"][:] = chunks.ends - chunks.starts
+        columns["kind"][:] = _KINDS[headers.number % 1000]
+        for number in READERS:
+            rows = np.flatnonzero(self._plain & (headers.number == number))
+            if rows.size:
+                (self._read_endings if number in _ENDINGS else self._read_bodies)(number, rows)
+        self._read_agents(np.flatnonzero(self._plain & (headers.number == _GENERIC)))
+        keep = self._plain
+        for row in np.flatnonzero(~self._plain).tolist():
+            keep[row] = self._recover(row)
+        return self._finished(keep)
+
+    def _find_plain(self, size: int) -> NDArray[np.bool_]:
+        data, chunks = self._data, self._chunks
+        plain = self._headers.ok & (chunks.ends - chunks.starts <= EVENT_LIMIT)
+        plain[chunks.suspects] = False
+        for byte in (b"\0", b"\r"):
+            if data.find(byte, 0, size) >= 0:
+                found = np.flatnonzero(np.frombuffer(data, np.uint8, chunks.tail) == byte[0])
+                plain[np.searchsorted(chunks.starts, found, "right") - 1] = False
+        if not data.isascii():
+            self._leave_out_latin_1(plain)
+        return plain
+
+    def _leave_out_latin_1(self, plain: NDArray[np.bool_]) -> None:
+        data, chunks = memoryview(self._data)[: self._chunks.tail], self._chunks
+        try:
+            str(data, "utf-8")
+        except UnicodeDecodeError:
+            found = np.flatnonzero(np.frombuffer(data, np.uint8) > 0x7F)
+            plain[np.searchsorted(chunks.starts, found, "right") - 1] = False
+
+    def _read_bodies(self, number: int, rows: Longs) -> None:
+        columns, chunks = self._columns, self._chunks
+        if number == _TRANSFER:
+            texts, ends = self._headers.text[rows], chunks.newlines[chunks.first[rows]]
+            columns["kind"][rows] = transfer_kinds(self._data, texts, ends)
+            rows = rows[ends < chunks.ends[rows]]
+        read, names = READERS[number]
+        rests = self._rests(rows)
+        found = [read(self._details, rest) for rest in rests]
+        if number == _TERMINATED:
+            for row, rest in zip(rows.tolist(), rests, strict=True):
+                self._note_hint(row, rest)
+        if None in found:
+            odd = [at for at, made in enumerate(found) if made is None]
+            for at in odd:
+                self._put(int(rows[at]), number, rests[at])
+            rows = np.delete(rows, odd)
+            found = [made for made in found if made is not None]
+        for name, values in zip(names, zip(*found, strict=True), strict=False):
+            columns[name][rows] = values
+        if number in _ENDINGS:
+            self._usage.append((rows, measurements([made.measured for made in found])))
+
+    def _read_endings(self, number: int, rows: Longs) -> None:
+        """Read the bodies of 004 or 005 events line by line, those that are of the usual shape."""
+        columns, chunks, details = self._columns, self._chunks, self._details
+        endings = Endings(self._data, chunks.newlines, chunks.first[rows], chunks.last[rows])
+        firsts = self._slices(*endings.first_lines())
+        if number == _TERMINATED:
+            found = [details.endings[line] for line in firsts]
+        else:
+            texts = self._slices(self._headers.text[rows], chunks.newlines[chunks.first[rows]])
+            found = [
+                None if details.requeued[line] else details.evicted_codes[text]
+                for line, text in zip(firsts, texts, strict=True)
+            ]
+        if None in found:
+            endings.odd |= [pair is None for pair in found]
+        usual = np.flatnonzero(~endings.odd)
+        mine = rows[usual]
+        one, two = np.array([found[at] for at in usual.tolist()], np.int32).reshape(-1, 2).T
+        if number == _TERMINATED:
+            columns["value"][mine], columns["signal"][mine] = one, two
+            columns["kind"][mine] = np.where(one == 0, Kind.SUCCEEDED, Kind.FAILED)
+            for at in usual[endings.told[usual]].tolist():
+                self._note_hint(int(rows[at]), self._rests(rows[at : at + 1])[0])
+        else:
+            columns["code"][mine], columns["subcode"][mine] = one, two
+            failed = np.isin(one, list(TRANSFER_CODES))
+            columns["kind"][mine] = np.where(failed, Kind.TRANSFER_FAILED, Kind.EVICTED)
+            given = usual[endings.reason[usual] >= 0]
+            starts, ends = endings.line(endings.reason[given])
+            reasons = self._slices(starts + len(b"\tReason: "), ends)
+            columns["text"][rows[given]] = [details.line[reason] for reason in reasons]
+        self._usage.append((mine, endings.measured[usual]))
+        self._read_bodies(number, rows[endings.odd])
+
+    def _rests(self, rows: Longs) -> list[bytes]:
+        return self._slices(self._headers.text[rows], self._chunks.ends[rows])
+
+    def _slices(self, starts: Longs, ends: Longs) -> list[bytes]:
+        data = self._data
+        return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _read_agents(self, rows: Longs) -> None:
+        """Lines of the agent among events that anybody can write."""
+        for row, rest in zip(rows.tolist(), self._rests(rows), strict=True):
+            if b"headway" in rest:
+                self._put(row, _GENERIC, rest)
+
+    def _put(self, row: int, number: int, rest: bytes) -> None:
+        """Write what an event of any shape says into its place."""
+        made = by_event(number, rest)
+        put_rows(self._columns, [row], [made], self._strings)
+        if not is_nothing(made.measured):
+            self._usage.append((np.array([row]), measurements([made.measured])))
+
+    def _note_hint(self, row: int, rest: bytes) -> None:
+        utc = utc_hint(rest)
+        if utc is not None:
+            self._hints.append((row, utc))
+
+    def _recover(self, row: int) -> bool:
+        """Read a chunk that is not plain, whatever it is; whether it holds an event."""
+        chunks, columns = self._chunks, self._columns
+        start = int(chunks.starts[row])
+        chunk = self._data[start : int(chunks.ends[row])]
+        if chunks.carriage is not None and chunks.carriage[row]:
+            chunk += b"\r"
+        while len(chunk) > EVENT_LIMIT:
+            self._skip(start, chunk[:EVENT_LIMIT], "an event without an end")
+            chunk = chunk[EVENT_LIMIT:]
+            start += EVENT_LIMIT
+        found = look(chunk)
+        self._skip(start, chunk[: found.lost], found.why)
+        if not found.header:
+            return False
+        number, cluster, proc, subproc, minute, second, fraction, zone = found.header.groups()
+        columns["number"][row] = int(number)
+        columns["cluster"][row] = int(cluster)
+        columns["proc"][row] = int(proc)
+        columns["subproc"][row] = int(subproc)
+        columns["minute"][row] = _minute_key(minute, zone)
+        columns["second"][row] = int(second)
+        columns["fraction"][row] = float(fraction or 0)
+        columns["offset"][row] = self._offset + start + found.header.start()
+        columns["length"][row] = len(chunk) - found.header.start()
+        rest = chunk[found.header.end() :]
+        self._put(row, int(number), rest)
+        if int(number) == _TERMINATED:
+            self._note_hint(row, rest)
+        return True
+
+    def _skip(self, start: int, lost: bytes, why: str) -> None:
+        if not blank(lost):
+            self._skipped.append(Skip(self._offset + start, len(lost), why))
+
+    def _finished(self, keep: NDArray[np.bool_]) -> Part:
+        usage_row, usage = _in_order(self._usage)
+        measured = ~np.isnan(usage).all(axis=1)
+        usage_row, usage = usage_row[measured], usage[measured]
+        self._hints.sort()
+        hint_row = np.array([row for row, _ in self._hints], np.int64)
+        columns = self._columns
+        if not keep.all():
+            columns = {name: column[keep] for name, column in columns.items()}
+            place = np.cumsum(keep) - 1
+            usage_row, hint_row = place[usage_row], place[hint_row]
+        return Part(
+            columns,
+            usage_row,
+            usage,
+            hint_row,
+            np.array([utc for _, utc in self._hints], np.float64),
+            self._strings.all,
+            [(0, skip) for skip in self._skipped],
+        )
+
+
+def _in_order(found: list[tuple[Longs, Floats]]) -> tuple[Longs, Floats]:
+    rows = np.concatenate([np.empty(0, np.int64), *(row for row, _ in found)])
+    order = np.argsort(rows)
+    return rows[order], np.concatenate([measurements([]), *(table for _, table in found)])[order]
+
+
+def _minute_key(minute: bytes, zone: bytes | None) -> int:
+    digits = int(bytes(byte for byte in minute if 0x30 <= byte <= 0x39))
+    key = digits + YEARLESS if minute[2] == 0x2F else digits
+    if zone is None:
+        return key
+    if zone == b"Z":
+        return key + ZONE
+    west = 10000 if zone[:1] == b"-" else 0
+    return key + (2 + west + int(zone[1:3]) * 100 + int(zone[-2:])) * ZONE

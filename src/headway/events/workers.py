@@ -1,0 +1,175 @@
+"""Work in several processes that share nothing but the work: forked, and gone with their parent."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import struct
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+
+from headway.errors import EventLogError
+
+_FRAME = struct.Struct("<qq")  # which piece of work, how many bytes follow
+_NEXT = struct.Struct("<q")
+_FAILED, _DONE = -1, -2
+_READ_SIZE = 1 << 20
+
+
+def can_fork() -> bool:
+    """Whether this process may be copied: other threads would be lost in the middle of things."""
+    return (
+        hasattr(os, "fork")
+        and sys.platform != "darwin"  # where system libraries break in the copy
+        and threading.active_count() == 1
+        and signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL  # nobody else takes our children
+    )
+
+
+def each(
+    count: int, work: Callable[[int], list[memoryview]], workers: int
+) -> Iterator[tuple[int, bytearray]]:
+    """What `work` makes of each number below `count`, as it gets done, in any order.
+
+    Each worker takes the next number when it is free. A failure in one ends all.
+    """
+    # Whoever holds the pipe's one entry takes its number and puts the next one back.
+    baton_out, baton_in = os.pipe()
+    os.write(baton_in, _NEXT.pack(0))
+    pipes: list[int] = []
+    pids: list[int] = []
+    try:
+        for _ in range(workers):
+            out, into = os.pipe()
+            pipes.append(out)
+            try:
+                pid = _fork()
+                if not pid:
+                    _be_a_worker(count, work, (baton_out, baton_in), into, pipes)
+            finally:
+                os.close(into)
+            pids.append(pid)
+        yield from _collected(pipes)
+    finally:
+        for descriptor in (baton_out, baton_in, *pipes):
+            os.close(descriptor)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)  # one that is done is there until we have waited for it
+            os.waitpid(pid, 0)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python counts the threads of NumPy's linear algebra, which a worker does not use.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _be_a_worker(
+    count: int,
+    work: Callable[[int], list[memoryview]],
+    baton: tuple[int, int],
+    into: int,
+    others: list[int],
+) -> None:
+    # Never comes back: what the parent has begun (files, exit handlers) is the parent's.
+    status = 1
+    try:
+        # Only the parent reads, so that a worker's next write fails once the parent is gone.
+        for descriptor in others:
+            os.close(descriptor)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while True:
+            (number,) = _NEXT.unpack(os.read(baton[0], _NEXT.size))
+            os.write(baton[1], _NEXT.pack(number + 1))
+            if number >= count:
+                _send(into, _DONE, [])
+                break
+            try:
+                made = work(number)
+            except Exception:
+                failure = traceback.format_exc().encode("utf-8", "replace")
+                _send(into, _FAILED, [memoryview(failure)])
+                break
+            _send(into, number, made)
+        status = 0
+    except OSError:
+        pass  # the parent is gone
+    finally:
+        os._exit(status)
+
+
+def _send(into: int, number: int, pieces: list[memoryview]) -> None:
+    total = sum(piece.nbytes for piece in pieces)
+    for piece in (memoryview(_FRAME.pack(number, total)), *pieces):
+        rest = piece.cast("B") if piece.nbytes else piece
+        while rest.nbytes:
+            rest = rest[os.write(into, rest) :]
+
+
+class _Inbox:
+    """What one worker has sent so far of its next result."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._head = bytearray()
+        self._body: bytearray | None = None
+        self._filled = 0
+
+    def receive(self, descriptor: int) -> bool:
+        """Read what is there; False at the end."""
+        if self._body is None:
+            data = os.read(descriptor, _FRAME.size - len(self._head))
+            self._head += data
+            if len(self._head) == _FRAME.size:
+                self.number, size = _FRAME.unpack(self._head)
+                self._body, self._filled = bytearray(size), 0
+            return bool(data)
+        if self._filled == len(self._body):
+            return True
+        count = os.readv(descriptor, [memoryview(self._body)[self._filled :]])
+        self._filled += count
+        return count > 0
+
+    def take(self) -> bytearray | None:
+        """The result if it is complete."""
+        if self._body is None or self._filled < len(self._body):
+            return None
+        body, self._body = self._body, None
+        self._head.clear()
+        return body
+
+
+def _collected(pipes: list[int]) -> Iterator[tuple[int, bytearray]]:
+    with selectors.DefaultSelector() as selector:
+        for descriptor in pipes:
+            selector.register(descriptor, selectors.EVENT_READ, _Inbox())
+        while selector.get_map():
+            for key, _ in selector.select():
+                inbox: _Inbox = key.data
+                if not inbox.receive(key.fd):
+                    raise _died()
+                body = inbox.take()
+                if body is None:
+                    continue
+                if inbox.number == _FAILED:
+                    raise EventLogError(
+                        "reading the event logs failed:\n" + body.decode("utf-8", "replace"),
+                        remedy="This is a bug in Headway; please report it with the log.",
+                    )
+                if inbox.number == _DONE:
+                    selector.unregister(key.fd)
+                else:
+                    yield inbox.number, body
+
+
+def _died() -> EventLogError:
+    return EventLogError(
+        "a process that was reading the event logs died",
+        remedy="Perhaps the memory ran out: try with fewer logs at once, or with one worker.",
+    )
