@@ -1,0 +1,135 @@
+"""The accounts: three tables that say where every second of every job went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from headway.events.read import Skip
+from headway.report.words import Cause, Outcome, Phase, Verdict
+
+Schema = dict[str, pl.DataType | type[pl.DataType]]
+
+PHASES = pl.Enum([phase.value for phase in Phase])
+VERDICTS = pl.Enum([verdict.value for verdict in Verdict])
+CAUSES = pl.Enum([cause.value for cause in Cause])
+OUTCOMES = pl.Enum([outcome.value for outcome in Outcome])
+
+#: One row a job. Times are seconds since the epoch, lengths are seconds; null: not known.
+JOBS: Schema = {
+    "job": pl.UInt32,  # its row
+    "id": pl.String,  # "794569.14"
+    "cluster": pl.Int64,
+    "proc": pl.Int64,
+    "log": pl.Categorical,  # the log that it is in
+    "user": pl.Categorical,  # null where no log says
+    "site": pl.Categorical,  # of its last attempt
+    "outcome": OUTCOMES,
+    "begin": pl.Float64,  # its first event
+    "submitted": pl.Float64,
+    "matched": pl.Float64,  # its first attempt
+    "end": pl.Float64,  # its last event; for a job that goes on, the end of the report
+    "return_value": pl.Int32,
+    "signal": pl.Int32,
+    "hold_code": pl.Int32,  # of its last hold, also where it was released
+    "hold_subcode": pl.Int32,
+    "hold_reason": pl.Categorical,
+    "attempts": pl.UInt32,
+    "stalls": pl.UInt32,  # attempts whose transfer was cut off or stalled
+    "evictions": pl.UInt32,  # attempts that ended by eviction or disconnect, not by hold, removal
+    "holds": pl.UInt32,
+    "requeues": pl.UInt32,
+    "checkpoints": pl.UInt32,
+    "memory_used": pl.Float64,  # MB, the largest of its attempts
+    "memory_asked": pl.Float64,
+    "disk_used": pl.Float64,  # KB
+    "disk_asked": pl.Float64,
+    "gpus": pl.Float64,  # asked for
+    "total_s": pl.Float64,  # begin to end: the sum of its pieces
+    "queued_s": pl.Float64,
+    "held_s": pl.Float64,
+    "slot_s": pl.Float64,  # all that is neither queued nor held
+    "compute_s": pl.Float64,  # all compute, good or not
+    "good_compute_s": pl.Float64,  # compute of its verified result
+    "good_s": pl.Float64,  # that, and what it needed
+    "bad_s": pl.Float64,
+    "open_s": pl.Float64,
+    "transfer_s": pl.Float64,  # all input transfers
+    "last_transfer_s": pl.Float64,  # the input transfer of its last attempt
+}
+
+#: One row an attempt, those that never reached 001 included.
+ATTEMPTS: Schema = {
+    "attempt": pl.UInt32,  # its row
+    "job": pl.UInt32,  # row of its job
+    "number": pl.UInt32,  # 1 for the job's first
+    "site": pl.Categorical,
+    "machine": pl.Categorical,
+    "begin": pl.Float64,
+    "end": pl.Float64,
+    "executed": pl.Boolean,  # reached 001
+    "arrived": pl.Boolean,  # its input transfer ended well: it reached 001, and the agent's run
+    "ending": pl.String,  # "success", "open", or the `Cause` that ended it
+    "cause": CAUSES,  # of what it lost
+    "code": pl.Int32,  # of the 004 or 012 that ended it
+    "subcode": pl.Int32,
+    "reason": pl.Categorical,
+    "return_value": pl.Int32,
+    "checkpoints": pl.UInt32,
+    "waiting_s": pl.Float64,
+    "transfer_in_s": pl.Float64,
+    "starting_s": pl.Float64,
+    "compute_s": pl.Float64,
+    "checkpoint_s": pl.Float64,
+    "transfer_out_s": pl.Float64,
+    "disconnected_s": pl.Float64,
+    "suspended_s": pl.Float64,
+    "slot_s": pl.Float64,  # begin to end
+    "good_compute_s": pl.Float64,
+    "good_s": pl.Float64,
+    "bad_s": pl.Float64,
+    "open_s": pl.Float64,
+    "received": pl.Float64,  # bytes that came with it, by HTCondor or by the agent
+    "sent": pl.Float64,
+    "agent_transfer": pl.Boolean,  # the agent staged its input in, within execution
+}
+
+#: One row a piece of a job's time; the pieces of a job lie end to end.
+PIECES: Schema = {
+    "job": pl.UInt32,
+    "attempt": pl.UInt32,  # null where no slot is held
+    "phase": PHASES,
+    "verdict": VERDICTS,
+    "cause": CAUSES,
+    "begin": pl.Float64,
+    "seconds": pl.Float64,
+}
+
+#: One row a hold: 012 events, with what became of them.
+HOLDS: Schema = {
+    "job": pl.UInt32,
+    "attempt": pl.UInt32,  # that it ended; null where the job was not on a slot
+    "time": pl.Float64,
+    "code": pl.Int32,
+    "subcode": pl.Int32,
+    "reason": pl.Categorical,
+    "released": pl.Float64,  # when; null: never
+    "held_s": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Where every second went; `begin` and `end` bound the report."""
+
+    jobs: pl.DataFrame
+    attempts: pl.DataFrame
+    pieces: pl.DataFrame
+    holds: pl.DataFrame
+    begin: float
+    end: float
+    events: int = 0
+    files: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, Skip]] = field(default_factory=list)
+    unread: list[tuple[str, str]] = field(default_factory=list)

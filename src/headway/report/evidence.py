@@ -1,0 +1,85 @@
+"""Evidence: what the events of an attempt say about it beside how it ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from headway.events.columns import Columns, Floats, Ints, Longs
+from headway.report.arrays import Attempts
+
+
+class Texts:
+    """The strings of the columns as categories."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.strings = columns.strings
+        self._column = pl.Series([*columns.strings, None], dtype=pl.Categorical)
+
+    def of(self, places: Ints | Longs) -> pl.Series:
+        """The texts at these places; -1 is null."""
+        found = np.where(places < 0, len(self.strings), places).astype(np.uint32)
+        return self._column.gather(pl.Series(found))
+
+
+class About:
+    """What events say about their attempt: where it was, and what it used."""
+
+    def __init__(
+        self, columns: Columns, rows: Longs, attempts: Attempts, jobs: int, job: Longs
+    ) -> None:
+        count = len(attempts.job)
+        owner = attempts.owner
+        known = owner >= 0
+        known[known] = attempts.job[owner[known]] == job[known]
+        self.owner = np.where(known, owner, -1)
+        self.site = self._last(columns.site[rows], count)
+        self.slot = self._last(columns.slot[rows], count)
+        self.host = self._last(columns.host[rows], count)
+        self.user = np.full(jobs, -1, np.int64)
+        named = columns.user[rows] >= 0
+        self.user[job[named]] = columns.user[rows][named]
+        self._usage(columns, rows, count)
+
+    def _last(self, values: Ints, count: int) -> Longs:
+        found = np.full(count, -1, np.int64)
+        said = (values >= 0) & (self.owner >= 0)
+        found[self.owner[said]] = values[said]
+        return found
+
+    def _usage(self, columns: Columns, rows: Longs, count: int) -> None:
+        place = np.full(len(columns) + 1, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        at = place[columns.usage.row]
+        owner = np.where(at >= 0, self.owner[at] if len(rows) else -1, -1)
+        mine = owner >= 0
+        self._of, usage = owner[mine], columns.usage
+
+        again = np.bincount(self._of, minlength=count) > 1
+        repeats = again[self._of]
+
+        def largest(values: Floats) -> Floats:
+            found = np.full(count, np.nan)
+            found[self._of] = values[mine]
+            # Slow, so only where an attempt has been measured more than once.
+            np.fmax.at(found, self._of[repeats], values[mine][repeats])
+            return found
+
+        self.memory_used, self.memory_asked = (
+            largest(usage.memory_used),
+            largest(usage.memory_asked),
+        )
+        self.disk_used, self.disk_asked = largest(usage.disk_used), largest(usage.disk_asked)
+        self.gpus = largest(usage.gpus_asked)
+        self.sent = largest(usage.sent)
+        staged = largest(usage.staged)
+        self.staged = ~np.isnan(staged)
+        self.received = np.fmax(largest(usage.received), 0) + np.where(self.staged, staged, 0)
+        self.received[np.isnan(largest(usage.received)) & ~self.staged] = np.nan
+
+
+def machines(texts: Texts, slot: Longs, host: Longs) -> pl.Series:
+    """The machine's own name: what stands behind the last @ of its slot, or its host."""
+    used, places = np.unique(np.where(slot >= 0, slot, host), return_inverse=True)
+    names = [texts.strings[at].rpartition("@")[2] if at >= 0 else None for at in used.tolist()]
+    return pl.Series(names, dtype=pl.String).gather(pl.Series(places.astype(np.uint32)))

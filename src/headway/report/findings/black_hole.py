@@ -1,0 +1,143 @@
+"""Black holes: machines where job after job fails within minutes, while others succeed."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import (
+    Finding,
+    Step,
+    Table,
+    avoid,
+    avoid_machines,
+    job_toml,
+    shown,
+)
+from headway.report.findings.hold_burst import what
+from headway.report.findings.scope import ended, listed, median, scope
+from headway.report.findings.stats import clearly_more, wilson
+from headway.report.numbers import count, many, percent, span
+from headway.report.words import Cause
+
+#: An attempt that fails within this time, and within this share of what a successful one takes,
+#: frees the slot so soon that the next job falls into the same hole.
+SHORT_S = 1200.0
+SHORT_SHARE = 0.2
+#: Failures on one machine, and of how many jobs: one bad job that comes back is not a bad machine.
+FAILURES_AT_LEAST = 5
+JOBS_AT_LEAST = 3
+#: Most attempts there fail so; ...
+MOSTLY = 0.5
+#: ... and this many times as often as elsewhere.
+FACTOR = 3.0
+#: Where nobody succeeds elsewhere, the fault is likely to be in the jobs.
+SUCCESSES_AT_LEAST = 5
+#: Ends that are neither the machine's nor the command's doing.
+_NOT_THESE = (Cause.SYSTEM.value, Cause.UNKNOWN.value, Cause.OVER_TIME.value)
+
+
+def black_hole(accounts: Accounts) -> list[Finding]:
+    """One finding for all machines of a site that swallow jobs."""
+    tried = ended(accounts).filter(~pl.col("ending").is_in(_NOT_THESE))
+    tried = tried.filter(pl.col("machine").is_not_null() & (pl.col("machine") != ""))
+    good = pl.col("ending") == "success"
+    usual = median(tried.filter(good).get_column("slot_s"))
+    if usual is None:
+        return []
+    short = min(SHORT_S, SHORT_SHARE * usual)
+    tried = tried.with_columns(fell=(~good & (pl.col("slot_s") <= short)), good=good)
+    machines = tried.group_by("machine").agg(
+        site=pl.col("site").drop_nulls().first(),
+        attempts=pl.len(),
+        fell=pl.col("fell").sum(),
+        jobs=pl.col("job").filter(pl.col("fell")).n_unique(),
+        good=pl.col("good").sum(),
+    )
+    suspects = machines.filter(
+        (pl.col("fell") >= FAILURES_AT_LEAST) & (pl.col("jobs") >= JOBS_AT_LEAST)
+    )
+    if not suspects.height:
+        return []
+    # The suspects are not compared with each other: a site full of holes would hide each of them.
+    others = machines.join(suspects, on="machine", how="anti")
+    rest = others.select(pl.col("attempts", "fell", "good").sum()).row(0, named=True)
+    if rest["good"] < SUCCESSES_AT_LEAST:
+        return []
+    holes = [
+        row
+        for row in suspects.sort("machine").iter_rows(named=True)
+        if wilson(row["fell"], row["attempts"])[0] > MOSTLY
+        and clearly_more(row["fell"], row["attempts"], rest["fell"], rest["attempts"], FACTOR)
+    ]
+    if not holes:
+        return []
+    found = pl.DataFrame(holes, schema=suspects.schema)
+    parts = found.sort("site", "machine", nulls_last=True).group_by("site", maintain_order=True)
+    return [
+        _finding(accounts, str(site or ""), part, tried, rest, short) for (site,), part in parts
+    ]
+
+
+def _finding(
+    accounts: Accounts,
+    site: str,
+    holes: pl.DataFrame,
+    tried: pl.DataFrame,
+    rest: dict[str, int],
+    short: float,
+) -> Finding:
+    fallen = tried.filter(pl.col("fell")).join(holes, on="machine", how="semi")
+    about = scope(accounts, accounts.attempts.join(fallen, on="attempt", how="semi"))
+    names = holes.sort("fell", "machine", descending=[True, False]).get_column("machine").to_list()
+    attempts = int(holes.get_column("attempts").sum())
+    share, elsewhere = fallen.height / attempts, rest["fell"] / max(rest["attempts"], 1)
+    reasons = fallen.get_column("reason").drop_nulls().cast(pl.String).value_counts(sort=True)
+    where = f"{shown(names[0], 60)} is a black hole"
+    if len(names) > 1:
+        where = f"{len(names)} machines{f' of {shown(site, 60)}' if site else ''} are black holes"
+    evidence = [
+        ("failed within " + span(short), f"{percent(share)} of {many(attempts, 'attempt')} there"),
+        ("the same elsewhere", f"{percent(elsewhere)} of {many(rest['attempts'], 'attempt')}"),
+        ("median time until the failure", span(median(fallen.get_column("slot_s")))),
+    ]
+    if reasons.height:
+        evidence.append(("most frequent reason", what(str(reasons.item(0, "reason")))))
+    return Finding(
+        key=f"black-hole:{shown(site or names[0], 60)}",
+        title=f"{where}: {many(fallen.height, 'attempt')} of {many(about.jobs.len(), 'job')} "
+        f"failed there within {span(short)}, {about.cost}",
+        why="A machine that fails a job at once is free again at once, so it draws the next job "
+        "of the queue, and the next, while good machines are busy.",
+        cost_s=about.cost_s,
+        jobs=about.jobs.len(),
+        attempts=fallen.height,
+        lost_jobs=about.lost.len(),
+        named=about.named,
+        evidence=tuple(evidence),
+        table=Table(
+            ("machine", "attempts", "failed at once", "succeeded"),
+            tuple(
+                (shown(r["machine"], 60), count(r["attempts"]), count(r["fell"]), count(r["good"]))
+                for r in holes.sort("fell", descending=True).head(8).iter_rows(named=True)
+            ),
+        ),
+        advice=_advice(site, names),
+        claim=about.claim,
+        lost=about.lost,
+    )
+
+
+def _advice(site: str, machines: list[str]) -> tuple[Step, ...]:
+    # Beyond a few machines the line gets long, and the whole site is the safer guess.
+    steps = avoid([site]) if site and len(machines) > 3 else avoid_machines(machines[:3])
+    return (
+        *steps,
+        job_toml(
+            "Headway checks a node before data moves and goes elsewhere when it is not fit; this "
+            "many times.",
+            "[retries]",
+            "node = 3",
+        ),
+        Step(f"Report {listed(machines)} to the owner of the pool."),
+    )

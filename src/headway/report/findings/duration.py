@@ -1,0 +1,149 @@
+"""Jobs stopped at a limit on how long they may take."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, avoid, do, job_toml, shell, shown, submit
+from headway.report.findings.reasons import TOO_LONG, allowed_duration
+from headway.report.findings.scope import Scope, listed, median, scope, sited
+from headway.report.findings.stats import clearly_more
+from headway.report.numbers import limit, many, percent, span
+from headway.report.words import Cause, Outcome
+
+#: Hold codes of HTCondor's own limits (allowed_job_duration, allowed_execute_duration).
+CODES = {46: "job", 47: "execute"}
+#: Hold codes of policies, where only the text tells what they are about.
+POLICIES = (3, 21, 26)
+#: Where the OSPool holds jobs of its category "Medium", seconds.
+MEDIUM = 72000.0
+#: A site stands out when its jobs are stopped this many times as often as the others'.
+FACTOR = 3.0
+
+
+def duration(accounts: Accounts) -> list[Finding]:
+    """One finding for each limit; the log names it, so a single job is enough."""
+    code, reason = pl.col("code"), pl.col("reason").cast(pl.String)
+    by_policy = code.is_in(POLICIES) & reason.str.contains(TOO_LONG)
+    over = (pl.col("ending") == Cause.OVER_TIME.value) | code.is_in(list(CODES)) | by_policy
+    cut = accounts.attempts.filter(over.fill_null(False)).with_columns(reason=reason)
+    if not cut.height:
+        return []
+    limits = {text: _limit(text) for text in cut.get_column("reason").unique().to_list()}
+    cut = cut.with_columns(
+        limit=pl.col("reason").replace_strict(limits, default=None, return_dtype=pl.Float64)
+    )
+    parts = cut.sort("limit", nulls_last=True).group_by("limit", maintain_order=True)
+    return [_finding(accounts, at if isinstance(at, float) else None, p) for (at,), p in parts]
+
+
+def _limit(reason: str | None) -> float | None:
+    found = allowed_duration(reason)
+    return found[1] if found else None
+
+
+def _finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding:
+    about = scope(accounts, cut)
+    good = accounts.jobs.filter(pl.col("outcome") == Outcome.SUCCESS.value)
+    typical = median(good.get_column("good_compute_s"))
+    evidence = [
+        ("computed until then (median)", span(median(cut.get_column("compute_s")))),
+        ("checkpoints that they wrote", f"{cut.get_column('checkpoints').sum():,}"),
+    ]
+    if typical is not None and good.height:
+        compared = f"{span(typical)} ({many(good.height, 'job')})"
+        evidence.append(("compute of jobs that succeeded (median)", compared))
+    where = sited(accounts).join(cut, on="attempt", how="semi").get_column("site").drop_nulls()
+    if where.len():
+        evidence.append(("where", listed(where.unique().sort().to_list())))
+    bad_site = _site(accounts, cut)
+    if bad_site:
+        site, here, share = bad_site
+        told = f"{shown(site, 60)}: {here:,} of them, {percent(share)} of what ran there"
+        evidence.append(("far more often than elsewhere at", told))
+    of = f" of {limit(at)}" if at else ""
+    jobs = about.jobs.len()
+    stopped = f"{many(jobs, 'job')} {'was' if jobs == 1 else 'were'} stopped"
+    return Finding(
+        key=f"over-time:{at:.0f}" if at else "over-time",
+        title=f"{stopped} at the time limit{of}: {about.cost}",
+        why=_why(at, typical, cut),
+        cost_s=about.cost_s,
+        jobs=jobs,
+        attempts=cut.height,
+        lost_jobs=about.lost.len(),
+        named=about.named,
+        evidence=tuple(evidence),
+        advice=_advice(at, typical, about, bad_site[0] if bad_site else None),
+        claim=about.claim,
+        lost=about.lost,
+    )
+
+
+def _why(at: float | None, typical: float | None, cut: pl.DataFrame) -> str:
+    saved = cut.get_column("checkpoints").sum()
+    text = "A job that runs into the limit is put on hold"
+    text += ", and without a checkpoint all that it computed is lost." if not saved else "."
+    if at and typical is not None and typical < at / 2:
+        return (
+            f"{text} Jobs like it needed {span(typical)}: these were on a slow node or hung, "
+            "rather than too long for the limit."
+        )
+    return f"{text} Released as it is, it runs into the limit again."
+
+
+def _site(accounts: Accounts, cut: pl.DataFrame) -> tuple[str, int, float] | None:
+    """The site where it happens far more often than elsewhere."""
+    ran = sited(accounts).filter(pl.col("executed") & pl.col("site").is_not_null())
+    here = ran.join(cut, on="attempt", how="semi").get_column("site").value_counts(sort=True)
+    if not here.height:
+        return None
+    site, hits = here.row(0)
+    at_site = ran.filter(pl.col("site") == site).height
+    others = here.get_column("count").sum() - hits
+    if not at_site or not clearly_more(hits, at_site, others, ran.height - at_site, FACTOR):
+        return None
+    return str(site), int(hits), hits / at_site
+
+
+def _advice(
+    at: float | None, typical: float | None, about: Scope, site: str | None
+) -> tuple[Step, ...]:
+    steps: list[Step] = [
+        submit(
+            "Write a checkpoint, exit with 85 and be started again: the limit then counts from the "
+            "last checkpoint, and nothing is lost.",
+            "checkpoint_exit_code = 85",
+            "transfer_checkpoint_files = checkpoint.pt",
+        ),
+        job_toml(
+            "The same in job.toml.",
+            "[checkpoint]",
+            'paths = ["checkpoint.pt"]',
+            'interval = "1 h"',
+        ),
+    ]
+    if at == MEDIUM and (typical is None or typical > at / 4):
+        steps += [
+            submit(
+                "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "
+                "which is held at 40 hours.",
+                '+JobDurationCategory = "Long"',
+            ),
+            job_toml("The same in job.toml.", 'duration = "Long"'),
+        ]
+    if site:
+        steps += avoid([site])
+    if about.held:
+        steps.append(
+            shell(
+                "Change the job before it is released: unmodified it will be held again, and the "
+                "OSPool forbids it.",
+                f"condor_qedit {about.held[0]} JobDurationCategory '\"Long\"'",
+                f"condor_release {about.held[0]}",
+            )
+            if at == MEDIUM
+            else do("Change the job before it is released: unmodified it will be held again.")
+        )
+    return tuple(steps)

@@ -1,0 +1,149 @@
+"""Jobs that ended with the same non-zero return value or signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from headway.node.exits import MEANING
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, do, job_toml, shell, submit
+from headway.report.findings.scope import listed, median, scope
+from headway.report.findings.stats import wilson
+from headway.report.numbers import many, percent, span
+from headway.report.words import Cause, Outcome
+
+#: Fewer jobs with the same value are not a pattern; ...
+JOBS_AT_LEAST = 5
+#: ... nor is a rate that may be below this, of all jobs that ended.
+RATE = 0.01
+#: How many values are told.
+MOST = 5
+#: Seconds: a command that fails sooner has not begun to work.
+AT_ONCE = 60.0
+
+
+def exit_code(accounts: Accounts) -> list[Finding]:
+    """One finding for each return value or signal that many jobs ended with."""
+    over = accounts.jobs.filter(
+        pl.col("outcome").cast(pl.String).is_in((Outcome.SUCCESS.value, Outcome.WRONG_OUTPUT.value))
+    )
+    value, signal = pl.col("return_value"), pl.col("signal")
+    wrong = over.filter(
+        (pl.col("outcome") == Outcome.WRONG_OUTPUT.value)
+        & ((value.is_not_null() & (value != 0)) | signal.is_not_null())
+    ).with_columns(
+        # A shell tells a signal as 128 and its number: 137 and signal 9 are the same end.
+        ended=pl.when(signal.is_not_null()).then(signal + 128).otherwise(value).cast(pl.Int64)
+    )
+    counts = (
+        wrong.group_by("ended")
+        .len()
+        .filter(pl.col("len") >= JOBS_AT_LEAST)
+        .sort("len", "ended", descending=[True, False])
+        .head(MOST)
+    )
+    return [
+        _finding(accounts, wrong.filter(pl.col("ended") == at), int(at), over.height)
+        for at, hits in counts.iter_rows()
+        if wilson(hits, over.height)[0] > RATE
+    ]
+
+
+def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Finding:
+    attempts = accounts.attempts.join(jobs, on="job", how="semi").filter(
+        pl.col("ending").is_in((Cause.WRONG_OUTPUT.value, Cause.BAD_NODE.value))
+    )
+    about = scope(accounts, attempts, jobs=jobs.get_column("job"))
+    meaning = _meaning(value)
+    ran = median(attempts.get_column("compute_s"))
+    sites = attempts.get_column("site").cast(pl.String).drop_nulls().unique().sort()
+    evidence = [
+        ("of the jobs that ended", percent(jobs.height / of)),
+        ("median time in the command", span(ran)),
+    ]
+    if sites.len():
+        evidence.append(("sites", listed(sites.to_list())))
+    if ran is not None and ran < AT_ONCE:
+        evidence.append(("so soon", "the command failed before it began to work"))
+    name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"
+    return Finding(
+        key=f"exit:{value}",
+        title=f"{many(jobs.height, 'job')} ended with {name}"
+        f"{f' ({meaning.name})' if meaning.name else ''}: {about.cost}",
+        why=f"HTCondor calls such an end a normal termination; it is no success. {meaning.why}",
+        cost_s=about.cost_s,
+        jobs=jobs.height,
+        attempts=attempts.height,
+        lost_jobs=about.lost.len(),
+        named=about.named,
+        evidence=tuple(evidence),
+        advice=(*meaning.steps, _look(about.named)),
+        claim=about.claim,
+        lost=about.lost,
+    )
+
+
+def _look(named: tuple[str, ...]) -> Step:
+    return do(f"Read what the command wrote last: the error file of {listed(named, 2)}.")
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What a value means by custom, why it comes about, and what helps."""
+
+    name: str = ""
+    why: str = "The cause is in the command's own words."
+    steps: tuple[Step, ...] = ()
+
+
+def _meaning(value: int) -> _Meaning:
+    if value in _MEANINGS:
+        return _MEANINGS[value]
+    known = {int(code): text for code, text in MEANING.items()}
+    return _Meaning(known[value], "So Headway's agent says.") if value in known else _Meaning()
+
+
+_CAPABILITY = (
+    submit("Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"),
+    job_toml("The same in job.toml.", "[resources]", "gpus = { count = 1, capability = 7.5 }"),
+)
+_MEANINGS = {
+    137: _Meaning(
+        "SIGKILL",
+        "A command that is killed has most often used more memory than it may.",
+        (
+            submit(
+                "Ask for more memory than now, and for twice that on a second try.",
+                "request_memory = 16 GB",
+                "retry_request_memory = 32 GB",
+            ),
+            job_toml("The same in job.toml.", "[resources]", 'memory = "16 GiB"'),
+        ),
+    ),
+    127: _Meaning(
+        "command not found",
+        "The node does not have what the script calls: a program, or the interpreter.",
+        (
+            submit("Bring a container that holds it.", "container_image = osdf:///…/image.sif"),
+            job_toml("The same in job.toml.", 'container = "osdf:///…/image.sif"'),
+        ),
+    ),
+    126: _Meaning(
+        "not executable",
+        "The file is there but may not, or cannot, be run: no exec bit, or a wrong #! line.",
+        (shell("Give it the exec bit before you submit.", "chmod +x SCRIPT"),),
+    ),
+    124: _Meaning("time-out", "The script's own `timeout` ended the command."),
+    134: _Meaning("SIGABRT", "It gave up on an assertion or a failed allocation.", _CAPABILITY),
+    135: _Meaning(
+        "SIGBUS",
+        "Often /dev/shm is too small for the workers of a data loader.",
+        (do("Start the data loader with fewer workers, or with num_workers=0."),),
+    ),
+    139: _Meaning(
+        "SIGSEGV", "Often a library does not fit the node's driver or processor.", _CAPABILITY
+    ),
+    143: _Meaning("SIGTERM", "It was asked to stop, by the pool or by its owner."),
+}

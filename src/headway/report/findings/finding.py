@@ -1,0 +1,177 @@
+"""A finding: what cost time, why, how one knows, and the lines to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import polars as pl
+
+from headway.events import inert
+
+#: Longest piece of a log's own text in a finding, in bytes: a few lines of a terminal.
+TEXT = 300
+
+#: How many jobs a finding names; the count says how many there are.
+NAMED = 5
+
+
+class Place(str, Enum):
+    """Where the lines of a step belong."""
+
+    NOWHERE = ""
+    SUBMIT = "submit file"
+    JOB = "job.toml"
+    SHELL = "shell"
+    CONFIG = "HTCondor configuration"  # for the owner of the pool or the access point
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, and the lines to put in place for it."""
+
+    text: str
+    lines: tuple[str, ...] = ()
+    place: Place = Place.NOWHERE
+
+    def as_dict(self) -> dict[str, object]:
+        """The step for JSON."""
+        return {"text": self.text, "lines": list(self.lines), "place": self.place.value}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A few rows that show it."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+#: Bad seconds that a finding accounts for: columns attempt, phase (its place in `Phase`), seconds.
+NO_CLAIM = pl.DataFrame(schema={"attempt": pl.UInt32, "phase": pl.UInt8, "seconds": pl.Float64})
+NO_JOBS = pl.Series("job", [], dtype=pl.UInt32)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one detector saw.
+
+    `cost_s` is slot time lost, always badput; None where the cost is waiting. `waiting_s` is time
+    that was not lost but went by longer than needed. Of the cost, `shared_s` is in the findings
+    `shared_with` too. `weight_s`, by which findings are sorted, is the cost that is not shared, the
+    slot time that waited, and for each job left without a result what such a result takes.
+    The texts hold words of the log, on one line and without control characters.
+    """
+
+    key: str  # of the detector, and what it saw: "transfer-cut", "site-worse:PDX-Coeus-CE1"
+    title: str  # one sentence, with the numbers
+    why: str  # the mechanism, in one or two sentences
+    cost_s: float | None = None
+    waiting_s: float | None = None
+    jobs: int = 0  # concerned
+    attempts: int = 0
+    lost_jobs: int = 0  # of these, without a result to this day because of it
+    named: tuple[str, ...] = ()  # the first few jobs
+    evidence: tuple[tuple[str, str], ...] = ()  # label, value
+    table: Table | None = None
+    advice: tuple[Step, ...] = ()
+    shared_s: float = 0.0
+    shared_with: tuple[str, ...] = ()
+    weight_s: float = 0.0
+    # What `find` needs to see who has claimed what; not for readers.
+    claim: pl.DataFrame = field(default_factory=NO_CLAIM.clone, repr=False, compare=False)
+    lost: pl.Series = field(default_factory=NO_JOBS.clone, repr=False, compare=False)
+    slot_waiting: bool = field(default=True, repr=False, compare=False)  # waited on a slot
+    echo: bool = field(default=False, repr=False, compare=False)  # may say what others say better
+
+    def as_dict(self) -> dict[str, object]:
+        """The finding for JSON and for the page."""
+        table = self.table
+        return {
+            "key": self.key,
+            "title": self.title,
+            "why": self.why,
+            "cost_s": self.cost_s,
+            "waiting_s": self.waiting_s,
+            "jobs": self.jobs,
+            "attempts": self.attempts,
+            "lost_jobs": self.lost_jobs,
+            "named": list(self.named),
+            "evidence": [{"label": label, "value": value} for label, value in self.evidence],
+            "table": {"header": list(table.header), "rows": [list(r) for r in table.rows]}
+            if table
+            else None,
+            "advice": [step.as_dict() for step in self.advice],
+            "shared_s": self.shared_s,
+            "shared_with": list(self.shared_with),
+            "weight_s": self.weight_s,
+        }
+
+
+def shown(text: object, limit: int = TEXT) -> str:
+    """A log's own words, made inert and short enough to read."""
+    found = inert("" if text is None else str(text), limit)
+    # Beyond control characters: what turns the direction of writing, or cannot be seen.
+    return "".join(letter if letter.isprintable() else "�" for letter in found)
+
+
+def submit(text: str, *lines: str) -> Step:
+    return Step(text, lines, Place.SUBMIT)
+
+
+def job_toml(text: str, *lines: str) -> Step:
+    return Step(text, lines, Place.JOB)
+
+
+def shell(text: str, *lines: str) -> Step:
+    return Step(text, lines, Place.SHELL)
+
+
+def config(text: str, *lines: str) -> Step:
+    return Step(text, lines, Place.CONFIG)
+
+
+def do(text: str) -> Step:
+    return Step(text)
+
+
+_PLAIN = re.compile(r"[\w.@:+/ -]{1,100}", re.ASCII)
+
+
+def avoid(sites: Iterable[str]) -> tuple[Step, ...]:
+    """How to stay away from sites."""
+    # The lines are there to be copied: a name that could mean more than itself is left out.
+    names = [f'"{site}"' for site in sites if _PLAIN.fullmatch(site)]
+    if not names:
+        return ()
+    clauses = " && ".join(f"(TARGET.GLIDEIN_ResourceName =!= {name})" for name in names)
+    return (
+        submit("Stay away from it for now.", f"requirements = {clauses}"),
+        job_toml("The same in job.toml.", "[sites]", f"avoid = [{', '.join(names)}]"),
+    )
+
+
+def prefer(sites: Iterable[str]) -> tuple[Step, ...]:
+    """How to wish for sites."""
+    names = [f'"{site}"' for site in sites if _PLAIN.fullmatch(site)]
+    if not names:
+        return ()
+    clauses = " || ".join(f"TARGET.GLIDEIN_ResourceName =?= {name}" for name in names)
+    return (
+        submit("Wish for the fastest sites; others are still taken.", f"rank = {clauses}"),
+        job_toml("The same in job.toml.", "[sites]", f"prefer = [{', '.join(names)}]"),
+    )
+
+
+def avoid_machines(machines: Iterable[str]) -> tuple[Step, ...]:
+    """How to stay away from single machines."""
+    names = [f'"{machine}"' for machine in machines if _PLAIN.fullmatch(machine)]
+    if not names:
+        return ()
+    clauses = " && ".join(f"(TARGET.Machine =!= {name})" for name in names)
+    return (
+        submit("Stay away from it for now.", f"requirements = {clauses}"),
+        job_toml("The same in job.toml.", f"requirements = '{clauses}'"),
+    )

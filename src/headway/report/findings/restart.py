@@ -1,0 +1,105 @@
+"""Compute done again after evictions, and what a checkpoint would have saved."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, job_toml, submit
+from headway.report.findings.scope import job_columns, scope, slot_time
+from headway.report.findings.stats import young
+from headway.report.numbers import count, limit, many, span
+from headway.report.words import Cause, Phase
+
+#: Losses of the slot that a checkpoint outlives.
+CAUSES = (Cause.EVICTION, Cause.REDONE, Cause.DISCONNECT, Cause.SYSTEM)
+#: The mean time between fewer evictions than this is a guess.
+EVICTIONS_AT_LEAST = 3
+#: Less lost compute than this is not worth a checkpoint's code.
+LOST_AT_LEAST = 3600.0
+#: What one checkpoint takes where the log has none: a model and its optimiser, written and sent.
+CHECKPOINT_S = 60.0
+#: What to advise: the rule is no more exact than that, and the OSPool asks for every 1 to 5 hours.
+INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300))
+
+
+def restart(accounts: Accounts) -> list[Finding]:
+    """At most one finding: how much was computed again, and the interval to save at."""
+    ended = accounts.attempts.filter(pl.col("ending").is_in([cause.value for cause in CAUSES]))
+    evicted = ended.filter(pl.col("compute_s") > 0)
+    about = scope(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
+    lost = about.claim.group_by("attempt").agg(pl.col("seconds").sum()).get_column("seconds")
+    if ended.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
+        return []
+    clusters = job_columns(accounts, ended, "log", "cluster").select("log", "cluster").unique()
+    ran = job_columns(accounts, accounts.attempts, "log", "cluster").join(
+        clusters, on=["log", "cluster"], how="semi", nulls_equal=True
+    )
+    compute_s = float(ran.get_column("compute_s").sum())
+    # An eviction asks not what the slot does: those in mid-transfer tell of the pool as well.
+    between = float(ran.get_column("slot_s").sum()) / max(ended.height, 1)
+    saved = int(ran.get_column("checkpoints").sum())
+    cost = float(ran.get_column("checkpoint_s").sum()) / saved if saved else CHECKPOINT_S
+    best = young(between, max(cost, 1.0))
+    interval = min(INTERVALS, key=lambda seconds: abs(math.log(seconds / max(best, 1.0))))
+    # With checkpoints an eviction loses half an interval; all compute pays for writing them.
+    gain = float((lost - interval / 2).clip(lower_bound=0).sum())
+    price = cost * compute_s / interval
+    net = gain - price
+    evidence = [
+        ("evictions, and those that had computed", f"{ended.height:,}, {evicted.height:,}"),
+        ("mean slot time between two", span(between)),
+        ("largest single loss", span(_most(lost))),
+        ("checkpoints in these clusters", count(saved)),
+        (
+            "one checkpoint takes",
+            span(cost) if saved else f"not known, {span(cost)} assumed",
+        ),
+        ("interval that loses least (Young's rule)", span(best)),
+    ]
+    if net > 0:
+        told = f"{slot_time(gain, about.gpu)}, for {slot_time(price, about.gpu)} of writing them"
+        evidence.append((f"a checkpoint every {limit(interval)} would have saved", told))
+    where = "since the last checkpoint" if saved else "for want of a checkpoint"
+    return [
+        Finding(
+            key="restart",
+            title=f"{slot_time(about.cost_s, about.gpu)} of compute were lost in "
+            f"{many(ended.height, 'eviction')} {where}",
+            why="An eviction or a lost node is the pool's normal life; what a job has not saved by "
+            "then is computed again from the start.",
+            cost_s=about.cost_s,
+            jobs=about.jobs.len(),
+            attempts=evicted.height,
+            named=about.named,
+            evidence=tuple(evidence),
+            advice=_advice(interval),
+            claim=about.claim,
+        )
+    ]
+
+
+def _advice(every: float) -> tuple[Step, ...]:
+    minutes = int(every // 60)
+    toml = f"{minutes} min" if minutes % 60 else f"{minutes // 60} h"
+    return (
+        submit(
+            f"Write a checkpoint every {limit(every)} and exit with 85; HTCondor brings it home "
+            "and starts the command again, after an eviction elsewhere.",
+            "checkpoint_exit_code = 85",
+            "transfer_checkpoint_files = checkpoint.pt",
+        ),
+        job_toml(
+            "The same in job.toml; the command is also told by SIGTERM before an eviction.",
+            "[checkpoint]",
+            'paths = ["checkpoint.pt"]',
+            f'interval = "{toml}"',
+        ),
+    )
+
+
+def _most(values: pl.Series) -> float | None:
+    value = values.max()
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,118 @@
+"""Retry loops: jobs that try again and again and end the same way each time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, Table, job_toml, shown, submit
+from headway.report.findings.hold_burst import what
+from headway.report.findings.reasons import with_template
+from headway.report.findings.scope import failed, scope
+from headway.report.numbers import count, many, span
+from headway.report.words import CAUSE_WORDS, Cause
+
+#: Twice or three times may be bad luck; this often, with nothing gained, is a loop.
+SAME_AT_LEAST = 5
+#: How many kinds of loop are told.
+MOST = 3
+
+
+def retry_loop(accounts: Accounts) -> list[Finding]:
+    """One finding for each way in which jobs go round."""
+    way = ["ending", "code", "subcode", "return_value", "template"]
+    tried = failed(accounts).filter(pl.col("checkpoints").fill_null(0) == 0)
+    busy = tried.group_by("job").len().filter(pl.col("len") >= SAME_AT_LEAST)
+    tried = tried.join(busy, on="job", how="semi")
+    if not tried.height:
+        return []
+    tried = with_template(tried)
+    loops = (
+        tried.group_by("job", *way)
+        .agg(tries=pl.len(), seconds=pl.col("bad_s").sum())
+        .filter(pl.col("tries") >= SAME_AT_LEAST)
+    )
+    if not loops.height:
+        return []
+    ways = (
+        loops.group_by(way)
+        .agg(pl.col("tries").sum(), pl.col("seconds").sum())
+        .sort("seconds", "tries", *way, descending=[True, True] + [False] * 5, nulls_last=True)
+        .head(MOST)
+    )
+    return [
+        _finding(
+            accounts,
+            loops.join(one, on=way, how="semi", nulls_equal=True),
+            tried.join(one, on=way, how="semi", nulls_equal=True),
+        )
+        for one in ways.iter_slices(1)
+    ]
+
+
+def _finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Finding:
+    tried = tried.join(loops, on="job", how="semi")
+    about = scope(accounts, accounts.attempts.join(tried, on="attempt", how="semi"))
+    names = accounts.jobs.select("job", "id", "outcome")
+    longest = loops.join(names, on="job").sort("tries", "job", descending=[True, False])
+    top, first = longest.row(0, named=True), tried.row(0, named=True)
+    how = _how(first)
+    solved = longest.filter(pl.col("outcome").cast(pl.String) == "success").height
+    return Finding(
+        key=f"retry-loop:{first['ending']}:{first['code']}:{first['return_value']}",
+        title=f"{many(loops.height, 'job')} tried {SAME_AT_LEAST} times or more and ended the same "
+        f"way each time ({how}): {about.cost}",
+        why="Nothing is different from one try to the next: no checkpoint was gained, and no other "
+        "place or setting was tried.",
+        cost_s=about.cost_s,
+        jobs=loops.height,
+        attempts=tried.height,
+        lost_jobs=about.lost.len(),
+        named=about.named,
+        evidence=(
+            ("tries that ended so", count(tried.height)),
+            ("most of one job", f"{shown(top['id'], 40)}: {top['tries']:,} tries"),
+            ("succeeded in the end", many(solved, "job")),
+            ("what they say", what(str(first["reason"])) if first["reason"] else "nothing"),
+        ),
+        table=Table(
+            ("job", "tries", "lost", "now"),
+            tuple(
+                (shown(r["id"], 40), count(r["tries"]), span(r["seconds"]), str(r["outcome"]))
+                for r in longest.head(5).iter_rows(named=True)
+            ),
+        ),
+        advice=_advice(str(first["ending"])),
+        claim=about.claim,
+        lost=about.lost,
+        echo=True,
+    )
+
+
+def _how(row: dict[str, object]) -> str:
+    words = {cause.value: text for cause, text in CAUSE_WORDS.items()}
+    text = words.get(str(row["ending"]), str(row["ending"]))
+    if row["return_value"]:
+        return f"{text}, return value {row['return_value']}"
+    if row["code"] is not None and row["ending"] == Cause.HOLD.value:
+        return f"{text}, code {row['code']}"
+    return text
+
+
+def _advice(ending: str) -> tuple[Step, ...]:
+    key = {"wrong-output": "command", "bad-node": "node"}.get(ending, "input")
+    return (
+        submit(
+            "Stop after a few tries, and look. NumJobStarts does not count tries whose input never "
+            "arrived; NumShadowStarts does.",
+            "periodic_hold = NumShadowStarts > 8 && JobStatus == 1",
+            'periodic_hold_reason = "tried 8 times"',
+        ),
+        submit(
+            "Keep each new try away from the last site.",
+            "job_machine_attrs = GLIDEIN_ResourceName",
+            "job_machine_attrs_history_length = 4",
+            "requirements = TARGET.GLIDEIN_ResourceName =!= MY.MachineAttrGLIDEIN_ResourceName0",
+        ),
+        job_toml("In job.toml both are the default, with these bounds.", "[retries]", f"{key} = 3"),
+    )

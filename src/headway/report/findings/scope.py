@@ -1,0 +1,178 @@
+"""What a finding is about: its jobs, its attempts, and the seconds that it accounts for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import NAMED, shown
+from headway.report.numbers import hours, span
+from headway.report.words import Cause, Outcome, Phase, Verdict
+
+#: Outcomes of jobs that have ended, or stand still, without a result.
+NO_RESULT = (Outcome.WRONG_OUTPUT.value, Outcome.HELD.value, Outcome.REMOVED.value)
+
+#: Endings of attempts that say nothing about what went wrong.
+NOT_FAILED = ("success", "open", Cause.REMOVED.value)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The jobs and attempts that a finding is about, and the badput in them."""
+
+    jobs: pl.Series
+    attempts: pl.Series
+    named: tuple[str, ...]
+    held: tuple[str, ...]  # the first few that are held now, for lines that release them
+    claim: pl.DataFrame
+    lost: pl.Series
+    gpu: bool  # all these jobs hold GPUs
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds of badput."""
+        return float(self.claim.get_column("seconds").sum())
+
+    @property
+    def cost(self) -> str:
+        """The badput in words: "302.2 GPU hours lost"."""
+        return f"{slot_time(self.cost_s, self.gpu)} lost"
+
+
+def scope(
+    accounts: Accounts,
+    attempts: pl.DataFrame,
+    *,
+    jobs: pl.Series | None = None,
+    phases: Sequence[Phase] = (),
+    causes: Sequence[Cause] = (),
+    lost: pl.Series | None = None,
+) -> Scope:
+    """The scope of some rows of `Accounts.attempts`, and of `jobs` that have none of these.
+
+    Only badput in `phases` and of `causes` is claimed, all if none are given. The jobs without a
+    result count as lost to it, unless `lost` says which.
+    """
+    concerned = attempts.get_column("job")
+    if jobs is not None:
+        concerned = pl.concat([concerned, jobs.cast(pl.UInt32)])
+    concerned = concerned.unique().sort()
+    rows = accounts.jobs.join(concerned.to_frame("job"), on="job", how="semi")
+    if lost is None:
+        lost = _lost(accounts, rows, attempts, jobs)
+    return Scope(
+        jobs=concerned,
+        attempts=attempts.get_column("attempt"),
+        named=_names(rows),
+        held=_names(rows.filter(pl.col("outcome") == Outcome.HELD.value)),
+        claim=claim(accounts, attempts, phases, causes),
+        lost=lost.cast(pl.UInt32),
+        gpu=_on_gpus(accounts, rows),
+    )
+
+
+def _names(jobs: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(shown(name, 60) for name in jobs.get_column("id").head(NAMED).to_list())
+
+
+def _lost(
+    accounts: Accounts, rows: pl.DataFrame, attempts: pl.DataFrame, jobs: pl.Series | None
+) -> pl.Series:
+    """Jobs without a result whose last attempt is concerned: what came before was got over."""
+    stuck = rows.filter(pl.col("outcome").cast(pl.String).is_in(NO_RESULT)).select("job")
+    tried = accounts.attempts.join(stuck, on="job", how="semi").select("job", "attempt", "number")
+    last = tried.sort("job", "number", "attempt").unique("job", keep="last")
+    found = last.join(attempts.select("attempt"), on="attempt", how="semi").get_column("job")
+    if jobs is not None:
+        named = stuck.join(jobs.cast(pl.UInt32).to_frame("job"), on="job", how="semi")
+        found = pl.concat([found, named.get_column("job")]).unique()
+    return found.sort()
+
+
+def _on_gpus(accounts: Accounts, rows: pl.DataFrame) -> bool:
+    asked = rows.get_column("gpus")
+    if not asked.count():
+        # A held job's log often has no table of resources; those of its cluster have.
+        clusters = rows.select("log", "cluster").unique()
+        mates = accounts.jobs.join(clusters, on=["log", "cluster"], how="semi", nulls_equal=True)
+        asked = mates.get_column("gpus")
+    return asked.count() > 0 and bool((asked.drop_nulls() > 0).all())
+
+
+def sited(accounts: Accounts) -> pl.DataFrame:
+    """The attempts with their site, null where sites have names and only the machine is known."""
+    attempts = accounts.attempts.with_columns(pl.col("site", "machine").cast(pl.String))
+    machine = pl.col("site").is_null() | (pl.col("site") == pl.col("machine")).fill_null(False)
+    if not attempts.filter(~machine).height:
+        return attempts
+    return attempts.with_columns(site=pl.when(~machine).then("site"))
+
+
+def claim(
+    accounts: Accounts,
+    attempts: pl.DataFrame,
+    phases: Sequence[Phase] = (),
+    causes: Sequence[Cause] = (),
+) -> pl.DataFrame:
+    """The badput of attempts, by attempt and phase."""
+    wanted = pl.col("verdict") == Verdict.BAD.value
+    if phases:
+        wanted &= pl.col("phase").cast(pl.String).is_in([phase.value for phase in phases])
+    if causes:
+        wanted &= pl.col("cause").cast(pl.String).is_in([cause.value for cause in causes])
+    return (
+        accounts.pieces.filter(wanted & pl.col("phase").is_not_null())
+        .join(attempts.select("attempt"), on="attempt", how="semi")
+        .group_by("attempt", pl.col("phase").to_physical().cast(pl.UInt8).alias("phase"))
+        .agg(pl.col("seconds").fill_nan(0).fill_null(0).sum())
+        .filter(pl.col("seconds") > 0)
+        .sort("attempt", "phase")
+    )
+
+
+def failed(accounts: Accounts) -> pl.DataFrame:
+    """The attempts that have ended, otherwise than well or by removal."""
+    return accounts.attempts.filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
+
+
+def ended(accounts: Accounts) -> pl.DataFrame:
+    """The attempts that have ended, well or not, but not by removal, with their site."""
+    out = ("open", Cause.REMOVED.value)
+    return sited(accounts).filter(~pl.col("ending").fill_null("open").is_in(out))
+
+
+def job_columns(accounts: Accounts, frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The frame with columns of its jobs beside it."""
+    return frame.join(accounts.jobs.select("job", *names), on="job", how="left")
+
+
+def slot_time(seconds: float, gpu: bool) -> str:
+    """Slot time in words: "302.2 GPU hours", "49 min of slot time"."""
+    unit = "GPU" if gpu else "slot"
+    text = hours(seconds)
+    if span(seconds) != text:
+        return f"{span(seconds)} of {unit} time"
+    return text.removesuffix(" h") + f" {unit} hours"
+
+
+def median(values: pl.Series) -> float | None:
+    """The middle one, None where there is none."""
+    value = values.drop_nulls().drop_nans().median() if values.len() else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def quantile(values: pl.Series, share: float) -> float | None:
+    """The value that a share of all lies below, None where there are none."""
+    value = values.drop_nulls().drop_nans().quantile(share, "linear") if values.len() else None
+    return None if value is None else float(value)
+
+
+def listed(names: Iterable[str | None], limit: int = 3) -> str:
+    """A few names in a row: "a, b, c and 4 more"."""
+    known = [shown(name, 80) for name in names if name]
+    rest = len(known) - limit
+    text = ", ".join(known[:limit])
+    return f"{text} and {rest} more" if rest > 0 else text

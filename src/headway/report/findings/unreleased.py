@@ -1,0 +1,98 @@
+"""Holds that nobody has released."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, Table, job_toml, shell, shown
+from headway.report.findings.hold_burst import what
+from headway.report.findings.scope import median, scope
+from headway.report.numbers import count, days, many
+from headway.report.words import Outcome
+
+_DAY = 86400.0
+#: A weekend is not neglect.
+LONG = 3 * _DAY
+#: The OSPool may remove jobs that have been held for longer.
+OSPOOL = 14 * _DAY
+#: Holds by the user's own hand (1), or on purpose (15, 16).
+ON_PURPOSE = (1, 15, 16)
+
+
+def unreleased(accounts: Accounts) -> list[Finding]:
+    """At most one finding: the jobs that have been held for days."""
+    held = accounts.jobs.filter(pl.col("outcome") == Outcome.HELD.value).select("job", "id")
+    last = accounts.holds.sort("time").unique("job", keep="last", maintain_order=True)
+    stuck = last.join(held, on="job").filter(
+        pl.col("released").is_null()
+        & ~pl.col("code").is_in(ON_PURPOSE).fill_null(False)
+        & (pl.col("held_s") >= LONG)
+    )
+    if not stuck.height:
+        return []
+    about = scope(accounts, accounts.attempts.head(0), jobs=stuck.get_column("job"))
+    longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
+    over = stuck.filter(pl.col("held_s") >= OSPOOL).height
+    kinds = (
+        stuck.group_by("code", "subcode")
+        .agg(
+            jobs=pl.len(),
+            reason=pl.col("reason").cast(pl.String).drop_nulls().first(),
+            held_s=pl.col("held_s").max(),
+        )
+        .sort("jobs", "code", descending=[True, False], nulls_last=True)
+    )
+    evidence = [
+        ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
+        (f"longer than {days(OSPOOL)}: may be removed by the OSPool", count(over)),
+    ]
+    return [
+        Finding(
+            key="unreleased",
+            title=f"{many(stuck.height, 'job')} {'has' if stuck.height == 1 else 'have'} been held "
+            f"for up to {days(longest)}, and nobody has released or removed "
+            f"{'it' if stuck.height == 1 else 'them'}",
+            why="A held job does nothing until somebody releases it. The OSPool may remove jobs "
+            "that have been held for more than 14 days.",
+            waiting_s=float(stuck.get_column("held_s").sum()),
+            jobs=stuck.height,
+            lost_jobs=about.lost.len(),
+            named=about.named,
+            evidence=tuple(evidence),
+            table=Table(
+                ("code", "jobs", "longest", "reason"),
+                tuple(
+                    (_code(r), count(r["jobs"]), days(r["held_s"]), what(r["reason"] or ""))
+                    for r in kinds.head(6).iter_rows(named=True)
+                ),
+            ),
+            advice=_advice(),
+            lost=about.lost,
+            slot_waiting=False,
+        )
+    ]
+
+
+def _median(stuck: pl.DataFrame) -> float | None:
+    return median(stuck.get_column("held_s"))
+
+
+def _code(row: dict[str, object]) -> str:
+    return shown(f"{'?' if row['code'] is None else row['code']}/{row['subcode'] or 0}")
+
+
+def _advice() -> tuple[Step, ...]:
+    return (
+        shell(
+            "See why each is held, then mend and release it, or remove it.",
+            "condor_q -hold -af:j HoldReasonCode HoldReasonSubCode HoldReason",
+            "condor_release JOB",
+            "condor_rm JOB",
+        ),
+        job_toml(
+            "In job.toml plainly transient holds are released by themselves, this many times.",
+            "[retries]",
+            "holds = 5",
+        ),
+    )

@@ -1,0 +1,312 @@
+"""Frames: the arrays of the accounting as the tables of the accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from headway.events.columns import NONE, Columns, Floats, Ints, Longs
+from headway.events.kind import Kind
+from headway.events.status import Phase
+from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
+from headway.report.arrays import Attempts, Jobs, Pieces
+from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
+from headway.report.evidence import About, Texts, machines
+from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
+
+Frame = dict[str, Any]
+
+_SECOND = 1e6
+
+
+def frames(
+    columns: Columns,
+    rows: Longs,
+    jobs: Jobs,
+    attempts: Attempts,
+    pieces: Pieces,
+    holds: tuple[Longs, Longs],
+    until: int,
+) -> Accounts:
+    """The accounts; `rows` are the rows of the columns in the order of the pieces."""
+    texts = Texts(columns)
+    about = About(columns, rows, attempts, len(jobs.outcome), pieces.job)
+    attempt_frame = _attempt_frame(columns, rows, attempts, pieces, about, texts)
+    job_frame = _job_frame(columns, rows, jobs, attempts, pieces, about, texts, attempt_frame)
+    begin = int(jobs.begin_us.min(initial=until)) if len(jobs.outcome) else until
+    return Accounts(
+        jobs=pl.DataFrame(job_frame, schema=JOBS),
+        attempts=pl.DataFrame(attempt_frame, schema=ATTEMPTS),
+        pieces=pl.DataFrame(_piece_frame(pieces), schema=PIECES),
+        holds=pl.DataFrame(
+            _hold_frame(columns, rows, attempts, pieces, holds, texts), schema=HOLDS
+        ),
+        begin=begin / _SECOND,
+        end=until / _SECOND,
+        events=len(columns),
+        files=list(columns.files),
+        skipped=list(columns.skipped),
+        unread=list(columns.unread),
+    )
+
+
+def _seconds(values: Longs) -> Floats:
+    return np.asarray(values / _SECOND, np.float64)
+
+
+def _sums(where: Longs, lengths: Longs, count: int) -> Longs:
+    """Exact sums of microseconds by place, which rises: floats would lose digits of large logs."""
+    total = np.append(0, np.cumsum(lengths))
+    edges = np.searchsorted(where, np.arange(count + 1))
+    return np.asarray(total[edges[1:]] - total[edges[:-1]], np.int64)
+
+
+def _optional(values: Ints | Longs, missing: int = NONE) -> pl.Series:
+    series = pl.Series(values)
+    return series.set(pl.Series(values == missing), None)
+
+
+def _at(values: Longs | Ints, places: Longs, missing: int) -> Longs:
+    """The values at the places; `missing` where a place is -1."""
+    if not len(values):
+        return np.full(len(places), missing, np.int64)
+    return np.where(places < 0, missing, values[np.maximum(places, 0)])
+
+
+def _moments(times: Longs) -> pl.Series:
+    return pl.Series(_seconds(times)).set(pl.Series(times < 0), None)
+
+
+def _attempt_frame(
+    columns: Columns,
+    rows: Longs,
+    attempts: Attempts,
+    pieces: Pieces,
+    about: About,
+    texts: Texts,
+) -> Frame:
+    count = len(attempts.job)
+    machine = machines(texts, about.slot, about.host)
+    site = _sites(texts.of(about.site).cast(pl.String), machine)
+    mine = np.flatnonzero(pieces.attempt >= 0)
+    owner, length = pieces.attempt[mine], pieces.length_us[mine]
+    phase, verdict = pieces.phase[mine], pieces.verdict[mine]
+
+    def spent(chosen: Flags) -> Floats:
+        return _seconds(_sums(owner[chosen], length[chosen], count))
+
+    good = verdict == VERDICT[Verdict.GOOD]
+    compute = phase == PHASE[Phase.COMPUTE]
+    teller = np.where(attempts.teller < 0, -1, _at(rows, attempts.teller, -1))
+    ending = np.array([cause.value for cause in Cause], object)[attempts.cause]
+    ending[attempts.success] = "success"
+    ending[attempts.open] = "open"
+    first = np.searchsorted(attempts.job, attempts.job)
+    staging = np.zeros(count, bool)
+    kinds = columns.kind[rows]
+    staging[about.owner[(kinds == Kind.STAGE_IN) & (about.owner >= 0)]] = True
+    ran = np.zeros(count, bool)
+    ran[about.owner[(kinds == Kind.RUN) & (about.owner >= 0)]] = True
+    return {
+        "attempt": np.arange(count),
+        "job": attempts.job,
+        "number": np.arange(count) - first + 1,
+        "site": site.cast(pl.Categorical),
+        "machine": machine.cast(pl.Categorical),
+        "begin": _seconds(attempts.begin_us),
+        "end": _seconds(attempts.end_us),
+        "executed": attempts.executed,
+        "arrived": attempts.executed & (ran | ~staging),
+        "ending": ending.tolist(),
+        "cause": _enum(attempts.cause, Cause),
+        "code": _optional(_at(columns.code, teller, NONE)),
+        "subcode": _optional(_at(columns.subcode, teller, NONE)),
+        "reason": texts.of(_at(columns.text, teller, -1)),
+        "return_value": _optional(_at(columns.value, teller, NONE)),
+        "checkpoints": attempts.checkpoints,
+        **{f"{p.value.replace('-', '_')}_s": spent(phase == PHASE[p]) for p in SLOT_PHASES},
+        "slot_s": spent(np.ones(len(mine), bool)),
+        "good_compute_s": spent(good & compute),
+        "good_s": spent(good),
+        "bad_s": spent(verdict == VERDICT[Verdict.BAD]),
+        "open_s": spent(verdict == VERDICT[Verdict.OPEN]),
+        "received": pl.Series(about.received).fill_nan(None),
+        "sent": pl.Series(about.sent).fill_nan(None),
+        "agent_transfer": staging,
+    }
+
+
+def _sites(named: pl.Series, machine: pl.Series) -> pl.Series:
+    """Where no event names the site: the only one that the machine is ever at, or the machine."""
+    frame = pl.DataFrame({"site": named, "machine": machine})
+    known = frame.drop_nulls().unique().filter(pl.len().over("machine") == 1)
+    found = frame.join(
+        known.rename({"site": "known"}), on="machine", how="left", maintain_order="left"
+    )
+    return found.select(pl.coalesce("site", "known", "machine")).to_series()
+
+
+def _enum(
+    codes: Codes, words: type[Cause] | type[Phase] | type[Verdict] | type[Outcome]
+) -> pl.Series:
+    names = [word.value for word in words]
+    return pl.Series(names, dtype=pl.Enum(names)).gather(pl.Series(codes, dtype=pl.UInt32))
+
+
+def _job_frame(
+    columns: Columns,
+    rows: Longs,
+    jobs: Jobs,
+    attempts: Attempts,
+    pieces: Pieces,
+    about: About,
+    texts: Texts,
+    attempt_frame: Frame,
+) -> Frame:
+    count = len(jobs.outcome)
+    starts = np.searchsorted(pieces.job, np.arange(count))
+    row = rows[starts] if count else rows
+    times = columns.time[rows]
+    ended = _at(rows, jobs.ended, -1)
+    held = _at(rows, jobs.held, -1)
+    last = np.full(count, -1, np.int64)
+    last[attempts.job] = np.arange(len(attempts.job))
+    matched = np.full(count, -1, np.int64)
+    matched[attempts.job[::-1]] = attempts.begin_us[::-1]
+    of_last = pl.Series(np.where(last < 0, len(attempts.job), last).astype(np.uint32))
+
+    def of_attempts(name: str) -> Longs:
+        return np.asarray(np.rint(np.asarray(attempt_frame[name]) * _SECOND), np.int64)
+
+    def total(name: str) -> Floats:
+        return _seconds(_sums(attempts.job, of_attempts(name), count))
+
+    def largest(values: Floats) -> pl.Series:
+        found = np.full(count, np.nan)
+        np.fmax.at(found, attempts.job, values)
+        return pl.Series(found).fill_nan(None)
+
+    def per_job(flags: Flags) -> Longs:
+        return np.bincount(attempts.job[flags], minlength=count)
+
+    def spent(chosen: Flags) -> Floats:
+        return _seconds(_sums(pieces.job[chosen], pieces.length_us[chosen], count))
+
+    cluster, proc = columns.cluster[row], columns.proc[row]
+    log = columns.log[row]
+    owner = pl.Series([*(name or None for name in columns.owners), None], dtype=pl.String)
+    user = texts.of(about.user).cast(pl.String)
+    owners = owner.gather(pl.Series(np.where(log < len(columns.owners), log, len(owner) - 1)))
+    in_transfer = pl.Series(attempt_frame["transfer_in_s"], dtype=pl.Float64)
+    return {
+        "job": np.arange(count),
+        "id": pl.select(pl.format("{}.{}", pl.Series(cluster), pl.Series(proc))).to_series(),
+        "cluster": cluster,
+        "proc": proc,
+        "log": pl.Series(columns.logs or [""], dtype=pl.Categorical).gather(
+            pl.Series(log.astype(np.uint32))
+        ),
+        "user": user.zip_with(user.is_not_null(), owners).cast(pl.Categorical),
+        "site": pl.Series(attempt_frame["site"])
+        .append(pl.Series([None], dtype=pl.Categorical))
+        .gather(of_last),
+        "outcome": _enum(jobs.outcome, Outcome),
+        "begin": _seconds(jobs.begin_us),
+        "submitted": _moments(_at(times, jobs.submitted, -1)),
+        "matched": _moments(matched),
+        "end": _seconds(jobs.end_us),
+        "return_value": _optional(_at(columns.value, ended, NONE)),
+        "signal": _optional(_at(columns.signal, ended, NONE)),
+        "hold_code": _optional(_at(columns.code, held, NONE)),
+        "hold_subcode": _optional(_at(columns.subcode, held, NONE)),
+        "hold_reason": texts.of(_at(columns.text, held, -1)),
+        "attempts": per_job(np.ones(len(attempts.job), bool)),
+        "stalls": per_job(attempts.cause == CAUSE[Cause.TRANSFER_CUT]),
+        "evictions": per_job(attempts.evicted & np.isin(attempts.cause, _EVICTIONS)),
+        "holds": jobs.holds,
+        "requeues": jobs.requeues,
+        "checkpoints": jobs.checkpoints,
+        "memory_used": largest(about.memory_used),
+        "memory_asked": largest(about.memory_asked),
+        "disk_used": largest(about.disk_used),
+        "disk_asked": largest(about.disk_asked),
+        "gpus": largest(about.gpus),
+        "total_s": _seconds(jobs.end_us - jobs.begin_us),
+        "queued_s": spent(pieces.phase == PHASE[Phase.QUEUED]),
+        "held_s": spent(pieces.phase == PHASE[Phase.HELD]),
+        "slot_s": total("slot_s"),
+        "compute_s": total("compute_s"),
+        "good_compute_s": total("good_compute_s"),
+        "good_s": total("good_s"),
+        "bad_s": total("bad_s"),
+        "open_s": total("open_s"),
+        "transfer_s": total("transfer_in_s"),
+        "last_transfer_s": in_transfer.append(pl.Series([0.0])).gather(of_last),
+    }
+
+
+_EVICTIONS = [CAUSE[cause] for cause in EVICTIONS]
+
+
+def _piece_frame(pieces: Pieces) -> Frame:
+    """Without the empty ones, and with neighbours of the same kind as one."""
+    at = np.flatnonzero(pieces.length_us > 0)
+    job, attempt = pieces.job[at], pieces.attempt[at]
+    phase, verdict, cause = pieces.phase[at], pieces.verdict[at], pieces.cause[at]
+    length = pieces.length_us[at]
+    if len(at):
+        new = np.ones(len(at), bool)
+        same = job[1:] == job[:-1]
+        for values in (attempt, phase, verdict, cause):
+            same &= values[1:] == values[:-1]
+        new[1:] = ~same
+        first = np.flatnonzero(new)
+        length = np.add.reduceat(length, first)
+        at = at[first]
+        job, attempt = job[first], attempt[first]
+        phase, verdict, cause = phase[first], verdict[first], cause[first]
+    return {
+        "job": job,
+        "attempt": _optional(attempt, -1),
+        "phase": _enum(phase, Phase),
+        "verdict": _enum(verdict, Verdict),
+        "cause": _enum(cause, Cause),
+        "begin": _seconds(pieces.begin_us[at]),
+        "seconds": _seconds(length),
+    }
+
+
+def _hold_frame(
+    columns: Columns,
+    rows: Longs,
+    attempts: Attempts,
+    pieces: Pieces,
+    holds: tuple[Longs, Longs],
+    texts: Texts,
+) -> Frame:
+    held, until = holds
+    row = rows[held]
+    ends = np.cumsum(np.append(0, pieces.length_us))
+    length = ends[until] - ends[held]
+    last = np.append(pieces.job, -1)[until] != pieces.job[held]
+    # The pieces of the jobs that follow do not count where the hold never ended.
+    final = np.append(np.flatnonzero(pieces.job[1:] != pieces.job[:-1]) + 1, len(rows))
+    stop = final[np.searchsorted(final, held, side="right")] if len(held) else held
+    length = np.where(last, ends[stop] - ends[held], length)
+    released = np.where(last, -1, np.append(pieces.begin_us, -1)[np.where(last, -1, until)])
+    kind = np.append(columns.kind[rows], 0)[np.where(last, -1, until)]
+    ended = np.full(len(rows) + 1, -1, np.int64)
+    told = attempts.teller >= 0
+    ended[attempts.teller[told]] = np.flatnonzero(told)
+    return {
+        "job": pieces.job[held],
+        "attempt": _optional(ended[held], -1),
+        "time": _seconds(pieces.begin_us[held]),
+        "code": _optional(columns.code[row]),
+        "subcode": _optional(columns.subcode[row]),
+        "reason": texts.of(columns.text[row]),
+        "released": _moments(np.where(kind == Kind.REMOVED, -1, released)),
+        "held_s": _seconds(length),
+    }

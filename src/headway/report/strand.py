@@ -1,0 +1,131 @@
+"""Strands: which rows of the columns are about the same job, and in which order they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.events.columns import Columns, Longs
+from headway.events.kind import Kind
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Strands:
+    """Rows sorted by job and, within a job, by order; `first` is where each job begins."""
+
+    rows: Longs
+    first: Longs
+
+    @property
+    def job(self) -> Longs:
+        """The job of each sorted row."""
+        lengths = np.diff(np.append(self.first, len(self.rows)))
+        return np.repeat(np.arange(len(self.first)), lengths)
+
+
+def strands(columns: Columns) -> Strands:
+    """The events of each job together.
+
+    A job is known by its cluster, proc and the time of its 000: access points count clusters from 1
+    each, so two logs can name different jobs alike, and a job can be in two logs, its own and the
+    pool's, where it must count once.
+    """
+    about_jobs = (columns.proc >= 0) & (columns.cluster >= 0) & (columns.number < 100)
+    rows = np.flatnonzero(about_jobs)
+    order = np.argsort(_key(columns, rows), kind="stable")
+    rows = rows[order]
+    log = columns.log[rows]
+    cluster, proc = columns.cluster[rows], columns.proc[rows]
+    same = (cluster[1:] == cluster[:-1]) & (proc[1:] == proc[:-1])
+    again = (columns.kind[rows] == Kind.SUBMITTED)[1:] & same
+    mixed = (log[1:] != log[:-1]) & same
+    starts = np.append(True, ~same) if len(rows) else np.zeros(0, bool)
+    if again.any() or mixed.any():
+        rows, starts = _told_apart(columns, rows, starts, again | mixed)
+    return Strands(rows, np.flatnonzero(starts))
+
+
+def _key(columns: Columns, rows: Longs) -> Longs:
+    cluster, proc = columns.cluster[rows], columns.proc[rows]
+    procs = int(proc.max(initial=0)) + 1
+    if int(cluster.max(initial=0)) < 2**62 // procs:
+        return cluster * procs + proc
+    _, found = np.unique(np.stack([cluster, proc]), axis=1, return_inverse=True)
+    return np.asarray(found, np.int64).reshape(-1)
+
+
+def _told_apart(
+    columns: Columns, rows: Longs, starts: NDArray[np.bool_], odd: NDArray[np.bool_]
+) -> tuple[Longs, NDArray[np.bool_]]:
+    """Sorts out the ids that have more than one 000 or come from more than one log."""
+    first = np.flatnonzero(starts)
+    ends = np.append(first[1:], len(rows))
+    which = np.unique(np.searchsorted(first, np.flatnonzero(odd) + 1, side="right") - 1)
+    pieces, marks, done = [], [], 0
+    for place in which:
+        begin, end = first[place], ends[place]
+        pieces.append(rows[done:begin])
+        marks.append(starts[done:begin])
+        for job in _jobs(columns, rows[begin:end]):
+            mark = np.zeros(len(job), bool)
+            mark[0] = True
+            pieces.append(job)
+            marks.append(mark)
+        done = end
+    pieces.append(rows[done:])
+    marks.append(starts[done:])
+    return np.concatenate(pieces), np.concatenate(marks)
+
+
+def _jobs(columns: Columns, rows: Longs) -> list[Longs]:
+    """The jobs among the rows of one cluster and proc."""
+    parts: list[tuple[int | None, list[int]]] = []  # submit second, rows
+    for log in dict.fromkeys(columns.log[rows].tolist()):
+        mine = rows[columns.log[rows] == log].tolist()
+        now: tuple[int | None, list[int]] | None = None
+        for row in mine:
+            if columns.kind[row] == Kind.SUBMITTED:
+                at = int(columns.time[row]) // _SECOND
+                if now is None or now[0] != at:
+                    now = (at, [])
+                    parts.append(now)
+            elif now is None:
+                now = (None, [])
+                parts.append(now)
+            now[1].append(row)
+    jobs: dict[int | None, list[list[int]]] = {}
+    for submitted, part in sorted(parts, key=lambda p: (p[0] is None, p[0] or 0)):
+        key = submitted
+        if key is None:
+            begin = int(columns.time[part[0]]) // _SECOND
+            known = [at for at in jobs if at is not None and at <= begin]
+            key = max(known, default=None)
+        jobs.setdefault(key, []).append(part)
+    return [_merged(columns, parts) for parts in jobs.values()]
+
+
+def _merged(columns: Columns, parts: list[list[int]]) -> Longs:
+    """The rows of one job from several logs; what two logs both tell counts once."""
+    if len(parts) == 1:
+        return np.asarray(parts[0], np.int64)
+    kept: list[int] = []
+    counts: dict[tuple[int, ...], int] = {}
+    for part in parts:
+        mine: dict[tuple[int, ...], int] = {}
+        for row in part:
+            key = (
+                int(columns.number[row]),
+                int(columns.time[row]) // _SECOND,
+                int(columns.kind[row]),
+                int(columns.text[row]),
+            )
+            mine[key] = mine.get(key, 0) + 1
+            if mine[key] > counts.get(key, 0):
+                counts[key] = mine[key]
+                kept.append(row)
+    kept_rows = np.asarray(kept, np.int64)
+    return kept_rows[np.argsort(columns.time[kept_rows], kind="stable")]

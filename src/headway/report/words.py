@@ -1,0 +1,104 @@
+"""The words of the report: phases, verdicts, causes, outcomes, and how people are told of them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from headway.events.status import Phase
+
+__all__ = [
+    "CAUSE_WORDS",
+    "EVICTIONS",
+    "OUTCOME_WORDS",
+    "PHASE_WORDS",
+    "SLOT_PHASES",
+    "Cause",
+    "Outcome",
+    "Phase",
+    "Verdict",
+]
+
+#: Phases in which the job holds a slot.
+SLOT_PHASES = tuple(p for p in Phase if p not in (Phase.QUEUED, Phase.HELD))
+
+PHASE_WORDS = {
+    Phase.QUEUED: "queued",
+    Phase.WAITING: "waiting for a transfer slot",
+    Phase.TRANSFER_IN: "transferring in",
+    Phase.STARTING: "starting",
+    Phase.COMPUTE: "computing",
+    Phase.CHECKPOINT: "checkpointing",
+    Phase.TRANSFER_OUT: "transferring out",
+    Phase.DISCONNECTED: "disconnected",
+    Phase.SUSPENDED: "suspended",
+    Phase.HELD: "held",
+}
+
+
+class Verdict(str, Enum):
+    """What a piece of time was worth."""
+
+    NONE = "none"  # no slot was held: queued or held
+    GOOD = "good"  # goodput: part of a verified result
+    BAD = "bad"  # badput: has a cause
+    OPEN = "open"  # not decided yet: the attempt, or the job, goes on
+
+
+class Cause(str, Enum):
+    """Why slot time was lost."""
+
+    NONE = "none"
+    TRANSFER_CUT = "transfer-cut"
+    TRANSFER_FAILED = "transfer-failed"
+    EVICTION = "eviction"
+    REDONE = "redone"
+    DISCONNECT = "disconnect"
+    HOLD = "hold"
+    OVER_TIME = "over-time"
+    WRONG_OUTPUT = "wrong-output"
+    BAD_NODE = "bad-node"
+    REMOVED = "removed"
+    SUSPENDED = "suspended"
+    SYSTEM = "system"
+    UNKNOWN = "unknown"
+
+
+CAUSE_WORDS = {
+    Cause.NONE: "",
+    Cause.TRANSFER_CUT: "transfer cut off or stalled",
+    Cause.TRANSFER_FAILED: "transfer failed",
+    Cause.EVICTION: "evicted",
+    Cause.REDONE: "work redone since the last checkpoint",
+    Cause.DISCONNECT: "node lost (disconnected)",
+    Cause.HOLD: "held",
+    Cause.OVER_TIME: "over the time limit",
+    Cause.WRONG_OUTPUT: "wrong output (failed, or a result is missing)",
+    Cause.BAD_NODE: "node not fit for the job",
+    Cause.REMOVED: "removed",
+    Cause.SUSPENDED: "suspended by the machine's owner",
+    Cause.SYSTEM: "HTCondor's own failure (shadow, schedd)",
+    Cause.UNKNOWN: "the log lost the end",
+}
+
+
+#: Causes that count as an eviction.
+EVICTIONS = (Cause.EVICTION, Cause.DISCONNECT)
+
+
+class Outcome(str, Enum):
+    """How a job stands at the end of the report."""
+
+    SUCCESS = "success"  # ended with 0, and its declared outputs are there
+    WRONG_OUTPUT = "wrong-output"  # ended otherwise, or a declared output is missing
+    HELD = "held"  # still held
+    REMOVED = "removed"
+    UNFINISHED = "unfinished"  # queued or on a slot
+
+
+OUTCOME_WORDS = {
+    Outcome.SUCCESS: "succeeded",
+    Outcome.WRONG_OUTPUT: "wrong output",
+    Outcome.HELD: "held",
+    Outcome.REMOVED: "removed",
+    Outcome.UNFINISHED: "not finished",
+}

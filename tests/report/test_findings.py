@@ -1,0 +1,283 @@
+"""All findings together: on the study, on nothing, on anything, and never twice the same second."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.report import study
+from tests.report.made import Row, made, told
+from tests.report.many import many_jobs
+
+from headway.events import read_columns
+from headway.report.accounting import account
+from headway.report.accounts import Accounts
+from headway.report.findings import Finding, find
+from headway.report.words import Cause, Outcome
+
+
+@pytest.fixture(scope="module")
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Accounts:
+    return account(read_columns(study.write(tmp_path_factory.mktemp("study"))))
+
+
+def test_the_study_names_the_cut_off_the_404s_and_the_20_hours(accounts: Accounts) -> None:
+    found = find(accounts)
+    assert [one.title for one in found[:3]] == [
+        "232 input transfers were cut off at 1 hour: 322.7 GPU hours lost",
+        "16 jobs were held for the same reason, 15 of them consecutive (794570.13 to 794570.27) "
+        "within 32 s: 404 page not found",
+        "2 jobs were stopped at the time limit of 20 hours: 40.7 GPU hours lost",
+    ]
+    cut, burst, limit = found[:3]
+    assert cut.cost_s == accounts.attempts.filter(pl.col("ending") == "transfer-cut")["bad_s"].sum()
+    assert (cut.jobs, cut.attempts) == (29, 232)
+    assert ("longest that arrived", "57 min (3,441 s)") in cut.evidence
+    assert (burst.jobs, burst.lost_jobs) == (16, 16)
+    assert (limit.jobs, limit.lost_jobs) == (2, 2)
+
+
+def test_the_study_names_the_cut_off_without_the_words_of_the_log(tmp_path: Path) -> None:
+    for path in study.write(tmp_path):
+        text = path.read_bytes()
+        assert b"stalled for" in text
+        path.write_bytes(text.replace(b"Input File transfer stalled for 3600 seconds", b"It ended"))
+    top = find(account(read_columns(sorted(tmp_path.glob("*")))))[0]
+    assert top.title == "232 input transfers were cut off at 1 hour: 322.7 GPU hours lost"
+    assert ("the limit is known from", _INFERRED) in top.evidence
+
+
+def test_the_study_names_the_cut_off_without_words_and_codes(tmp_path: Path) -> None:
+    for path in study.write(tmp_path):
+        text = path.read_bytes().replace(b"Input File transfer stalled for 3600 seconds", b"Ended")
+        path.write_bytes(text.replace(b"evicted. Code 1007 Subcode 0", b"evicted."))
+    top = find(account(read_columns(sorted(tmp_path.glob("*")))))[0]
+    assert top.key == "transfer-cut:3600"
+    assert 232 <= top.attempts <= 237  # some other long transfers were lost as well
+
+
+_INFERRED = "the lengths: failures pile up at it, and nothing longer arrived"
+
+
+def test_the_studys_slow_site_and_its_evictions(accounts: Accounts) -> None:
+    rest = {one.key: one for one in find(accounts)[3:]}
+    assert rest["site-worse:GP-ARGO-ksu-backfill"].title.startswith(
+        "GP-ARGO-ksu-backfill is far slower than the other sites: 8 of its 13 jobs computed longer "
+    )
+    assert rest["restart"].cost_s == 19746
+    assert rest["gpu-input"].waiting_s == 165029
+    assert "retry-loop" not in " ".join(rest)  # the cut-off says it better
+
+
+def test_nothing_says_nothing() -> None:
+    assert find(made()) == []
+    assert find(made(jobs=[{"outcome": "unfinished"}])) == []
+
+
+def test_healthy_jobs_say_nothing() -> None:
+    parts = {"transfer-in": 300.0, "compute": 9000.0, "transfer-out": 20.0}
+    sites = ("A", "B", "C")
+    tries = [[{"parts": parts, "site": sites[n % 3], "machine": f"m{n}"}] for n in range(300)]
+    jobs: list[Row] = [{"gpus": 1, "memory_asked": 8000, "memory_used": 5000} for _ in tries]
+    assert find(told(job | {"tries": tried} for job, tried in zip(jobs, tries, strict=True))) == []
+
+
+def test_what_two_findings_claim_is_said_and_counted_once() -> None:
+    """All cuts are at one site: the limit and the site are both true, of the same hours."""
+    cut: Row = {"ending": "transfer-cut", "parts": {"transfer-in": 3660.0}, "site": "Bad"}
+    cut |= {"reason": "Input File transfer stalled for 3601 seconds"}
+    good: Row = {"parts": {"transfer-in": 900.0, "compute": 9000.0}}
+    jobs: list[Row] = [{"tries": [good | {"site": "Good"}]} for _ in range(40)]
+    jobs += [{"tries": [cut, cut, good | {"site": "Bad"}]} for _ in range(12)]
+    found = {one.key: one for one in find(told(jobs))}
+    first, second = found["transfer-cut:3600"], found["site-worse:Bad"]
+    assert first.shared_s == 0
+    assert second.shared_s == second.cost_s == 24 * 3660
+    assert second.shared_with == ("transfer-cut:3600",)
+    assert second.weight_s == 0
+    assert second.evidence[-1] == (
+        "of the loss, also counted in another finding",
+        f"24.4 h: {first.title}",
+    )
+
+
+def test_a_loop_that_another_finding_explains_is_left_out() -> None:
+    cut: Row = {"ending": "transfer-cut", "parts": {"transfer-in": 3660.0}}
+    cut |= {"reason": "Input File transfer stalled for 3601 seconds"}
+    loop = told([{"outcome": "held", "tries": [cut] * 8}])
+    assert [one.key for one in find(loop)] == ["transfer-cut:3600"]
+    unnamed = told([{"outcome": "held", "tries": [cut | {"reason": "no luck"}] * 8}])
+    assert [one.key.partition(":")[0] for one in find(unnamed)] == ["retry-loop"]
+
+
+def test_trifles_are_left_out() -> None:
+    good: Row = {"tries": [{"parts": {"compute": 90000.0}}]}
+    over: Row = {"ending": "over-time", "code": 47, "parts": {"compute": 5.0}}
+    assert find(told([good] * 3000 + [{"outcome": "removed", "tries": [over]}])) == []
+
+
+HOSTILE = (
+    '<script>alert(1)</script>\x1b[31m=cmd|"/C calc"!A1\u202e\nqueue 1000 $ENV(HOME)' + "x" * 5000
+)
+
+
+def test_hostile_text_is_inert_and_short() -> None:
+    def lost(ending: str, **row: Any) -> Row:
+        return {"ending": ending, "site": HOSTILE, "machine": HOSTILE, "reason": HOSTILE} | row
+
+    held = lost("transfer-failed", code=13, held_s=9e5, parts={"transfer-in": 1.0})
+    over = lost("over-time", code=47, parts={"compute": 90000.0})
+    jobs: list[Row] = [{"tries": [{"parts": {"compute": 9e3}, "site": "A", "machine": "a"}]}] * 40
+    jobs += [{"outcome": "held", "user": HOSTILE, "tries": [over, held]} for _ in range(20)]
+    found = find(told(jobs))
+    assert len(found) >= 3
+    for text in _texts([one.as_dict() for one in found]):
+        assert text.isprintable()
+        assert len(text) < 700
+    lines = [line for one in found for step in one.advice for line in step.lines]
+    assert not any("script" in line or "ENV" in line for line in lines)
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in parts for text in _texts(part)]
+
+
+def test_findings_go_through_json(accounts: Accounts) -> None:
+    for found in find(accounts):
+        again = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+        assert again == found.as_dict()
+        assert re.search(r"\d", found.title)
+        assert found.why and found.advice
+
+
+# Random accounts: few values, so that patterns and thresholds are met again and again.
+_ENDINGS = ["success", "open", *(cause.value for cause in Cause if cause is not Cause.NONE)]
+_REASONS = st.sampled_from(
+    [
+        None,
+        "",
+        "Input File transfer stalled for 3600 seconds",
+        "Input File transfer stalled for 0 seconds",
+        "The job exceeded allowed execute duration of 20:00:00",
+        "Details: server returned 404 Not Found ( URL file = osdf:///x )|",
+        "Pelican Client Error: from a.cache.org:8443: too slow",
+        "Pelican Client Error: from b.cache.org:8443: too slow",
+        "memory usage exceeded",
+        HOSTILE,
+    ]
+)
+_LENGTHS = st.sampled_from([0.0, 0.5, 1.0, 60.0, 3599.0, 3600.0, 3700.0, 7300.0, 72000.0, 1e9])
+_CODES = st.sampled_from([None, 1, 3, 12, 13, 21, 26, 34, 46, 47, 1007, 1022, -5])
+_NAMES = st.sampled_from([None, "", "A", "B", "a.test", HOSTILE])
+_PARTS = st.dictionaries(
+    st.sampled_from(["waiting", "transfer-in", "starting", "compute", "checkpoint", "suspended"]),
+    _LENGTHS,
+    max_size=4,
+)
+_TRIES = st.fixed_dictionaries(
+    {"ending": st.sampled_from(_ENDINGS), "parts": _PARTS, "reason": _REASONS, "code": _CODES},
+    optional={
+        "subcode": st.sampled_from([None, 0, 102, 103, 104, 256, 1001]),
+        "site": _NAMES,
+        "machine": _NAMES,
+        "return_value": st.sampled_from([None, 0, 1, 80, 127, 137]),
+        "checkpoints": st.sampled_from([0, 1, 3]),
+        "received": st.sampled_from([None, 0.0, 1e9]),
+        "agent_transfer": st.booleans(),
+        "queued_s": _LENGTHS,
+        "held_s": _LENGTHS,
+        "released": st.booleans(),
+    },
+)
+_JOBS = st.fixed_dictionaries(
+    {"outcome": st.sampled_from([o.value for o in Outcome]), "tries": st.lists(_TRIES, max_size=7)},
+    optional={
+        "begin": st.sampled_from([1e6, 1e6 + 200, 2e6]),
+        "return_value": st.sampled_from([None, 0, 1, 137, 300, -1]),
+        "signal": st.sampled_from([None, 9, 11]),
+        "gpus": st.sampled_from([None, 0.0, 1.0]),
+        "cluster": st.sampled_from([1, 2]),
+        "user": _NAMES,
+        "memory_asked": st.sampled_from([None, 0.0, 65536.0]),
+        "memory_used": st.sampled_from([None, 0.0, 10.0, 1e9]),
+        "held": st.lists(st.tuples(_CODES, st.none(), st.just("x"), _LENGTHS), max_size=2),
+    },
+)
+_REPEATED = st.tuples(_JOBS, st.sampled_from([1, 1, 3, 12, 40]))
+
+
+_KINDS = st.lists(_REPEATED, max_size=4)
+
+
+def random_accounts(kinds: list[tuple[Row, int]]) -> Accounts:
+    """Valid accounts of some kinds of jobs, each told once or often."""
+    return told(job for job, times in kinds for job in [job] * times)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_KINDS)
+def test_any_accounts_can_be_looked_at_and_no_second_is_claimed_twice(
+    kinds: list[tuple[Row, int]],
+) -> None:
+    accounts = random_accounts(kinds)
+    found = find(accounts)
+    bad_s = float(accounts.jobs["bad_s"].sum())
+    slot_s = float(accounts.jobs["slot_s"].sum())
+    room = 1e-6 * (1 + slot_s)
+    for one in found:
+        _check(one, bad_s, accounts)
+    assert sum((one.cost_s or 0) - one.shared_s for one in found) <= bad_s + room
+    assert [one.weight_s for one in found] == sorted((o.weight_s for o in found), reverse=True)
+    assert len({one.key for one in found}) == len(found)
+
+
+def _check(found: Finding, bad_s: float, accounts: Accounts) -> None:
+    room = 1e-6 * (1 + bad_s)
+    assert found.cost_s is None or 0 <= found.cost_s <= bad_s + room
+    assert 0 <= found.shared_s <= (found.cost_s or 0) + room
+    assert (
+        found.waiting_s is None
+        or 0 <= found.waiting_s <= float(accounts.jobs["total_s"].sum()) + room
+    )
+    assert found.lost_jobs <= accounts.jobs.height
+    assert found.jobs <= accounts.jobs.height
+    assert found.attempts <= accounts.attempts.height
+    assert found.title.isprintable() and found.why and found.title
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["jobs", "attempts", "pieces", "holds"])
+def test_no_detector_falls_over_a_column_that_nobody_filled(accounts: Accounts, name: str) -> None:
+    """Every column but the keys may be null: logs have gaps."""
+    frame: pl.DataFrame = getattr(accounts, name)
+    keys = ("job", "attempt", "id", "cluster", "proc", "number")
+    for column in frame.columns:
+        if column not in keys:
+            gone = frame.with_columns(pl.lit(None, frame.schema[column]).alias(column))
+            holed: dict[str, Any] = {name: gone}
+            find(replace(accounts, **holed))
+
+
+def test_a_hundred_thousand_jobs_take_seconds() -> None:
+    accounts = many_jobs(100_000)
+    begin = time.perf_counter()
+    assert find(accounts)
+    assert time.perf_counter() - begin < 15
+
+
+def test_real_pool_logs_can_be_looked_at() -> None:
+    logs = sorted((Path(__file__).parents[1] / "events" / "logs").glob("*.log"))
+    found = {one.key for one in find(account(read_columns(logs)))}
+    assert "transfer-cut:20" in found
+    assert {"over-time:5", "under-asked:memory", "under-asked:disk"} <= found

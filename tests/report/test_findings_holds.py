@@ -1,0 +1,219 @@
+"""Findings about holds and limits: bursts, time limits, memory and disk, holds left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.report.made import Row, told
+
+from headway.report.findings.duration import duration
+from headway.report.findings.hold_burst import hold_burst, longest_run
+from headway.report.findings.resources import over_asked, under_asked
+from headway.report.findings.unreleased import unreleased
+
+DAY = 86400.0
+GIB = 1024  # MB
+
+
+def success(**row: Any) -> Row:
+    return {"parts": {"transfer-in": 600.0, "compute": 14000.0}} | row
+
+
+def not_found(slot: str = "slot1_1@a.test", **row: Any) -> Row:
+    reason = (
+        f"Transfer input files failure at execution point {slot} using protocol osdf. "
+        "Details: server returned 404 Not Found ( URL file = osdf:///data/x.tar )|"
+    )
+    held: Row = {"ending": "transfer-failed", "code": 13, "subcode": 256, "reason": reason}
+    return held | {"parts": {"transfer-in": 1.0}, "held_s": 5000.0} | row
+
+
+def burst(number: int, apart: float = 2.0, **job: Any) -> list[Row]:
+    tries = [[not_found(f"slot1_{n}@m{n}.test")] for n in range(number)]
+    return [
+        {"outcome": "held", "begin": 2e6 + apart * n, "tries": tries[n]} | job
+        for n in range(number)
+    ]
+
+
+def test_a_burst_of_404s_over_consecutive_jobs() -> None:
+    accounts = told([{"tries": [success()]}] * 10 + burst(15))
+    [found] = hold_burst(accounts)
+    assert found.title == (
+        "15 jobs were held for the same reason, 15 of them consecutive (1.10 to 1.24) within 28 s: "
+        "server returned 404 Not Found"
+    )
+    assert (found.jobs, found.lost_jobs, found.cost_s) == (15, 15, 15.0)
+    assert "The object is there" in found.why
+    lines = [line for step in found.advice for line in step.lines]
+    assert lines[0] == "condor_release -constraint 'HoldReasonCode == 13 && (ClusterId == 1)'"
+    assert "input = 5" in lines
+
+
+def test_the_same_holds_over_a_day_are_no_burst() -> None:
+    assert hold_burst(told(burst(15, apart=3600))) == []
+
+
+def test_four_are_no_burst() -> None:
+    assert hold_burst(told(burst(4))) == []
+
+
+def test_different_reasons_are_no_burst() -> None:
+    jobs = burst(12)
+    for number, job in enumerate(jobs):
+        letters = "abcdefghijkl"[number]
+        job["tries"] = [not_found(reason=f"failed by {letters}")]
+    assert hold_burst(told(jobs)) == []
+
+
+def test_where_nothing_ever_arrived_nobody_is_told_to_release() -> None:
+    [found] = hold_burst(told(burst(15)))
+    assert "No input of these clusters ever arrived" in found.why
+    assert not any("condor_release" in line for s in found.advice for line in s.lines)
+
+
+def test_jobs_that_got_over_it_are_not_lost() -> None:
+    jobs = burst(8, outcome="success")
+    for job in jobs:
+        job["tries"] = [*job["tries"], success()]
+        job["tries"][0] |= {"released": True, "held_s": 60.0}
+    [found] = hold_burst(told(jobs))
+    assert (found.jobs, found.lost_jobs) == (8, 0)
+
+
+def test_a_users_own_holds_are_no_burst() -> None:
+    held = [(1, 0, "via condor_hold (by user ada)", 500.0)]
+    jobs = [{"outcome": "held", "begin": 2e6, "held": held} for _ in range(20)]
+    assert hold_burst(told(jobs)) == []
+
+
+def test_runs_do_not_cross_clusters() -> None:
+    jobs = [{"cluster": 1 + n // 4, "proc": n, "id": f"{1 + n // 4}.{n}"} for n in range(10)]
+    assert longest_run(told(jobs).jobs) == ("1.0", "1.3", 4)
+
+
+def over_time(code: int | None = 47, reason: str = "", **row: Any) -> Row:
+    reason = reason or "The job exceeded allowed execute duration of 20:00:00"
+    parts = {"transfer-in": 800.0, "compute": 72000.0}
+    held: Row = {"ending": "over-time", "code": code, "subcode": 0, "reason": reason}
+    return held | {"parts": parts, "held_s": 10.0} | row
+
+
+def test_the_time_limit_is_named() -> None:
+    jobs: list[Row] = [{"gpus": 1, "tries": [success()]} for _ in range(20)]
+    jobs += [{"gpus": None, "outcome": "held", "tries": [over_time(site="Slow")]} for _ in range(2)]
+    [found] = duration(told(jobs))
+    assert found.title == "2 jobs were stopped at the time limit of 20 hours: 40.4 GPU hours lost"
+    assert (found.cost_s, found.lost_jobs) == (2 * 72800, 2)
+    assert "slow node" in found.why
+    lines = [line for step in found.advice for line in step.lines]
+    assert "checkpoint_exit_code = 85" in lines
+    assert 'interval = "1 h"' in lines
+    assert "condor_qedit 1.20 JobDurationCategory '\"Long\"'" in lines
+
+
+def test_jobs_too_long_for_the_category_are_told_of_the_longer_one() -> None:
+    long = {"parts": {"compute": 60000.0}}
+    jobs: list[Row] = [{"tries": [long]} for _ in range(9)]
+    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time()]}]))
+    assert any('+JobDurationCategory = "Long"' in step.lines for step in found.advice)
+
+
+def test_a_policy_in_words_counts_and_others_do_not() -> None:
+    ran = over_time(3, "ran too long", ending="hold")
+    [found] = duration(told([{"outcome": "held", "tries": [ran]}]))
+    assert found.title.startswith("1 job was stopped at the time limit: ")
+    other = over_time(3, "bad exit", ending="hold")
+    assert duration(told([{"outcome": "held", "tries": [other]}])) == []
+    assert duration(told([{"tries": [success()]}] * 50)) == []
+
+
+def test_a_site_where_it_happens_far_more_often_is_named() -> None:
+    jobs: list[Row] = [{"tries": [success(site="Fast")]} for _ in range(60)]
+    jobs += [{"outcome": "held", "tries": [over_time(site="Slow")]} for _ in range(9)]
+    [found] = duration(told(jobs))
+    assert any('avoid = ["Slow"]' in step.lines for step in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "reason", "name"),
+    [
+        (34, 102, "Job has gone over cgroup memory limit", "memory"),
+        (21, 102, "memory usage exceeded request_memory", "memory"),
+        (21, 1001, "over", "memory"),
+        (26, 0, "SYSTEM_PERIODIC_HOLD: used too much memory", "memory"),
+        (34, 104, "disk usage exceeded", "disk"),
+        (21, 103, "over", "disk"),
+    ],
+)
+def test_too_little_asked(code: int, subcode: int, reason: str, name: str) -> None:
+    tried: Row = {"ending": "hold", "code": code, "subcode": subcode, "reason": reason}
+    tried |= {"parts": {"compute": 7200.0}, "held_s": 100.0}
+    job = {"outcome": "held", "memory_asked": 4 * GIB, "memory_used": 6 * GIB, "tries": [tried]}
+    [found] = under_asked(told([job, {"tries": [success()]}]))
+    assert found.key == f"under-asked:{name}"
+    assert (found.cost_s, found.lost_jobs) == (7200, 1)
+    if name == "memory":
+        assert found.title.startswith("1 job used more memory than the 4 GiB asked for and was")
+        assert found.advice[0].lines == ("request_memory = 8 GB", "retry_request_memory = 16 GB")
+        assert found.advice[2].lines[0] == "condor_qedit 1.0 RequestMemory 8192"
+
+
+def test_a_hold_for_something_else_is_not_about_memory() -> None:
+    tried: Row = {"ending": "hold", "code": 26, "subcode": 0, "reason": "too many starts"}
+    assert under_asked(told([{"outcome": "held", "tries": [tried | {"held_s": 1.0}]}])) == []
+
+
+def asked(memory_gib: float, used_gib: float, **row: Any) -> Row:
+    memory = {"memory_asked": memory_gib * GIB, "memory_used": used_gib * GIB}
+    return {"tries": [success()], "user": "ada"} | memory | row
+
+
+def test_far_too_much_memory() -> None:
+    [found] = over_asked(told([asked(64, 5 + n / 20) for n in range(40)]))
+    assert found.title == (
+        "40 jobs asked for 64 GiB of memory, and 95 of 100 used less than 6.9 GiB (10.7 %)"
+    )
+    assert found.cost_s is None
+    assert found.advice[0].lines == ("request_memory = 9 GB",)
+    assert found.advice[1].lines == ("[resources]", 'memory = "9 GiB"')
+
+
+def test_far_too_much_disk() -> None:
+    disk = {"disk_asked": 400.0 * 2**20, "disk_used": 30.0 * 2**20}
+    [found] = over_asked(told([{"tries": [success()]} | disk for _ in range(30)]))
+    assert found.key == "over-asked:disk"
+    assert found.advice[0].lines == ("request_disk = 38 GB",)
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [asked(64, 40)] * 40,  # well used
+        [asked(2, 0.1)] * 40,  # small
+        [asked(64, 5)] * 19,  # few
+        [asked(64, 5)] * 39 + [asked(64, 60)],  # one needed it
+        [asked(64, 5, outcome="wrong-output")] * 40,  # failed before they needed it
+    ],
+)
+def test_requests_that_may_stay(jobs: list[Row]) -> None:
+    assert over_asked(told(jobs)) == []
+
+
+def test_holds_that_nobody_released() -> None:
+    jobs = [{"outcome": "held", "held": [(13, 256, "x", n * DAY)]} for n in (1, 2, 5, 16)]
+    jobs.append({"outcome": "held", "held": [(1, 0, "by the user", 30 * DAY)]})
+    [found] = unreleased(told(jobs))
+    assert found.title == (
+        "2 jobs have been held for up to 16.0 days, and nobody has released or removed them"
+    )
+    assert (found.cost_s, found.waiting_s) == (None, 21 * DAY)
+    assert "14 days" in found.why
+    assert ("longer than 14.0 days: may be removed by the OSPool", "1") in found.evidence
+
+
+def test_released_or_fresh_holds_are_no_neglect() -> None:
+    jobs: list[Row] = [{"outcome": "held", "held": [(13, 256, "x", DAY)]}]
+    jobs.append({"tries": [not_found(held_s=9 * DAY, released=True), success()]})
+    assert unreleased(told(jobs)) == []

@@ -1,0 +1,133 @@
+"""Findings about jobs: restarts without a checkpoint, retry loops, exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.report.made import Row, told
+
+from headway.report.findings.exit_code import exit_code
+from headway.report.findings.restart import restart
+from headway.report.findings.retry_loop import retry_loop
+from headway.report.findings.stats import clearly_more, wilson, young
+
+HOUR = 3600.0
+
+
+def success(compute_s: float = 14000.0, **row: Any) -> Row:
+    return {"parts": {"transfer-in": 600.0, "compute": compute_s}} | row
+
+
+def evicted(compute_s: float, **row: Any) -> Row:
+    return success(compute_s) | {"ending": "eviction", "code": 1022} | row
+
+
+def test_restarts_without_a_checkpoint() -> None:
+    jobs: list[Row] = [{"gpus": 1, "tries": [evicted(5 * HOUR), success()]} for _ in range(6)]
+    [found] = restart(told(jobs))
+    assert found.title == (
+        "30.0 GPU hours of compute were lost in 6 evictions for want of a checkpoint"
+    )
+    assert found.cost_s == 6 * 5 * HOUR  # the transfers are not in it
+    told_saving = dict(found.evidence)
+    # 6 evictions in 55.3 slot hours, 60 s a checkpoint: the square root of 2 * 9.2 h * 60 s.
+    assert told_saving["interval that loses least (Young's rule)"] == "33 min"
+    saved = told_saving["a checkpoint every 30 minutes would have saved"]
+    assert saved.startswith("28.5 GPU hours, for ")
+    assert 'interval = "30 min"' in found.advice[1].lines
+
+
+def test_checkpoints_that_exist_give_their_own_cost() -> None:
+    tries = [evicted(2 * HOUR, checkpoints=2, checkpoint_s=600.0, ending="redone"), success()]
+    [found] = restart(told([{"tries": tries} for _ in range(6)]))
+    assert found.title.endswith("since the last checkpoint")
+    assert dict(found.evidence)["one checkpoint takes"] == "5 min"
+
+
+def test_few_evictions_or_little_lost_are_no_finding() -> None:
+    assert restart(told([{"tries": [evicted(9 * HOUR), success()]}] * 2)) == []
+    assert restart(told([{"tries": [evicted(60), success()]}] * 20)) == []
+    assert restart(told([{"tries": [success()]}] * 50)) == []
+
+
+def test_young_by_hand() -> None:
+    assert young(3600, 2) == 120
+    assert young(-1, 2) == 0
+
+
+def failing(value: int = 1, **row: Any) -> Row:
+    tried = {"ending": "wrong-output", "return_value": value, "parts": {"compute": 30.0}}
+    return tried | row
+
+
+def test_a_retry_loop() -> None:
+    jobs: list[Row] = [{"tries": [success()]} for _ in range(9)]
+    jobs.append({"outcome": "held", "tries": [failing()] * 7})
+    jobs.append({"outcome": "removed", "tries": [failing()] * 12})
+    [found] = retry_loop(told(jobs))
+    assert found.title.startswith(
+        "2 jobs tried 5 times or more and ended the same way each time "
+        "(wrong output (failed, or a result is missing), return value 1): "
+    )
+    assert (found.cost_s, found.attempts, found.lost_jobs) == (19 * 30, 19, 2)
+    assert ("most of one job", "1.10: 12 tries") in found.evidence
+    assert "command = 3" in found.advice[-1].lines
+
+
+def test_progress_variety_and_few_tries_are_no_loop() -> None:
+    saved = failing(checkpoints=1)
+    assert retry_loop(told([{"outcome": "held", "tries": [saved] * 9}])) == []
+    varied = [failing(value) for value in (1, 2, 3, 4, 5, 6, 7)]
+    assert retry_loop(told([{"outcome": "held", "tries": varied}])) == []
+    assert retry_loop(told([{"outcome": "held", "tries": [failing()] * 4}])) == []
+    assert retry_loop(told([{"tries": [success()]}] * 40)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "line"),
+    [
+        (137, "(SIGKILL)", 'memory = "16 GiB"'),
+        (127, "(command not found)", "container_image = osdf:///…/image.sif"),
+        (126, "(not executable)", "chmod +x SCRIPT"),
+        (139, "(SIGSEGV)", "gpus_minimum_capability = 7.5"),
+        (80, "(the node is not fit for the job)", ""),
+        (1, "return value 1: ", ""),
+    ],
+)
+def test_the_same_return_value_on_many_jobs(value: int, words: str, line: str) -> None:
+    jobs: list[Row] = [{"tries": [success()]} for _ in range(50)]
+    bad = {"outcome": "wrong-output", "return_value": value, "tries": [failing(value)]}
+    [found] = exit_code(told(jobs + [bad] * 12))
+    assert found.title.startswith(f"12 jobs ended with return value {value}")
+    assert words in found.title
+    assert (found.cost_s, found.lost_jobs) == (12 * 30, 12)
+    assert "normal termination" in found.why
+    assert not line or any(line in step.lines for step in found.advice)
+
+
+def test_a_signal_and_its_shell_code_are_the_same_end() -> None:
+    by_signal = {"outcome": "wrong-output", "signal": 9, "tries": [failing(0)]}
+    by_shell = {"outcome": "wrong-output", "return_value": 137, "tries": [failing(137)]}
+    [found] = exit_code(told([by_signal] * 4 + [by_shell] * 4))
+    assert found.key == "exit:137"
+    assert found.jobs == 8
+
+
+def test_few_or_rare_values_are_no_finding() -> None:
+    bad = {"outcome": "wrong-output", "return_value": 1, "tries": [failing()]}
+    good = {"tries": [success()]}
+    assert exit_code(told([good] * 20 + [bad] * 4)) == []
+    assert exit_code(told([good] * 995 + [bad] * 5)) == []
+    assert exit_code(told([good] * 50)) == []
+
+
+def test_wilson_is_honest_about_few_cases() -> None:
+    assert wilson(0, 0) == (0, 1)
+    low, high = wilson(3, 3)
+    assert low < 0.5 and high == 1
+    assert 0.27 < wilson(0, 10)[1] < 0.28
+    # Three of three against none of three shows nothing; thirty of thirty does.
+    assert not clearly_more(3, 3, 0, 3, 2)
+    assert clearly_more(30, 30, 0, 30, 2)
+    assert not clearly_more(300, 1000, 200, 1000, 2)  # sure, but not far

@@ -1,0 +1,133 @@
+"""Findings about sites and machines: far worse ones, slow ones, black holes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.report.made import Row, told
+
+from headway.report.findings.black_hole import black_hole
+from headway.report.findings.site_worse import site_worse
+
+
+def ran(site: str, compute_s: float = 9000.0, **row: Any) -> Row:
+    parts = {"transfer-in": 600.0, "compute": compute_s}
+    return {"parts": parts, "site": site, "machine": f"m.{site.lower()}.test"} | row
+
+
+def cut(at: str, **row: Any) -> Row:
+    parts = {"transfer-in": 3660.0}
+    return ran(at) | {"ending": "transfer-cut", "parts": parts} | row
+
+
+def jobs_at(site: str, number: int, *before: Row, compute_s: float = 9000.0) -> list[Row]:
+    return [{"tries": [*before, ran(site, compute_s + n)]} for n in range(number)]
+
+
+def test_a_site_that_cuts_far_more_transfers() -> None:
+    jobs = jobs_at("Good", 40) + jobs_at("Bad", 12, cut("Bad"), cut("Bad"))
+    [found] = site_worse(told(jobs))
+    assert found.key == "site-worse:Bad"
+    assert found.title.startswith(
+        "Bad is far worse than the other sites (attempts that failed 66.7 %, elsewhere 0.0 %): "
+    )
+    # Nothing is lost elsewhere, so all of its loss is its own.
+    assert found.cost_s == 12 * 2 * 3660
+    assert any('avoid = ["Bad"]' in step.lines for step in found.advice)
+    assert found.table is not None and found.table.rows[0][:4] == ("Bad", "36", "33.3 %", "24")
+
+
+def test_what_is_usual_is_not_a_sites_own_loss() -> None:
+    jobs = jobs_at("Good", 40) + jobs_at("Good", 10, cut("Good"))
+    jobs += jobs_at("Bad", 12, cut("Bad"), cut("Bad"))
+    [found] = site_worse(told(jobs))
+    assert found.cost_s is not None and 0 < found.cost_s < 12 * 2 * 3660
+
+
+def test_sites_alike_few_attempts_or_one_site_alone() -> None:
+    alike = jobs_at("A", 30, cut("A")) + jobs_at("B", 30, cut("B"))
+    assert site_worse(told(alike)) == []
+    few = jobs_at("Good", 40) + jobs_at("Bad", 2, cut("Bad"), cut("Bad"))
+    assert site_worse(told(few)) == []
+    assert site_worse(told(jobs_at("Only", 30, cut("Only")))) == []
+
+
+def test_a_slow_site_is_told_by_cluster_mates() -> None:
+    jobs = jobs_at("Fast", 30) + jobs_at("Slow", 12, compute_s=18000)
+    [found] = site_worse(told(jobs))
+    assert found.title.startswith("Slow is far slower than the other sites: compute time (median) ")
+    assert found.cost_s is None
+    assert found.waiting_s is not None and abs(found.waiting_s - 12 * 9000) < 1000
+    assert any('prefer = ["Fast"]' in step.lines for step in found.advice)
+
+
+def test_a_site_with_a_long_tail_is_slow() -> None:
+    jobs = jobs_at("Fast", 40) + jobs_at("Tail", 7) + jobs_at("Tail", 6, compute_s=30000)
+    [found] = site_worse(told(jobs))
+    assert "6 of its 13 jobs computed longer than 9 of 10 jobs elsewhere" in found.title
+
+
+def test_longer_work_is_not_a_slower_site() -> None:
+    """Each site has a cluster of its own: there is nothing to compare."""
+    jobs = [job | {"cluster": 1} for job in jobs_at("Fast", 30)]
+    jobs += [job | {"cluster": 2} for job in jobs_at("Slow", 12, compute_s=18000)]
+    assert site_worse(told(jobs)) == []
+
+
+def test_machines_of_no_known_site_are_not_taken_for_sites() -> None:
+    lost = cut("Good", site="elsewhere.test", machine="elsewhere.test")
+    assert site_worse(told(jobs_at("Good", 40, lost) + jobs_at("Fine", 40))) == []
+
+
+def test_a_sites_name_cannot_smuggle_lines() -> None:
+    name = 'Bad"\nqueue 1000 $ENV(HOME)'
+    jobs = jobs_at("Good", 40) + jobs_at(name, 12, cut(name), cut(name))
+    [found] = site_worse(told(jobs))
+    assert found.title.isprintable()
+    assert not any("Bad" in line for step in found.advice for line in step.lines)
+
+
+def fell(machine: str, site: str = "S", seconds: float = 5.0, **row: Any) -> Row:
+    tried: Row = {"ending": "wrong-output", "return_value": 1, "machine": machine, "site": site}
+    return tried | {"parts": {"compute": seconds}} | row
+
+
+def test_a_black_hole() -> None:
+    jobs: list[Row] = jobs_at("S", 30)
+    jobs += [{"tries": [fell("hole.test"), ran("S")]} for _ in range(10)]
+    [found] = black_hole(told(jobs))
+    assert found.title.startswith(
+        "hole.test is a black hole: 10 attempts of 10 jobs failed there within 20 min, "
+    )
+    assert found.cost_s == 50
+    lines = [line for step in found.advice for line in step.lines]
+    assert lines[0] == 'requirements = (TARGET.Machine =!= "hole.test")'
+    assert "node = 3" in lines
+
+
+def test_a_site_full_of_black_holes_is_one_finding() -> None:
+    jobs: list[Row] = jobs_at("Good", 30)
+    holes = [f"h{n}.test" for n in range(5)]
+    jobs += [{"tries": [fell(hole, "Holes"), ran("Good")]} for hole in holes for _ in range(8)]
+    [found] = black_hole(told(jobs))
+    assert found.title.startswith("5 machines of Holes are black holes: 40 attempts")
+    assert any('avoid = ["Holes"]' in step.lines for step in found.advice)
+
+
+def test_what_is_no_black_hole() -> None:
+    good = jobs_at("S", 30)
+    # One bad job that comes back to the same machine.
+    one: list[Row] = [{"outcome": "held", "tries": [fell("m.test")] * 12}]
+    assert black_hole(told(good + one)) == []
+    # Few failures.
+    few: list[Row] = [{"tries": [fell("m.test"), ran("S")]} for _ in range(4)]
+    assert black_hole(told(good + few)) == []
+    # A job that fails everywhere at once: the fault is the command's.
+    tries = [{"outcome": "wrong-output", "tries": [fell(f"m{n % 7}.test")]} for n in range(70)]
+    assert black_hole(told(tries)) == []
+    # Failures after hours.
+    late: list[Row] = [{"tries": [fell("m.test", seconds=8000), ran("S")]} for _ in range(10)]
+    assert black_hole(told(good + late)) == []
+    # A machine on which most attempts succeed.
+    some: list[Row] = [{"tries": [fell("m.s.test"), ran("S")]} for _ in range(8)]
+    assert black_hole(told(good + some)) == []
