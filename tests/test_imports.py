@@ -13,9 +13,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "headway"
 # A file may import from its own layer and from those above it here.
 LAYERS = (
     ("node",),
-    ("errors",),
+    ("errors", "text"),
     ("spec", "events"),
     ("pool",),
+    ("report",),
     ("api",),
     ("cli",),
     ("__main__",),

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         PoolError,
         PoolUnreachable,
         PreflightError,
+        ReportError,
         RunError,
         SpecError,
         TransferError,
     )
     from headway.pool import Runs
+    from headway.report import Report
     from headway.spec import Job, load_job
 
     __version__: str
@@ -40,6 +42,8 @@ __all__ = [
     "PoolError",
     "PoolUnreachable",
     "PreflightError",
+    "Report",
+    "ReportError",
     "Run",
     "RunError",
     "Runs",
@@ -54,6 +58,7 @@ _HOMES = {
     **dict.fromkeys(
         (name for name in __all__ if name.endswith(("Error", "Unreachable"))), "headway.errors"
     ),
+    "Report": "headway.report",
     "Run": "headway.api",
     "run": "headway.api",
     "Runs": "headway.pool",

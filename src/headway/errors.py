@@ -7,6 +7,7 @@ HeadwayError
 ├── PreflightError       the job would fail on this pool
 ├── RunError             a run folder is missing, busy or damaged
 ├── EventLogError        an event log cannot be read or written
+├── ReportError          there is nothing to report of, or a report cannot be written
 └── PoolError            the pool refused or failed
     └── PoolUnreachable  the pool did not answer; asking again is safe
 """
@@ -26,6 +27,7 @@ __all__ = [
     "PoolUnreachable",
     "PreflightError",
     "Problem",
+    "ReportError",
     "RunError",
     "SpecError",
     "TransferError",
@@ -65,6 +67,10 @@ class RunError(HeadwayError):
 
 class EventLogError(HeadwayError):
     """An event log cannot be read or written."""
+
+
+class ReportError(HeadwayError):
+    """There is nothing to report of, or a report cannot be written."""
 
 
 class PoolError(HeadwayError):

@@ -340,3 +340,41 @@ def test_an_attempt_without_001_is_at_the_only_site_that_its_machine_was_ever_at
     assert account(made_columns(events)).attempts["site"].to_list() == ["A", "A", "m2"]
     moved = [*events, Made(0, RUN, proc=2, site="B", slot="slot1@m1")]
     assert account(made_columns(moved)).attempts["site"].to_list()[:2] == ["A", "m1"]
+
+
+def test_between_two_segments_of_an_agent_nothing_computes() -> None:
+    def line(at: float, kind: Kind) -> Made:
+        return Made(at, kind, text="n1")
+
+    events = [
+        Made(0, RUN),
+        line(0, Kind.RUN),
+        line(100, Kind.STAGE_OUT),
+        line(101, Kind.DONE_CHECKPOINT),
+        Made(102, OUT),
+        Made(110, SENT),
+        line(115, Kind.CHECK),
+        line(116, Kind.RUN),
+        Made(150, Kind.EVICTED),
+        Made(160, RUN),
+        Made(170, Kind.SUCCEEDED),
+    ]
+    accounts = account(made_columns(events))
+    adds_up(accounts)
+    assert spent(accounts) == {
+        ("compute", "good", "none"): 110,
+        ("checkpoint", "good", "none"): 15,
+        ("starting", "bad", "eviction"): 1,
+        ("compute", "bad", "redone"): 34,
+        ("queued", "none", "none"): 10,
+    }
+
+
+def test_a_log_may_begin_with_the_end_of_a_checkpoint() -> None:
+    accounts = told(
+        [(0, OUT), (5, SENT), (6, Kind.ALIVE), (20, Kind.EVICTED), (30, RUN), (40, OUT)]
+    )
+    adds_up(accounts)
+    assert accounts.attempts["checkpoints"].to_list() == [1, 0]
+    assert spent(accounts)[("checkpoint", "open", "none")] == 5
+    assert spent(accounts)[("compute", "bad", "redone")] == 15

@@ -1,4 +1,4 @@
-"""The jobs of a run, sorted by what they are doing; kept up to date from changes alone."""
+"""Jobs sorted by what they are doing; kept up to date from changes alone."""
 
 from __future__ import annotations
 
@@ -9,34 +9,23 @@ from headway.cli.words import GROUPS, group_of
 from headway.events import JobState
 
 
-class Board:
+class Groups:
     """What the views show: a change costs the same for one job and for a hundred thousand."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.label = run.label
-        self.size = run.folder.job.size
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
         self.groups: dict[str, dict[int, JobState]] = {group: {} for group in GROUPS}
         self._group: dict[int, str] = {}
-        self._cluster: int | None = None
-        for state in run.jobs.values():
-            self.take(state)
-        run.saw = self.take
 
-    def take(self, state: JobState) -> None:
+    def put(self, key: int, state: JobState) -> None:
         """Put a job where it belongs now."""
-        if state.cluster != self._cluster:
-            self._cluster = state.cluster
-            self._group.clear()
-            for jobs in self.groups.values():
-                jobs.clear()
         group = group_of(state)
-        before = self._group.get(state.proc)
+        before = self._group.get(key)
         if before != group:
             if before is not None:
-                del self.groups[before][state.proc]
-            self.groups[group][state.proc] = state
-            self._group[state.proc] = group
+                del self.groups[before][key]
+            self.groups[group][key] = state
+            self._group[key] = group
 
     @property
     def counts(self) -> dict[str, int]:
@@ -53,16 +42,40 @@ class Board:
 
     def first(self, room: int) -> list[JobState]:
         """The jobs most worth a line, at most `room` of them, in the order of GROUPS."""
-        attention = [*self._newest("failed", room), *self._newest("held", room)]
+        failed, held = self._newest("failed", room), self._newest("held", room)
         running = list(islice(self.groups["running"].values(), room))
-        # Trouble must not push out of sight what runs, nor the other way round.
+        # One trouble must not push another out of sight, nor what runs, nor the other way round.
+        attention = failed[: max(room // 2, room - len(held))]
+        attention += held[: room - len(attention)]
         attention = attention[: max(room // 2, room - len(running))]
         shown = [*attention, *running[: room - len(attention)]]
         shown += islice(self.groups["idle"].values(), room - len(shown))
         for group in ("removed", "succeeded"):
             shown += self._newest(group, room - len(shown))
         order = {group: place for place, group in enumerate(GROUPS)}
-        return sorted(shown, key=lambda state: (order[group_of(state)], state.proc))
+        return sorted(shown, key=lambda job: (order[group_of(job)], job.cluster, job.proc))
 
     def _newest(self, group: str, most: int) -> list[JobState]:
         return list(islice(reversed(self.groups[group].values()), max(0, most)))
+
+
+class Board(Groups):
+    """The jobs of a run."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.folder.job.size)
+        self.run = run
+        self.label = run.label
+        self._cluster: int | None = None
+        for state in run.jobs.values():
+            self.take(state)
+        run.saw = self.take
+
+    def take(self, state: JobState) -> None:
+        """Take in what has become of a job."""
+        if state.cluster != self._cluster:
+            self._cluster = state.cluster
+            self._group.clear()
+            for jobs in self.groups.values():
+                jobs.clear()
+        self.put(state.proc, state)

@@ -17,9 +17,10 @@ RUNNING, WATCHING, ACTING, WRITING = "Run", "Watch", "Act", "Write"
 
 COMMANDS = {
     "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
-    "status": Command("status", "show the jobs of a run", WATCHING),
+    "status": Command("status", "show the jobs of a run or of an event log", WATCHING),
     "list": Command("listing", "list all runs that are here", WATCHING),
     "logs": Command("logs", "print what a job wrote", WATCHING),
+    "report": Command("report", "say where the slot time went, from event logs", WATCHING),
     "hold": Command("act", "take jobs off their nodes and keep them waiting", ACTING),
     "release": Command("act", "let held jobs go on", ACTING),
     "remove": Command("act", "take jobs out of the queue for good", ACTING),
@@ -35,6 +36,8 @@ SYNONYMS = {
     "watch": "status", "info": "status",
     "ls": "list", "runs": "list", "history": "list",
     "log": "logs", "tail": "logs", "cat": "logs", "output": "logs", "stdout": "logs",
+    "summary": "report", "stats": "report", "accounting": "report", "efficiency": "report",
+    "account": "report", "analyze": "report", "analyse": "report",
     "pause": "hold", "stop": "hold", "suspend": "hold",
     "unhold": "release", "continue": "release",
     "rm": "remove", "kill": "remove", "delete": "remove", "cancel": "remove", "abort": "remove",

@@ -5,18 +5,30 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 import threading
-import unicodedata
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from headway.text import cut, padded, printable, width_of
+
+__all__ = [
+    "cut",
+    "metered",
+    "near",
+    "paint",
+    "patience",
+    "print_json",
+    "print_table",
+    "printable",
+    "wants_color",
+    "width_of",
+]
+
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-# C0 and C1 controls, and the marks that turn the direction of text around.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -33,11 +45,6 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{codes}m{text}\x1b[0m"
 
 
-def printable(text: str) -> str:
-    """One line without anything that a terminal would act on."""
-    return _CONTROL.sub(lambda match: " " if match[0] in "\t\n" else "�", text)
-
-
 def print_json(document: Any) -> None:
     """One JSON document on one line, out at once."""
     print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
@@ -48,23 +55,6 @@ def near(path: Path) -> str:
     with contextlib.suppress(ValueError, OSError):
         return str(path.relative_to(Path.cwd()))
     return str(path)
-
-
-def width_of(text: str) -> int:
-    """How many columns of a terminal the text takes."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(char)) for char in text)
-
-
-def cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns."""
-    if width_of(text) <= width:
-        return text
-    while text and width_of(text) > width - 1:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
 
 
 def print_table(
@@ -81,9 +71,7 @@ def print_table(
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    fitted = [cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    padded = [cell + " " * (w - width_of(cell)) for cell, w in zip(fitted, widths, strict=True)]
-    return "  ".join(padded).rstrip()
+    return "  ".join(padded(c, w) for c, w in zip(cells, widths, strict=True)).rstrip()
 
 
 @contextlib.contextmanager
@@ -101,3 +89,26 @@ def patience(doing: str, seconds: float = 2.0) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def metered(doing: str, seconds: float = 2.0) -> Iterator[Callable[[int, int], None]]:
+    """As `patience`, and on a terminal with how much is done, which is told to what this yields."""
+    begin = last = time.monotonic()
+    shown = False
+    on_terminal = sys.stderr.isatty()
+
+    def told(done: int, total: int) -> None:
+        nonlocal last, shown
+        now = time.monotonic()
+        if on_terminal and now - begin > seconds and now - last > 0.25 and total:
+            last, shown = now, True
+            with contextlib.suppress(OSError, ValueError):
+                text = paint(f"{doing} … {100 * done // total} %", "dim", sys.stderr)
+                print(f"\r{text}", end="", file=sys.stderr, flush=True)
+
+    with patience(doing, seconds) if not on_terminal else contextlib.nullcontext():
+        yield told
+    if shown:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"\r{' ' * (len(doing) + 8)}\r", end="", file=sys.stderr, flush=True)

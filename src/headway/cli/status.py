@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.cli import OK
@@ -20,18 +19,22 @@ MOST = 200  # rows, unless all are asked for
 def parser(name: str) -> Parser:
     made = Parser(
         name,
-        "[RUN|RUN.JOB] [--all]",
-        "Show the jobs of a run, those that need attention first, and what to do about them.\n"
+        "[RUN|RUN.JOB|LOG…] [--all]",
+        "Show the jobs of a run, those that need attention first, and what to do about them; or\n"
+        "those of any HTCondor event log, also a rotated or compressed one, or a folder of logs.\n"
         "Reads the event log alone: it works while the run goes on, and from any account.",
         [
             ("headway status", "the newest run"),
             ("headway status cifar10-3", "that run"),
             ("headway status cifar10", "the newest run of that name"),
             ("headway status cifar10-3.0", "all that is known of one job"),
+            ("headway status train.log", "the jobs of an event log"),
             ("headway status --json", "for programs"),
         ],
     )
-    made.add_argument("address", nargs="?", metavar="RUN|RUN.JOB", help="default: the newest run")
+    made.add_argument(
+        "address", nargs="*", metavar="RUN|RUN.JOB|LOG", help="default: the newest run"
+    )
     made.add_argument(
         "--all", action="store_true", help=f"every job, also where there are more than {MOST}"
     )
@@ -43,9 +46,12 @@ def call(arguments: Namespace) -> int:
     from headway.api import Run
     from headway.cli.address import find
     from headway.cli.board import Board
+    from headway.cli.log_status import are_logs
     from headway.cli.show import patience, print_json
 
-    address = find(arguments.address)
+    if are_logs(arguments.address):
+        return _call_on_logs(arguments)
+    address = find(next(iter(arguments.address), None))
     with patience("reading the event log"):
         board = Board(Run(address.folder))
     if arguments.json:
@@ -54,6 +60,20 @@ def call(arguments: Namespace) -> int:
         _print_job(board, address.job)
     else:
         _print_run(board, arguments.all)
+    return OK
+
+
+def _call_on_logs(arguments: Namespace) -> int:
+    from headway.cli import log_status
+    from headway.cli.show import patience, print_json
+
+    with patience("reading the event logs"):
+        most = None if arguments.all or arguments.json else MOST
+        found = log_status.read_jobs(arguments.address, most)
+    if arguments.json:
+        print_json(log_status.document(found))
+    else:
+        log_status.print_jobs(found, most)
     return OK
 
 
@@ -81,6 +101,7 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
 def _print_run(board: Board, everything: bool) -> None:
     from headway.cli.ending import print_trouble, results_words
     from headway.cli.show import paint
+    from headway.cli.states import print_states
     from headway.cli.words import count_words
 
     run = board.run
@@ -88,7 +109,7 @@ def _print_run(board: Board, everything: bool) -> None:
     print(f"{paint(run.label, 'bold')} on {kind}: {count_words(board.counts)}")
     states = board.first(board.size if everything else MOST)
     if states:
-        _print_states(run.label, states)
+        print_states(states, lambda state: f"{run.label}.{state.proc}", time.time())
     hidden = board.size - len(states)
     if hidden > 0 and states:
         print(f"… and {hidden:,} more; --all shows them")
@@ -97,38 +118,6 @@ def _print_run(board: Board, everything: bool) -> None:
         print(f"nobody runs these jobs now; go on with `headway run --resume {run.label}`")
     if board.counts["succeeded"]:
         print(f"results: {results_words(run)}")
-
-
-def _print_states(label: str, states: Sequence[JobState]) -> None:
-    from headway.cli.show import print_table, printable
-    from headway.cli.words import (
-        STYLES,
-        elapsed_words,
-        group_of,
-        progress_words,
-        short_why,
-        state_word,
-    )
-
-    now = time.time()
-    titles = ("job", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
-    rows = [
-        (
-            f"{label}.{state.proc}",
-            state_word(state),
-            printable(state.phase),
-            printable(state.site),
-            progress_words(state),
-            elapsed_words(state, now),
-            str(state.attempts),
-            printable(short_why(state)),
-        )
-        for state in states
-    ]
-    keep = [any(row[n] for row in rows) for n in range(len(titles))]
-    shown = [[cell for cell, kept in zip(row, keep, strict=True) if kept] for row in rows]
-    kept_titles = [title for title, kept in zip(titles, keep, strict=True) if kept]
-    print_table(kept_titles, shown, [STYLES[group_of(state)] for state in states])
 
 
 def _print_job(board: Board, job: int) -> None:

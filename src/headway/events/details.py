@@ -39,6 +39,7 @@ _AD = re.compile(
 )
 _REQUEUED = "(0) Job terminated and was requeued"
 _NO_CODES = (NONE, NONE)
+_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*>\Z")
 _TABLE = b"\n\tPartitionable Resources"
 
 Made = TypeVar("Made")
@@ -90,9 +91,12 @@ class Details:
         self._reason = Memory(lambda raw: place(_reason(raw.decode().strip())))
         self._quoted = Memory(lambda raw: place(raw.decode().strip().strip('"')))
         #: The machine of a 001's first line.
-        self._host = Memory(self._find_host)
-        self._destination = Memory(self._find_destination)
-        self._names = Memory(lambda raw: place(raw.decode()))
+        self._host = Memory(lambda raw: place(_host(raw.decode())))
+        self._destination = Memory(lambda raw: place(machine(raw.decode().strip())))
+        #: The usual end of an address; None for one that is not usual.
+        self._names: Memory[int | None] = Memory(
+            lambda raw: place(raw[:-1].decode()) if _NAME.match(raw) else None
+        )
         self._error_slot = Memory(lambda raw: place(_error_slot(raw.decode())))
         self._site = Memory(lambda raw: place(_text(raw)))
         self._codes: Memory[tuple[int, int] | None] = Memory(_pair(_CODES))
@@ -103,13 +107,12 @@ class Details:
         self._tables = Memory(_table)
         self._place = place
 
-    def _find_host(self, text: bytes) -> int:
-        name = _alias(text) if text.find(b"host: ", 0, text.find(b"?")) >= 0 else b""
-        return self._names[name] if name else self._place(_host(text.decode()))
-
-    def _find_destination(self, text: bytes) -> int:
-        name = _alias(text)
-        return self._names[name] if name else self._place(machine(text.decode().strip()))
+    def _machine(self, address: bytes) -> int | None:
+        """The machine's name in an address as HTCondor writes it, `<…?…&alias=name>`."""
+        at = address.rfind(b"&alias=")
+        if at < 0 or address.find(b"alias=", address.find(b"?")) != at + 1:
+            return None
+        return self._names[address[at + 7 :]]
 
     def first_line(self, rest: bytes) -> tuple[int]:
         """The first line below the header."""
@@ -122,17 +125,21 @@ class Details:
     def execute(self, rest: bytes) -> tuple[int, int, int]:
         """Host, slot and site of a 001."""
         first = rest.find(b"\n")
+        text = rest if first < 0 else rest[:first]
+        host = self._machine(text) if text.startswith(b"Job executing on host: <") else None
+        if host is None:
+            host = self._host[text]
         if first < 0:
-            return self._host[rest], -1, -1
+            return host, -1, -1
         slot = site = -1
         at = rest.find(b"\n\tSlotName: ", first)
         if at >= 0:
             end = rest.find(b"\n", at + 12)
             slot = self._quoted[rest[at + 12 : end] if end >= 0 else rest[at + 12 :]]
         if rest.find(b"GLIDEIN_ResourceName", first) >= 0:
-            for raw in _SITE.findall(rest):
+            for raw in _SITE.findall(rest, first):
                 site = self._site[raw] if raw.strip(_BLANKS) else site
-        return self._host[rest[:first]], slot, site
+        return host, slot, site
 
     def transfer(self, rest: bytes) -> tuple[int]:
         """The host of a 040."""
@@ -140,7 +147,9 @@ class Details:
         if at < 0:
             return (-1,)
         end = rest.find(b"\n", at + 24)
-        return (self._destination[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
+        text = rest[at + 24 : end] if end >= 0 else rest[at + 24 :]
+        host = self._machine(text) if text.startswith(b"<") else None
+        return (self._destination[text] if host is None else host,)
 
     def ad(self, rest: bytes) -> tuple[int, int, int]:
         """Site, slot and user of a 028."""
@@ -242,17 +251,6 @@ def _reason(line: str) -> str:
 
 def _host(text: str) -> str:
     return machine(text.partition("host: ")[2].strip())
-
-
-def _alias(address: bytes) -> bytes:
-    """The name in an address as HTCondor writes it, `<…?…&alias=name>`; empty: not so."""
-    query = address.find(b"?")
-    at = address.find(b"&alias=", query)
-    if not 0 < query < at or not address.endswith(b">"):
-        return b""
-    name = address[at + 7 : -1]
-    earlier = address.find(b"alias=", query) != at + 1
-    return name if name.translate(None, b"-.").isalnum() and not earlier else b""
 
 
 def _error_slot(text: str) -> str:

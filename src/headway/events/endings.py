@@ -26,19 +26,20 @@ _WIDTH = len(Measured._fields)
 _HEADER = b"\tPartitionable Resources :    Usage  Request"
 _COLON = _HEADER.index(b":")
 _USED, _ASKED = _COLON + 1, _HEADER.index(b"Usage") + 5
-_CELL = _ASKED - _USED
 _ROW_LENGTH = len(_HEADER)
 _SPACES, _HIGH = word(b" " * 8), word(b"\x80" * 8)
 
-#: The beginning of a resource's line, what follows it, and where its cells belong in `Measured`.
-_RESOURCES: tuple[tuple[bytes, bytes, int | None, int | None], ...] = (
-    (b"\t   Memo", b"ry ", 0, 1),
-    (b"\t   Disk", b" ", 2, 3),
-    (b"\t   Cpus", b" ", 4, 5),
-    (b"\t   GPUs", b" ", None, 6),
-    (b"\t   Time", b"Execute ", 10, None),
-    (b"\t   Time", b"SlotBusy", 11, None),
+#: The beginning of a resource's line, what follows it, and where its cells are and belong in
+#: `Measured`; -1: nowhere.
+_RESOURCES = (
+    (b"\t   Memo", b"ry ", (_USED, 0), (_ASKED, 1)),
+    (b"\t   Disk", b" ", (_USED, 2), (_ASKED, 3)),
+    (b"\t   Cpus", b" ", (_USED, 4), (_ASKED, 5)),
+    (b"\t   GPUs", b" ", (_USED, -1), (_ASKED, 6)),
+    (b"\t   Time", b"Execute ", (_USED, 10), (_ASKED, -1)),
+    (b"\t   Time", b"SlotBusy", (_USED, 11), (_ASKED, -1)),
 )
+_TIME = b"\t   Time"
 _CPU, _SENT, _RECEIVED = 7, 8, 9
 _CLOCK = Template(b" 00:00:0")
 
@@ -156,27 +157,33 @@ class Endings:
         alone = row.copy()
         alone[1:] &= ~(inside[:-1] & (self._owner[1:] == self._owner[:-1]))
         row &= ~alone
+        lines = np.flatnonzero(row)
+        names, follows = begin[lines], self._word[self._start[lines] + 8]
+        good = np.ones(len(lines), np.bool_)
+        cells: list[tuple[Longs, int, int]] = []
         for text, after, used, asked in _RESOURCES:
-            lines = np.flatnonzero(row & _starts(begin, text))
-            exact = self._says(self._start[lines] + 8, after)
-            if after == b"SlotBusy":
-                exact &= self._byte[self._start[lines] + 16] == 0x20
-            for place, column in ((used, _USED), (asked, _ASKED)):
-                if place is not None:
-                    self._cells(lines[exact], column, place)
-            if text != b"\t   Time":
-                row[lines[~exact]] = False
-        self._check_times(row & _starts(begin, b"\t   Time"))
+            mine = _starts(names, text)
+            exact = mine & _starts(follows, after)
+            good &= ~mine | exact | (text == _TIME)
+            cells += [
+                (lines[exact], column, place) for column, place in (used, asked) if place >= 0
+            ]
+        self._cells(cells)
+        row[lines[~good]] = False
+        self._check_times(lines[_starts(names, _TIME)])
         return np.asarray(header | row)
 
-    def _check_times(self, rows: Flags) -> None:
-        lines = np.flatnonzero(rows)
+    def _check_times(self, lines: Longs) -> None:
         at = self._start[lines] + 8
         good = self._says(at, b"Execute ") | self._says(at, b"SlotBusy ")
         self.odd[self._owner[lines[~good]]] = True
 
-    def _cells(self, lines: Longs, column: int, place: int) -> None:
-        at = self._start[lines] + column
+    def _cells(self, cells: list[tuple[Longs, int, int]]) -> None:
+        """Read cells at these columns of these lines into their places."""
+        lines = np.concatenate([lines for lines, _, _ in cells])
+        sizes = [len(lines) for lines, _, _ in cells]
+        place = np.repeat([place for _, _, place in cells], sizes)
+        at = self._start[lines] + np.repeat([column for _, column, _ in cells], sizes)
         cell = self._word[at + 1]
         lead = _zero_bytes(cell ^ _SPACES)
         value, width = integers(cell >> (lead << u64(3)))

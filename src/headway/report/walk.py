@@ -9,6 +9,7 @@ import numpy as np
 from headway.events.columns import Columns, Longs
 from headway.events.event import EventType
 from headway.events.kind import AGENT_KINDS, Kind
+from headway.events.life import Life
 from headway.report.codes import OVER, PHASE, STATUS
 from headway.report.lives import Lives
 from headway.report.strand import Strands
@@ -44,7 +45,8 @@ class Walk:
         )[place]
         self.open = np.array([life.open for life in lives], bool)[place]
         self.executed = np.array([life.executed for life in lives], bool)[place]
-        self.saved = np.array([life.saved for life in lives], bool)[place]
+        #: An output came home and the command, which never stopped, may go on.
+        self.saved = np.array([life.saved and not _ended(life) for life in lives], bool)[place]
         self.status = np.array([STATUS[life.status] for life in lives], np.uint8)[place]
         self.length = self._lengths()
 
@@ -98,3 +100,8 @@ class Walk:
             row = self.rows[at]
             if (int(columns.cluster[row]), int(columns.proc[row])) in missing:
                 self.kind[at] = Kind.FAILED
+
+
+def _ended(life: Life) -> bool:
+    """The agent is done, and must be started again before anything goes on."""
+    return life.stage in (Kind.DONE, Kind.DONE_CHECKPOINT)

@@ -12,6 +12,8 @@ from headway.report.codes import CAUSE, OUTCOME, PHASE, VERDICT, Codes, Flags
 from headway.report.walk import Walk
 from headway.report.words import Cause, Outcome, Verdict
 
+#: Of an attempt without a checkpoint; -1 is before the first event of all.
+_NONE = -2
 _TRANSFERS = [CAUSE[cause] for cause in (Cause.TRANSFER_CUT, Cause.TRANSFER_FAILED)]
 
 #: What became of a job, as the cause of losing even what its checkpoints had saved.
@@ -39,7 +41,7 @@ def pieces_of(walk: Walk, attempts: Attempts, jobs: Jobs) -> Pieces:
 
 
 def _checkpoints(walk: Walk, phase: Codes) -> Longs:
-    """Calls the outputs that came home in mid-attempt by their name; where each one began."""
+    """Calls the outputs that came home in mid-attempt by their name; what was before each one."""
     ways_out = (PHASE[Phase.TRANSFER_OUT], PHASE[Phase.WAITING])
     found = []
     for after in np.flatnonzero(walk.effect & Effect.SAVED).tolist():
@@ -47,9 +49,11 @@ def _checkpoints(walk: Walk, phase: Codes) -> Longs:
         if walk.saved[at] and not walk.effect[after] & Effect.CLOSED:
             phase[at] = PHASE[Phase.COMPUTE]
             at -= 1
-        while phase[at] in ways_out and walk.open[at]:
+        while phase[at] in ways_out:
             phase[at] = PHASE[Phase.CHECKPOINT]
             at -= 1
+            if walk.effect[at + 1] & Effect.OPENED:
+                break
         found.append(at)
     return np.array(found, np.int64)
 
@@ -89,12 +93,12 @@ def _kept(
     """What a checkpoint saved is as good as its job; what came after it was done again."""
     if not len(saved_at):
         return
-    last = np.full(len(attempts.job), -1, np.int64)
-    last[attempts.owner[saved_at]] = saved_at
+    last = np.full(len(attempts.job), _NONE, np.int64)
+    last[attempts.owner[walk.effect & Effect.SAVED > 0]] = saved_at
     work = (phase == PHASE[Phase.COMPUTE]) | (phase == PHASE[Phase.CHECKPOINT])
     bad = (owner >= 0) & work & (verdict == VERDICT[Verdict.BAD])
     at = np.flatnonzero(bad)
-    has = last[owner[at]] >= 0
+    has = last[owner[at]] != _NONE
     before = has & ((at <= last[owner[at]]) | (phase[at] == PHASE[Phase.CHECKPOINT]))
     outcome = jobs.outcome[walk.job[at]]
     done = before & (outcome == OUTCOME[Outcome.SUCCESS])
@@ -111,7 +115,7 @@ def _kept(
 
 def _resumed(attempts: Attempts, last: Longs) -> Flags:
     """Whether an earlier attempt of the same job left a checkpoint."""
-    total = np.cumsum(last >= 0)
-    before: Longs = total - (last >= 0)
+    saved = last != _NONE
+    before: Longs = np.cumsum(saved) - saved
     first = np.searchsorted(attempts.job, attempts.job)
     return np.asarray(before > before[first])

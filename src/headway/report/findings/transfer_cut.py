@@ -11,7 +11,6 @@ from headway.report.findings.finding import (
     config,
     do,
     job_toml,
-    shell,
     shown,
     submit,
 )
@@ -181,7 +180,6 @@ def _advice(at: float) -> tuple[Step, ...]:
             'url = ["https://CACHE/DATA.tar", "https://ORIGIN/DATA.tar"]',
             'path = "DATA.tar"',
         ),
-        shell("The same for a submit file that you already have.", "headway wrap JOB.sub"),
         submit(
             f"Or split the data so that each file arrives well within {limit(at)}, and let each "
             "job fetch only its own part.",

@@ -1,0 +1,250 @@
+"""Loading: from what a user names (logs, folders, runs) to accounts."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from headway.errors import HeadwayError, ReportError
+from headway.events import inert
+from headway.events.kind import Kind
+from headway.pool.folder import RunFolder, Runs
+from headway.report.accounting import account
+from headway.report.accounts import Accounts
+from headway.report.numbers import many
+from headway.report.records import RECORDS, filled, matched, read_records
+from headway.report.told import with_phases
+from headway.report.words import Outcome
+
+if TYPE_CHECKING:
+    from headway.events.columns import Columns
+
+Place = str | os.PathLike[str] | RunFolder
+
+_MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
+_CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
+_GOES_ON = (Outcome.UNFINISHED.value, Outcome.HELD.value)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Accounts with what they were made from; `notes` is what a reader should know about them."""
+
+    name: str
+    accounts: Accounts
+    records: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RECORDS))
+    notes: tuple[str, ...] = ()
+
+
+def load(
+    places: Sequence[Place],
+    *,
+    outputs: Sequence[str] = (),
+    since: float | None = None,
+    start: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Loaded:
+    """The accounts of logs, folders of logs, and runs; see `locate` for what a word can mean.
+
+    `outputs`: where each job's results must be, with $(Cluster) and $(Process), for its 0 to count
+    as a success. `since`: jobs whose last event is earlier are left out. `progress` is told how
+    many bytes of how many are read.
+    """
+    from headway.events import read_columns
+
+    if not places:
+        raise ReportError("no log and no run is named", remedy="name one, such as events.log")
+    found = [locate(place, start) for place in places]
+    logs = [_log(each) if isinstance(each, RunFolder) else each for each in found]
+    columns = read_columns(logs, progress=progress)
+    _check(columns, found)
+    notes: list[str] = []
+    rows = [row for folder in _folders(columns) for row in read_records(folder)]
+    columns = with_phases(columns, rows)
+    proof = _proof(columns, outputs, notes) if outputs else None
+    accounts = account(columns, since=since, outputs=proof)
+    if _alive(found) and accounts.jobs["outcome"].is_in(_GOES_ON).any():
+        accounts = account(columns, since=since, outputs=proof, until=time.time())
+    if since is not None:
+        notes += _left_out(columns, accounts, since)
+    records = matched(accounts, rows)
+    name = ", ".join(map(_name, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
+    return Loaded(name, filled(accounts, records), records, tuple(notes))
+
+
+def locate(place: Place, start: Path | None = None) -> Path | RunFolder:
+    """A run by its label or name, a run's own folder, or the path of a log or a folder of logs.
+
+    A run's own label or name goes before a path of the same name; `./NAME` is always the path.
+    """
+    if isinstance(place, RunFolder):
+        return place
+    text = os.fspath(place)
+    runs = Runs.here(start)
+    if isinstance(place, str) and os.sep not in text:
+        named = [run for run in runs if text in (run.label, run.facts.name)]
+        if named:
+            return named[-1]
+    path = Path(text)
+    try:
+        there = path.exists()
+    except OSError:  # too long for any path
+        there = False
+    if there:
+        return RunFolder(path.absolute()) if (path / "run.json").is_file() else path
+    raise _nothing(text, runs)
+
+
+def declared(pattern: str) -> Callable[[int, int], str]:
+    """The name of a job's output, from a pattern with the macros of a submit file."""
+    for macro in _MACRO.findall(pattern):
+        if macro.lower() not in _CLUSTER + _PROC:
+            raise ReportError(
+                f"$({inert(macro, 40)}) in {inert(pattern, 80)!r} is not known here",
+                remedy="$(Cluster) and $(Process) are; a log does not hold the others",
+            )
+
+    def name(cluster: int, proc: int) -> str:
+        return _MACRO.sub(lambda m: str(cluster if m[1].lower() in _CLUSTER else proc), pattern)
+
+    return name
+
+
+def _proof(
+    columns: Columns, patterns: Sequence[str], notes: list[str]
+) -> Mapping[tuple[int, int], bool]:
+    """Of the jobs that ended with 0, whether their declared outputs are there and not empty.
+
+    A name that is not absolute is looked for here and beside the job's log.
+    """
+    names = [declared(pattern) for pattern in patterns]
+    ended = np.flatnonzero(columns.kind == Kind.SUCCEEDED)
+    folders = [Path(log).parent for log in columns.logs]
+    found: dict[tuple[int, int], bool] = {}
+    for cluster, proc, log in zip(
+        columns.cluster[ended].tolist(),
+        columns.proc[ended].tolist(),
+        columns.log[ended].tolist(),
+        strict=True,
+    ):
+        beside = folders[log]
+        found[cluster, proc] = all(_is_there(name(cluster, proc), beside) for name in names)
+    if found and not any(found.values()):
+        example = names[0](*next(iter(found)))
+        notes.append(
+            f"no job's declared output was found, such as {inert(example, 200)}:"
+            " is the pattern of --output right, and are the results still there?"
+        )
+    return found
+
+
+def _is_there(name: str, beside: Path) -> bool:
+    for path in (name, beside / name):
+        try:
+            if os.path.isdir(path):
+                if next(os.scandir(path), None) is not None:
+                    return True
+            elif os.stat(path).st_size > 0:
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def _log(run: RunFolder) -> Path:
+    if not run.events.exists():
+        raise ReportError(
+            f"{run.label} has no event log yet",
+            remedy=f"it was not submitted; `headway run --resume {run.label}` does that",
+        )
+    return run.events
+
+
+def _check(columns: Columns, found: Sequence[Path | RunFolder]) -> None:
+    """Nothing to report of is an error that says what was there instead."""
+    if len(columns):
+        return
+    names = ", ".join(map(_name, found[:3]))
+    why = "; ".join(f"{inert(file, 200)}: {inert(said, 200)}" for file, said in columns.unread[:3])
+    skipped = sum(skip.length for _, skip in columns.skipped)
+    if why:
+        raise ReportError(f"there is no event to report of in {names}: {why}")
+    if skipped:
+        raise ReportError(
+            f"there is no event in {names}: all of its {skipped:,} bytes were skipped",
+            remedy="is it an HTCondor event log, the file that `log =` of a submit file names?",
+        )
+    what = "it is empty" if columns.files else "there is no event log"
+    raise ReportError(
+        f"there is no event in {names}: {what}",
+        remedy="name the file that `log =` of your submit file names, or a folder with such files",
+    )
+
+
+def _alive(found: Sequence[Path | RunFolder]) -> bool:
+    """Whether all that is reported of goes on: a plain log may have been left years ago."""
+    for each in found:
+        if not isinstance(each, RunFolder):
+            return False
+        if each.facts.pool.get("kind") == "local" and not _supervised(each):
+            return False
+    return True
+
+
+def _supervised(folder: RunFolder) -> bool:
+    try:
+        return folder.is_locked("supervisor")
+    except HeadwayError:
+        return False
+
+
+def _left_out(columns: Columns, accounts: Accounts, since: float) -> list[str]:
+    from headway.report.strand import strands
+
+    missing = len(strands(columns).first) - accounts.jobs.height
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
+    if accounts.jobs.is_empty():
+        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(int(columns.time.max()) / 1e6))
+        raise ReportError(
+            f"no job has an event since {when}; the last event is of {last}",
+            remedy="go further back with --since, or leave it out",
+        )
+    if not missing:
+        return []
+    return [f"{many(missing, 'job')} without an event since {when} left out"]
+
+
+def _folders(columns: Columns) -> list[RunFolder]:
+    """The run folders among the places where the logs lie."""
+    places = dict.fromkeys(Path(log).absolute().parent for log in columns.logs)
+    return [RunFolder(place) for place in places if (place / "run.json").is_file()]
+
+
+def _name(place: Path | RunFolder) -> str:
+    return inert(place.label if isinstance(place, RunFolder) else str(place), 200)
+
+
+def _nothing(text: str, runs: Runs) -> ReportError:
+    from difflib import get_close_matches
+
+    labels = [run.label for run in runs]
+    folder = Path(text).parent
+    try:
+        beside = [str(folder / name) if folder != Path() else name for name in os.listdir(folder)]
+    except OSError:
+        beside = []
+    shown: Any = inert(text, 200)
+    close = get_close_matches(text, [*labels, *beside], n=1)
+    hint = f"did you mean {inert(close[0], 200)}? " if close else ""
+    return ReportError(
+        f"there is no log and no run {shown!r}",
+        remedy=f"{hint}name an event log, a folder with logs, or a run (`headway list` shows them)",
+    )

@@ -1,0 +1,219 @@
+"""One self-contained HTML file: template, style, scripts and data, under a strict policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from headway.node.version import VERSION
+from headway.report.accounts import Accounts
+from headway.report.figures import Loss, SiteFigures, Totals, completion, transfer_lengths
+from headway.report.numbers import many
+from headway.report.page.lead import Seconds, findings_section, summary, swatch
+from headway.report.page.markup import Markup, join, tag, text
+from headway.report.page.measures import occupancy, phase_seconds, site_points
+from headway.report.page.over_time import over_time
+from headway.report.page.pack import json_text
+from headway.report.page.scale import moment, zone_words
+from headway.report.page.sections import (
+    losses_table,
+    reading,
+    section,
+    site_section,
+    slot_time,
+    words_section,
+)
+from headway.report.page.tables import Tables, tables
+from headway.report.words import (
+    CAUSE_WORDS,
+    OUTCOME_WORDS,
+    PHASE_WORDS,
+    Cause,
+    Outcome,
+    Phase,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from headway.report.findings import Finding
+
+_SCRIPTS = ("format", "theme", "unpack", "jobs", "details", "table", "timeline", "main")
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def render(
+    accounts: Accounts,
+    totals: Totals,
+    losses: Sequence[Loss],
+    sites: Sequence[SiteFigures],
+    findings: Sequence[Finding],
+    *,
+    title: str,
+    generated: float,
+    notes: Sequence[str] = (),
+    zone: timezone | None = None,
+) -> str:
+    """The report as one HTML file.
+
+    `notes` stand below the title. Times are shown at one offset from UTC: `zone`, or that of this
+    machine at the end of the report.
+    """
+    zone = zone or _local(accounts.end)
+    seconds = phase_seconds(accounts)
+    packed = tables(accounts)
+    style, script = _asset("page.css"), _script()
+    parts = {
+        "policy": _policy(style, script),
+        "title": join(f"{text(title, 200)} – Headway report"),
+        "heading": tag("bdi", text(title, 200)),
+        "about": _about(accounts, zone),
+        "notes": join(*(tag("p", text(note, 600), class_="note") for note in notes)),
+        "style": Markup(style),
+        "script": Markup(script),
+        "patterns": _patterns(),
+        "summary": summary(totals, seconds),
+        "findings": findings_section(findings, totals),
+        "time": section(
+            "time",
+            "Where the slot time went",
+            tag("div", slot_time(totals, seconds), losses_table(losses, totals), class_="halves"),
+        ),
+        "sites": site_section(sites, site_points(accounts)),
+        "charts": over_time(
+            accounts,
+            completion(accounts),
+            transfer_lengths(accounts),
+            occupancy(accounts),
+            _transfer_limit(findings),
+            zone,
+        ),
+        "left_out": tag("p", packed.note, class_="note") if packed.note else Markup(""),
+        "legend": _legend(seconds),
+        "reading": reading(accounts),
+        "words": words_section(),
+        "made": join(f"Made by Headway {VERSION} on {moment(generated, zone)} {zone_words(zone)}."),
+        "data": Markup(json_text(_facts(packed, zone))),
+        "payloads": join(
+            *(
+                tag("script", Markup(payload), type="text/plain", id=f"data-{name}")
+                for name, payload in packed.payloads.items()
+            )
+        ),
+    }
+    # One pass: what a log says is never looked at for places to fill.
+    return _PLACE.sub(lambda match: parts[match[1]], _asset("page.html"))
+
+
+def _transfer_limit(findings: Sequence[Finding]) -> float | None:
+    """Where transfers are cut off, by the costliest finding of it, for the histogram to mark."""
+    for finding in findings:
+        name, _, limit = finding.key.partition(":")
+        if name == "transfer-cut" and re.fullmatch(r"\d+(\.\d+)?", limit):
+            return float(limit)
+    return None
+
+
+def _local(at: float) -> timezone:
+    try:
+        shift = datetime.fromtimestamp(at).astimezone().utcoffset()
+    except (OverflowError, ValueError, OSError):
+        return timezone.utc
+    return timezone(shift) if shift else timezone.utc
+
+
+def _about(accounts: Accounts, zone: timezone) -> Markup:
+    jobs = len(accounts.jobs)
+    if not jobs:
+        return join("No job is in these logs.")
+    return join(
+        f"{many(jobs, 'job')}, {many(len(accounts.attempts), 'attempt')}, "
+        f"{moment(accounts.begin, zone)} to {moment(accounts.end, zone)} ({zone_words(zone)})"
+    )
+
+
+def _facts(packed: Tables, zone: timezone) -> dict[str, object]:
+    """What the scripts need to know besides the columns: the words above all."""
+    endings = {cause.value: CAUSE_WORDS[cause] for cause in Cause}
+    return {
+        **packed.about,
+        "zone": zone.utcoffset(None).total_seconds(),
+        "words": {
+            "phases": [phase.value for phase in Phase],
+            "phase_words": {phase.value: PHASE_WORDS[phase] for phase in Phase},
+            "verdicts": [verdict.value for verdict in Verdict],
+            "causes": [CAUSE_WORDS[cause] for cause in Cause],
+            "cause_keys": [cause.value for cause in Cause],
+            "outcomes": [OUTCOME_WORDS[outcome] for outcome in Outcome],
+            "endings": {**endings, "success": "success", "open": "still going on"},
+        },
+    }
+
+
+def _legend(seconds: Seconds) -> Markup:
+    """The phases that came up, and how goodput and badput are told apart."""
+    used = [phase for phase in Phase if any(known is phase for known, _ in seconds)]
+    entries = [tag("li", swatch(phase.value), PHASE_WORDS[phase]) for phase in used]
+    entries.append(tag("li", swatch("starting bad"), "hatched: badput"))
+    if any(verdict is Verdict.OPEN for _, verdict in seconds):
+        entries.append(tag("li", swatch("starting open"), "checked: not decided yet"))
+    return tag("ul", *entries, class_="legend")
+
+
+def _patterns() -> Markup:
+    """Stripes for badput and checks for what is not decided, in the colour of each phase."""
+    made = []
+    for phase in Phase:
+        ground = tag("rect", width=6, height=6, class_=f"ground {phase.value}")
+        stripes = tag("path", d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5", class_="stripe")
+        speck = tag("rect", x=1.5, y=1.5, width=3, height=3, class_="speck")
+        for verdict, mark in ((Verdict.BAD, stripes), (Verdict.OPEN, speck)):
+            made.append(
+                tag(
+                    "pattern",
+                    ground,
+                    mark,
+                    id=f"{phase.value}-{verdict.value}",
+                    width=6,
+                    height=6,
+                    patternUnits="userSpaceOnUse",
+                )
+            )
+    return join(*made)
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing from anywhere: only this very script and this very style."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+@cache
+def _script() -> str:
+    bodies = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n{bodies}}})();\n'
+
+
+@cache
+def _asset(name: str) -> str:
+    body = (files("headway.report.page") / "assets" / name).read_text(encoding="utf-8")
+    if name != "page.css":
+        return body
+    rules = [
+        f".{phase.value}.{verdict.value} {{ fill: url(#{phase.value}-{verdict.value}); }}\n"
+        for phase in Phase
+        for verdict in (Verdict.BAD, Verdict.OPEN)
+    ]
+    return body + ".ground { fill: var(--own); }\n" + "".join(f".piece{rule}" for rule in rules)

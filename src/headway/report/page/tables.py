@@ -1,0 +1,270 @@
+"""The page's tables: every job while there is room, and the attempts of those that tell most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.numbers import count, many
+from headway.report.page.pack import Packed
+from headway.report.words import Outcome
+
+#: Attempts and their pieces are kept for so many jobs, with so many pieces in all.
+DETAILED_JOBS, DETAILED_PIECES = 20_000, 300_000
+#: Base64 characters that the table of jobs may take; a file of 15 MB leaves room for the rest.
+JOBS_BUDGET = 12_500_000
+#: More rows than this are not tried: they would not fit.
+MOST_ROWS = 2_000_000
+#: Bytes of different reasons, machines or users that one column may bring.
+WORDS_BUDGET = 1_000_000
+_OTHER = "(one of many; see --csv)"
+_FINEST = 100_000  # with more jobs than this, times are whole seconds
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the browser needs: `about` as JSON, the payloads as base64, `note` for people."""
+
+    about: dict[str, Any]
+    payloads: dict[str, str]
+    note: str
+
+
+def tables(accounts: Accounts) -> Tables:
+    """Jobs, attempts and pieces, packed; the note says what was left out, if anything was."""
+    jobs = accounts.jobs.with_row_index("row")
+    origin = float(np.floor(accounts.begin if len(jobs) else 0.0))
+    tick = _tick(accounts)
+    main = _main_causes(accounts)
+    jobs = jobs.join(main, on="job", how="left", maintain_order="left")
+
+    kept = jobs if len(jobs) <= MOST_ROWS else _most_telling(jobs, MOST_ROWS)
+    packed = _jobs(kept, origin, tick)
+    payload = packed.payload()
+    while len(payload) > JOBS_BUDGET and len(kept) > 1000:
+        room = int(len(kept) * JOBS_BUDGET / len(payload) * 0.95)
+        kept = _most_telling(jobs, room)
+        packed = _jobs(kept, origin, tick)
+        payload = packed.payload()
+
+    detailed = _detailed(kept, accounts)
+    where = kept["job"].to_frame().with_row_index("place")
+    attempts, pieces, counts = _details(detailed, where, accounts, origin, tick)
+    return Tables(
+        {
+            "origin": origin,
+            "tick": tick,
+            "jobs": {"rows": packed.rows, "columns": packed.about},
+            "attempts": {"rows": attempts.rows, "columns": attempts.about},
+            "pieces": {"rows": pieces.rows, "columns": pieces.about},
+            "details": {"rows": counts.rows, "columns": counts.about},
+            "all": len(jobs),
+        },
+        {
+            "jobs": payload,
+            "attempts": attempts.payload(),
+            "pieces": pieces.payload(),
+            "details": counts.payload(),
+        },
+        _note(len(jobs), len(kept), len(detailed)),
+    )
+
+
+def _note(every: int, kept: int, detailed: int) -> str:
+    """What the file leaves out, and where it is."""
+    if detailed == every:
+        return ""
+    choice = (
+        "those that did not succeed and lost most, then those that succeeded and lost most, "
+        "then an even sample of the rest"
+    )
+    parts = []
+    if kept < every:
+        parts.append(f"The table has {count(kept)} of {many(every, 'job')}: {choice}.")
+    parts.append(
+        f"Attempts and the timeline are kept for {count(detailed)} of {many(every, 'job')}"
+        + (f": {choice}." if kept == every else ", chosen in the same way.")
+    )
+    parts.append(
+        "Totals, losses, sites and charts count every job; --csv and --parquet have them all."
+    )
+    return " ".join(parts)
+
+
+def _tick(accounts: Accounts) -> float:
+    """The unit of time: a second where the log knows none finer, or where there is no room."""
+    begins = accounts.pieces["begin"]
+    if len(accounts.jobs) > _FINEST or accounts.end - accounts.begin > 1e7:
+        return 1.0
+    return 1.0 if bool((begins == begins.floor()).all()) else 0.01
+
+
+def _main_causes(accounts: Accounts) -> pl.DataFrame:
+    """For each job that lost slot time, the cause that cost it most."""
+    lost = accounts.pieces.lazy().filter((pl.col("verdict") == "bad") & (pl.col("seconds") > 0))
+    return (
+        lost.group_by("job", "cause")
+        .agg(pl.col("seconds").sum())
+        .sort("seconds", "cause", descending=[True, False])
+        .group_by("job", maintain_order=True)
+        .agg(pl.col("cause").first())
+        .collect()
+    )
+
+
+def _most_telling(jobs: pl.DataFrame, room: int) -> pl.DataFrame:
+    """Half for jobs that did not succeed, a quarter for costly successes, then an even sample."""
+    ranked = jobs.select("row", "outcome", "bad_s").sort("bad_s", descending=True)
+    failed = ranked.filter(pl.col("outcome") != Outcome.SUCCESS.value)["row"].head(room // 2)
+    costly = ranked.filter((pl.col("outcome") == Outcome.SUCCESS.value) & (pl.col("bad_s") > 0))[
+        "row"
+    ].head(room // 4)
+    chosen = np.zeros(len(jobs), dtype=bool)
+    chosen[failed.to_numpy()] = True
+    chosen[costly.to_numpy()] = True
+    rest = np.flatnonzero(~chosen)
+    left = min(room - int(chosen.sum()), len(rest))
+    if left > 0:
+        chosen[rest[np.linspace(0, len(rest) - 1, left).astype(np.int64)]] = True
+    return jobs.filter(pl.Series(chosen))
+
+
+def _detailed(kept: pl.DataFrame, accounts: Accounts) -> pl.DataFrame:
+    """The jobs whose attempts the file keeps, few enough for the timeline."""
+    renumbered = kept.drop("row").with_row_index("row")
+    chosen = renumbered
+    if len(kept) > DETAILED_JOBS:
+        chosen = _most_telling(renumbered, DETAILED_JOBS)
+    jobs = _of(accounts.pieces, chosen, accounts)["job"].to_numpy()
+    numbers = np.bincount(jobs, minlength=len(accounts.jobs))[chosen["job"].to_numpy()]
+    if numbers.sum() > DETAILED_PIECES:
+        # A job with thousands of attempts must not take the place of all others.
+        order = np.argsort(numbers, kind="stable")
+        fits = np.zeros(len(chosen), dtype=bool)
+        fits[order[numbers[order].cumsum() <= DETAILED_PIECES]] = True
+        chosen = chosen.filter(pl.Series(fits))
+    return chosen
+
+
+def _of(frame: pl.DataFrame, jobs: pl.DataFrame, accounts: Accounts) -> pl.DataFrame:
+    """The rows of a table that belong to these jobs; a job's number is its row."""
+    if len(jobs) == len(accounts.jobs):
+        return frame
+    wanted = np.zeros(len(accounts.jobs), dtype=bool)
+    wanted[jobs["job"].to_numpy()] = True
+    return frame.filter(pl.Series(wanted[frame["job"].to_numpy()]))
+
+
+def _jobs(jobs: pl.DataFrame, origin: float, tick: float) -> Packed:
+    packed = Packed(len(jobs))
+
+    def length(name: str) -> npt.NDArray[np.int64]:
+        return _ticks(jobs[name], tick)
+
+    packed.number("cluster", _whole(jobs["cluster"], 0), delta=True)
+    packed.number("proc", _whole(jobs["proc"], 0), delta=True)
+    if jobs["log"].n_unique() > 1:
+        packed.words("log", _common(jobs["log"]))
+    packed.words("user", _common(jobs["user"]))
+    packed.words("site", _common(jobs["site"]))
+    packed.enum("outcome", jobs["outcome"])
+    packed.enum("cause", jobs["cause"])
+    packed.number("begin", _ticks(jobs["begin"] - origin, tick), delta=True)
+    # Compute and transfers make up most of slot time: what remains is small, and packs well.
+    packed.number("compute", length("compute_s"))
+    packed.number("transfer", length("transfer_s"))
+    packed.number("slot", length("slot_s") - length("compute_s") - length("transfer_s"), delta=True)
+    packed.number("bad", length("bad_s"))
+    for name in ("attempts", "stalls", "evictions", "holds"):
+        packed.number(name, _whole(jobs[name], 0))
+    packed.number("code", _whole(jobs["hold_code"], -1) + 1)
+    packed.number("return", _returned(jobs["return_value"]))
+    packed.words("reason", _common(jobs["hold_reason"]))
+    return packed
+
+
+def _details(
+    detailed: pl.DataFrame,
+    where: pl.DataFrame,
+    accounts: Accounts,
+    origin: float,
+    tick: float,
+) -> tuple[Packed, Packed, Packed]:
+    """Attempts and pieces of the detailed jobs, in the order of the jobs, and how many of each."""
+    order = detailed.select("job").join(where, on="job", how="left", maintain_order="left")
+    tries = _of(accounts.attempts, detailed, accounts)
+    tries = tries.join(order, on="job", how="inner").sort("place", "number")
+    parts = _of(accounts.pieces, detailed, accounts)
+    parts = parts.join(order, on="job", how="inner").sort("place", "begin", maintain_order=True)
+    numbers = tries.select("attempt", "number")
+    parts = parts.join(numbers, on="attempt", how="left", maintain_order="left")
+
+    attempts = Packed(len(tries))
+    attempts.words("site", _common(tries["site"]))
+    attempts.words("machine", _common(tries["machine"]))
+    attempts.number("begin", _ticks(tries["begin"] - origin, tick), delta=True)
+    for name in ("slot", "transfer_in", "compute", "transfer_out", "bad"):
+        attempts.number(name, _ticks(tries[f"{name}_s"], tick))
+    attempts.words("ending", tries["ending"])
+    attempts.enum("cause", tries["cause"])
+    attempts.number("code", _whole(tries["code"], -1) + 1)
+    attempts.number("subcode", _whole(tries["subcode"], -1) + 1, delta=True)
+    attempts.number("return", _returned(tries["return_value"]))
+    attempts.words("reason", _common(tries["reason"]))
+
+    pieces = Packed(len(parts))
+    pieces.number("attempt", _whole(parts["number"], 0))
+    pieces.enum("phase", parts["phase"])
+    pieces.enum("verdict", parts["verdict"])
+    pieces.enum("cause", parts["cause"])
+    # Ends are rounded, not lengths, so that pieces still lie end to end.
+    begins = _ticks(parts["begin"] - origin, tick)
+    pieces.number("seconds", _ticks(parts["begin"] - origin + parts["seconds"], tick) - begins)
+
+    counts = Packed(len(order))
+    counts.number("row", order["place"].to_numpy(), delta=True)
+    for name, frame in (("attempts", tries), ("pieces", parts)):
+        number = frame.group_by("place").agg(pl.len())
+        joined = order.join(number, on="place", how="left", maintain_order="left")
+        counts.number(name, joined["len"].fill_null(0).to_numpy())
+    return attempts, pieces, counts
+
+
+def _common(values: pl.Series) -> pl.Series:
+    """The texts that fit the budget, commonest first; the others by one name for them all."""
+    values = values.cast(pl.String).rename("text")
+    if values.n_unique() * 400 <= WORDS_BUDGET:
+        return values
+    counts = (
+        values.drop_nulls().to_frame().group_by("text").len().sort("len", "text", descending=True)
+    )
+    sizes = counts["text"].str.len_bytes().clip(0, 400).cum_sum()
+    known = counts.filter(sizes <= WORDS_BUDGET)["text"]
+    frame = values.to_frame().with_columns(
+        pl.when(pl.col("text").is_null() | pl.col("text").is_in(known.implode()))
+        .then(pl.col("text"))
+        .otherwise(pl.lit(_OTHER))
+    )
+    return frame["text"]
+
+
+def _ticks(values: pl.Series, tick: float) -> npt.NDArray[np.int64]:
+    numbers = values.cast(pl.Float64).fill_null(0.0).fill_nan(0.0).to_numpy()
+    ticks: npt.NDArray[np.int64] = np.clip(np.rint(numbers / tick), 0, 2**32 - 1).astype(np.int64)
+    return ticks
+
+
+def _whole(values: pl.Series, missing: int) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = values.cast(pl.Int64).fill_null(missing).to_numpy()
+    return numbers
+
+
+def _returned(values: pl.Series) -> npt.NDArray[np.int64]:
+    """0 for not known, else the value and 1; values that no command returns count as unknown."""
+    numbers = _whole(values, -1)
+    return np.where((numbers >= 0) & (numbers < 2**31), numbers + 1, 0)

@@ -1,0 +1,83 @@
+"""The totals in words, as the study's own tables have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.report.figures import Totals
+from headway.report.numbers import count, many, rate, size
+
+
+def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tuple[str, str]]:
+    """What and how much, without what there is nothing of; `times` writes lengths."""
+    t = totals
+
+    def row(words: str, value: str, worth_it: object = True) -> list[tuple[str, str]]:
+        return [(words, value)] if worth_it else []
+
+    held = [
+        (t.held_transfer, "on a transfer"),
+        (t.held_duration, "on the time limit"),
+        (t.held_other, "for other reasons"),
+    ]
+    reasons = [f"{number:,} {words}" for number, words in held if number]
+    why = reasons[0] if len(reasons) == 1 else f"{t.held:,}: {', '.join(reasons)}"
+    return [
+        *row("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}"),
+        *row("jobs with wrong output", count(t.wrong_output), t.wrong_output),
+        *row("jobs that are held", why, t.held),
+        *row("jobs that were removed", count(t.removed), t.removed),
+        *row("jobs that have not finished", count(t.unfinished), t.unfinished),
+        *row(
+            "attempts that started the command",
+            f"{t.attempts_executed:,} of {t.attempts:,}",
+            t.attempts_executed != t.attempts,
+        ),
+        *row(
+            "transfers cut off or stalled",
+            f"{t.stalls:,} in {many(t.stalled_jobs, 'job')}",
+            t.stalls,
+        ),
+        *row("evictions", f"{t.evictions:,} in {many(t.evicted_jobs, 'job')}", t.evictions),
+        *row("holds", count(t.holds), t.holds),
+        *row("checkpoints that came home", count(t.checkpoints), t.checkpoints),
+        *row("compute, jobs that succeeded", times(t.good_compute_s), t.good_compute_s),
+        *row("their last transfers", times(t.last_transfer_s), t.last_transfer_s),
+        *row("their transfers before that", times(t.retried_transfer_s), t.retried_transfer_s),
+        *row("their compute that was lost", times(t.evicted_compute_s), t.evicted_compute_s),
+        *row("compute, held jobs", times(t.held_compute_s), t.held_compute_s),
+        *row("transfers, held jobs", times(t.held_transfer_s), t.held_transfer_s),
+        *row("compute, wrong outputs", times(t.wrong_compute_s), t.wrong_compute_s),
+        *row(
+            "transfers, wrong outputs",
+            f"{times(t.wrong_transfer_s)}, {times(t.wrong_last_transfer_s)} of it their last",
+            t.wrong_transfer_s,
+        ),
+        *row(
+            "compute and transfers of a result",
+            f"{times(t.result_mean_s)} mean, {times(t.result_median_s)} median",
+            t.result_mean_s,
+        ),
+        *row(
+            "first match to result",
+            f"{times(t.wall_mean_s)} mean, {times(t.wall_median_s)} median",
+            t.wall_mean_s,
+        ),
+        *row("time in the queue", times(t.queued_s), t.queued_s),
+        *row("time held", times(t.held_s), t.held_s),
+        *row(
+            "longest transfer that arrived",
+            f"{count(t.longest_arrived_transfer_s)} s",
+            t.longest_arrived_transfer_s,
+        ),
+        *row(
+            "shortest that was cut off",
+            f"{count(t.shortest_cut_transfer_s)} s",
+            t.shortest_cut_transfer_s,
+        ),
+        *row(
+            "bytes in",
+            f"{size(t.received)}" + (f" at {rate(t.transfer_rate)}" if t.transfer_rate else ""),
+            t.received,
+        ),
+    ]

@@ -1,0 +1,138 @@
+"""The whole report: accounts with the figures and findings that are made from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.report import figures
+from headway.report.export import FORMAT, MOST_JOBS, plain, rows, tables
+from headway.report.load import Loaded, Place, load
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headway.report.accounts import Accounts
+    from headway.report.compare import Comparison
+    from headway.report.findings.finding import Finding
+
+
+class Report:
+    """Where every second of slot time went; what is not asked for is not worked out."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.name = loaded.name
+        self.accounts: Accounts = loaded.accounts
+        #: What the agent's attempt records add, one row a record; see `report.records`.
+        self.records: pl.DataFrame = loaded.records
+        #: What a reader should know about what is in the report and what is not.
+        self.notes = loaded.notes
+
+    @cached_property
+    def totals(self) -> figures.Totals:
+        return figures.totals(self.accounts)
+
+    @cached_property
+    def losses(self) -> list[figures.Loss]:
+        """Badput by cause, the costliest first."""
+        return figures.losses(self.accounts)
+
+    @cached_property
+    def sites(self) -> list[figures.SiteFigures]:
+        """One row a site, the one with the most slot time first."""
+        return figures.sites(self.accounts)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What cost most, why, and the lines to change; the costliest first."""
+        from headway.report.findings import find
+
+        return list(find(self.accounts))
+
+    def groups(self, by: str) -> list[figures.GroupFigures]:
+        """The figures by site, user, cluster, code or hour."""
+        return figures.groups(self.accounts, by)
+
+    @cached_property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """jobs, attempts, pieces, holds and losses, and records where there are any."""
+        return tables(self.accounts, self.records)
+
+    def compare(self, other: Report) -> Comparison:
+        """What got better from this report to the other."""
+        from headway.report.compare import compare
+
+        return compare(self.accounts, other.accounts, (self.name, other.name))
+
+    def html(self) -> str:
+        """One page that holds all it needs."""
+        from headway.report.page import render
+
+        return render(
+            self.accounts,
+            self.totals,
+            self.losses,
+            self.sites,
+            self.findings,
+            title=self.name,
+            generated=time.time(),
+        )
+
+    def text(self, width: int = 80, *, everything: bool = False, by: str | None = None) -> str:
+        """The summary as plain text."""
+        from headway.report.layout import plain as unstyled
+        from headway.report.terminal import summary
+
+        return unstyled(summary(self, width=width, everything=everything, by=by))
+
+    def json(self, by: str | None = None) -> dict[str, Any]:
+        """The document of `headway report --json`; docs/commands/report.md has its keys."""
+        accounts = self.accounts
+        few = accounts.jobs.height <= MOST_JOBS
+        found = {
+            "format": FORMAT,
+            "name": self.name,
+            "begin": accounts.begin,
+            "end": accounts.end,
+            "events": accounts.events,
+            "files": list(accounts.files),
+            "notes": list(self.notes),
+            "totals": self.totals.as_dict(),
+            "losses": [loss.as_dict() for loss in self.losses],
+            "sites": [site.as_dict() for site in self.sites],
+            "by": by,
+            "groups": [group.as_dict() for group in self.groups(by)] if by else None,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "jobs": rows(accounts.jobs.drop("job")) if few else None,
+            "records": rows(self.records.drop("job")) if few else None,
+            "skipped": [
+                {"file": file, "offset": skip.offset, "bytes": skip.length, "why": skip.why}
+                for file, skip in accounts.skipped
+            ],
+            "unread": [{"file": file, "why": why} for file, why in accounts.unread],
+        }
+        result: dict[str, Any] = plain(found)
+        return result
+
+
+def report(
+    places: Place | Sequence[Place],
+    *,
+    outputs: str | Sequence[str] = (),
+    since: float | None = None,
+    start: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Report on event logs, folders of them, or runs by name.
+
+    `outputs`: where results must be, with $(Cluster) and $(Process), for a job to count as a
+    success. `since`, in seconds since the epoch: jobs whose last event is earlier are left out.
+    `start`: where to look for the `.headway` folder. `progress` is told how many bytes of how many
+    are read.
+    """
+    several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
+    wanted = [outputs] if isinstance(outputs, str) else outputs
+    return Report(load(several, outputs=wanted, since=since, start=start, progress=progress))
