@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from headway.errors import EventLogError
 from headway.events.assemble import File, assemble, part_of
 from headway.events.batch import Batch, unfinished
 from headway.events.columns import Columns
@@ -115,10 +116,10 @@ def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
 def _tasks(pieces: Iterable[Piece]) -> list[list[Piece]]:
     """Pieces to read in one go: small files together."""
     tasks: list[list[Piece]] = []
-    size = _RANGE
+    size = 0
     for piece in pieces:
         length = piece.stop - piece.start
-        if size + length > _RANGE:
+        if not tasks or size + length > _RANGE:
             tasks.append([])
             size = 0
         tasks[-1].append(piece)
@@ -166,7 +167,7 @@ def _read_piece(piece: Piece) -> Result:
         if piece.ranged:
             return _scan_range(piece)
         return _scan_stream(piece) if piece.format is Format.TEXT else _read_ads(piece)
-    except OSError as error:
+    except (OSError, EventLogError) as error:
         part = placed(no_events(), [piece.file], [0])
         return Result(piece.file, piece.start, part, unread=_why(error))
 
@@ -215,5 +216,5 @@ def _read_ads(piece: Piece) -> Result:
     return Result(piece.file, piece.start, part)
 
 
-def _why(error: OSError) -> str:
-    return f"cannot be read: {error.strerror or error}"
+def _why(error: OSError | EventLogError) -> str:
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -75,12 +75,11 @@ _DAY_OF_YEAR, _MINUTE_OF_DAY, _SECOND = (
     Template(text) for text in (b"0000-00-", b"00?00:00", b":00?????")
 )
 _YEARLESS_HOUR, _YEARLESS_SECOND = Template(b"00/00 00"), Template(b":00:00??")
-_NESTED = Template(b"000 (???")
 
 
 def headers_among(lines: Words) -> Flags:
     """Which of the lines that begin with these words look like a header."""
-    return _NESTED.fits(lines)
+    return _NUMBER.fits(lines)
 
 
 def two(pairs: Words, place: int) -> Longs:

@@ -132,4 +132,6 @@ class Accounts:
     events: int = 0
     files: list[str] = field(default_factory=list)
     skipped: list[tuple[str, Skip]] = field(default_factory=list)
+    #: What lies behind a file's last complete event, and may still be being written.
+    unfinished: list[tuple[str, Skip]] = field(default_factory=list)
     unread: list[tuple[str, str]] = field(default_factory=list)

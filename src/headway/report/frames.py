@@ -48,6 +48,7 @@ def frames(
         events=len(columns),
         files=list(columns.files),
         skipped=list(columns.skipped),
+        unfinished=list(columns.unfinished),
         unread=list(columns.unread),
     )
 
