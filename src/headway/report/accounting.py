@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headway.events.columns import Columns, Ints, Longs
+from headway.events.columns import NONE, Columns, Ints, Longs
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect
 from headway.events.status import Phase, Status
@@ -179,10 +179,16 @@ def _says(columns: Columns, text: Ints) -> list[Flags]:
 
 def _causes(ends: list[NDArray[Any]]) -> Ints:
     """The causes of these ends, which come in few kinds: each kind is judged once."""
-    key = np.zeros(len(ends[0]), np.int64)
+    key, room = np.zeros(len(ends[0]), np.int64), 1
     for part in ends:
-        values, place = np.unique(part, return_inverse=True)
-        _, key = np.unique(key * len(values) + place, return_inverse=True)
+        place = np.where(part == NONE, -1, part).astype(np.int64)
+        place -= place.min(initial=0)
+        span = int(place.max(initial=0)) + 1
+        if room * span >= 2**62:  # only then is the sorting worth its time
+            place = np.unique(place, return_inverse=True)[1]
+            key = np.unique(key, return_inverse=True)[1]
+            room, span = int(key.max(initial=0)) + 1, int(place.max(initial=0)) + 1
+        key, room = key * span + place, room * span
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     kinds = zip(*(part[first].tolist() for part in ends), strict=True)
     causes = [CAUSE[cause_of(End(*kind))] for kind in kinds]

@@ -60,9 +60,8 @@ def losses(accounts: Accounts) -> list[Loss]:
     """Badput by cause, the costliest first."""
     strikes = _strikes(accounts)
     slot = total(accounts.jobs.get_column("slot_s").sum())
-    by_cause = strikes.group_by("cause").agg(_figures()).sort("seconds", "cause", descending=True)
-    by_code = strikes.group_by("cause", "code", "subcode").agg(_figures())
-    by_code = by_code.sort(
+    by_cause = _by(strikes, "cause").sort("seconds", "cause", descending=True)
+    by_code = _by(strikes, "cause", "code", "subcode").sort(
         "seconds", "code", "subcode", descending=[True, False, False], nulls_last=True
     )
     codes: dict[str, list[CodeLoss]] = {}
@@ -104,17 +103,19 @@ def _strikes(accounts: Accounts) -> pl.DataFrame:
     )
 
 
-def _figures() -> list[pl.Expr]:
-    reason = pl.col("reason").drop_nulls().cast(pl.String)
-    reason = reason.filter(reason != "")
-    return [
+def _by(strikes: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """The figures of each group, and the most frequent of its reasons."""
+    figures = strikes.group_by(keys).agg(
         pl.col("seconds").sum(),
         *(pl.col(phase.value).sum() for phase in SLOT_PHASES),
         pl.col("attempt").drop_nulls().n_unique().alias("attempts"),
         pl.col("job").n_unique().alias("jobs"),
-        # Of equally frequent ones the first by name, so that a report is the same every time.
-        reason.mode().min().alias("reason"),
-    ]
+    )
+    said = strikes.filter(pl.col("reason") != "").group_by(*keys, "reason").len()
+    said = said.filter(pl.col("len") == pl.col("len").max().over(keys))
+    # Of equally frequent ones the first by name, so that a report is the same every time.
+    reasons = said.group_by(keys).agg(pl.col("reason").cast(pl.String).min())
+    return figures.join(reasons, on=keys, how="left", nulls_equal=True)
 
 
 def _common(row: dict[str, Any], slot: float) -> dict[str, Any]:
