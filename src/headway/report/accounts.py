@@ -34,7 +34,7 @@ JOBS: Schema = {
     "signal": pl.Int32,
     "hold_code": pl.Int32,  # of its last hold, also where it was released
     "hold_subcode": pl.Int32,
-    "hold_reason": pl.Categorical,
+    "hold_reason": pl.String,
     "attempts": pl.UInt32,
     "stalls": pl.UInt32,  # attempts whose transfer was cut off or stalled
     "evictions": pl.UInt32,  # attempts that ended by eviction or disconnect, not by hold, removal
@@ -65,7 +65,7 @@ ATTEMPTS: Schema = {
     "job": pl.UInt32,  # row of its job
     "number": pl.UInt32,  # 1 for the job's first
     "site": pl.Categorical,
-    "machine": pl.Categorical,
+    "machine": pl.String,
     "begin": pl.Float64,
     "end": pl.Float64,
     "executed": pl.Boolean,  # reached 001
@@ -74,7 +74,7 @@ ATTEMPTS: Schema = {
     "cause": CAUSES,  # of what it lost
     "code": pl.Int32,  # of the 004 or 012 that ended it
     "subcode": pl.Int32,
-    "reason": pl.Categorical,
+    "reason": pl.String,
     "return_value": pl.Int32,
     "checkpoints": pl.UInt32,
     "waiting_s": pl.Float64,
@@ -113,7 +113,7 @@ HOLDS: Schema = {
     "time": pl.Float64,
     "code": pl.Int32,
     "subcode": pl.Int32,
-    "reason": pl.Categorical,
+    "reason": pl.String,
     "released": pl.Float64,  # when; null: never
     "held_s": pl.Float64,
 }

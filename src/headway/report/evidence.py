@@ -10,11 +10,11 @@ from headway.report.arrays import Attempts
 
 
 class Texts:
-    """The strings of the columns as categories."""
+    """The strings of the columns."""
 
     def __init__(self, columns: Columns) -> None:
         self.strings = columns.strings
-        self._column = pl.Series([*columns.strings, None], dtype=pl.Categorical)
+        self._column = pl.Series([*columns.strings, None], dtype=pl.String)
 
     def of(self, places: Ints | Longs) -> pl.Series:
         """The texts at these places; -1 is null."""
@@ -78,8 +78,26 @@ class About:
         self.received[np.isnan(largest(usage.received)) & ~self.staged] = np.nan
 
 
-def machines(texts: Texts, slot: Longs, host: Longs) -> pl.Series:
-    """The machine's own name: what stands behind the last @ of its slot, or its host."""
-    used, places = np.unique(np.where(slot >= 0, slot, host), return_inverse=True)
-    names = [texts.strings[at].rpartition("@")[2] if at >= 0 else None for at in used.tolist()]
-    return pl.Series(names, dtype=pl.String).gather(pl.Series(places.astype(np.uint32)))
+def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
+    """Site and machine of each attempt.
+
+    The machine is what stands behind the last @ of its slot, or its host. Where no event names the
+    site, it is the only one that the machine is ever at, or the machine itself.
+    """
+    used, place = np.unique(np.where(about.slot >= 0, about.slot, about.host), return_inverse=True)
+    names: dict[str | None, int] = {}
+    of_used = [
+        names.setdefault(texts.strings[at].rpartition("@")[2] if at >= 0 else None, len(names))
+        for at in used.tolist()
+    ]
+    machine = np.array(of_used, np.int64)[place]
+    known = about.site >= 0
+    only = np.full(len(names), -1, np.int64)
+    only[machine[known]] = about.site[known]
+    moves = known & (only[machine] != about.site)
+    only[machine[moves]] = -1
+    if None in names:
+        only[names[None]] = -1
+    site = texts.of(np.where(known, about.site, only[machine]))
+    machines = pl.Series(list(names), dtype=pl.String).gather(pl.Series(machine.astype(np.uint32)))
+    return site.zip_with(site.is_not_null(), machines), machines

@@ -13,7 +13,7 @@ from headway.events.status import Phase
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
 from headway.report.arrays import Attempts, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
-from headway.report.evidence import About, Texts, machines
+from headway.report.evidence import About, Texts, places
 from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
 
 Frame = dict[str, Any]
@@ -89,8 +89,7 @@ def _attempt_frame(
     texts: Texts,
 ) -> Frame:
     count = len(attempts.job)
-    machine = machines(texts, about.slot, about.host)
-    site = _sites(texts.of(about.site).cast(pl.String), machine)
+    site, machine = places(texts, about)
     mine = np.flatnonzero(pieces.attempt >= 0)
     owner, length = pieces.attempt[mine], pieces.length_us[mine]
     phase, verdict = pieces.phase[mine], pieces.verdict[mine]
@@ -113,7 +112,7 @@ def _attempt_frame(
         "job": attempts.job,
         "number": np.arange(count) - first + 1,
         "site": site.cast(pl.Categorical),
-        "machine": machine.cast(pl.Categorical),
+        "machine": machine,
         "begin": _seconds(attempts.begin_us),
         "end": _seconds(attempts.end_us),
         "executed": attempts.executed,
@@ -135,16 +134,6 @@ def _attempt_frame(
         "sent": pl.Series(about.sent).fill_nan(None),
         "agent_transfer": staging,
     }
-
-
-def _sites(named: pl.Series, machine: pl.Series) -> pl.Series:
-    """Where no event names the site: the only one that the machine is ever at, or the machine."""
-    frame = pl.DataFrame({"site": named, "machine": machine})
-    known = frame.drop_nulls().unique().filter(pl.len().over("machine") == 1)
-    found = frame.join(
-        known.rename({"site": "known"}), on="machine", how="left", maintain_order="left"
-    )
-    return found.select(pl.coalesce("site", "known", "machine")).to_series()
 
 
 def _enum(
@@ -195,7 +184,7 @@ def _job_frame(
     cluster, proc = columns.cluster[row], columns.proc[row]
     log = columns.log[row]
     owner = pl.Series([*(name or None for name in columns.owners), None], dtype=pl.String)
-    user = texts.of(about.user).cast(pl.String)
+    user = texts.of(about.user)
     owners = owner.gather(pl.Series(np.where(log < len(columns.owners), log, len(owner) - 1)))
     in_transfer = pl.Series(attempt_frame["transfer_in_s"], dtype=pl.Float64)
     return {

@@ -154,9 +154,7 @@ def filled(accounts: Accounts, records: pl.DataFrame) -> Accounts:
         .otherwise(pl.col("received")),
         agent_transfer=pl.col("agent_transfer") | (pl.col("_bytes") > 0).fill_null(False),
         site=pl.coalesce(pl.col("site").cast(pl.String), "_site").cast(pl.Categorical),
-        reason=pl.coalesce(
-            pl.col("reason").cast(pl.String), pl.when(failed).then(pl.col("_reason"))
-        ).cast(pl.Categorical),
+        reason=pl.coalesce("reason", pl.when(failed).then(pl.col("_reason"))),
     ).select(before.columns)
     return replace(accounts, attempts=attempts)
 
