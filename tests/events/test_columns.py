@@ -20,10 +20,10 @@ import pytest
 
 from headway.errors import EventLogError
 from headway.events import Columns, Event, columns_of, read_columns, read_log
-from headway.events.columns import NONE, column_names
-from headway.events.frame import frame
+from headway.events.columnar.columns import NONE, column_names
+from headway.events.columnar.frame import frame
+from headway.events.columnar.rows import machine
 from headway.events.kind import Kind, kind_of
-from headway.events.rows import machine
 from headway.events.skip import Skip
 
 ONE = b"000 (001.000.000) 2026-11-15 22:19:56 Job submitted from host: <1>\n...\n"
@@ -263,7 +263,7 @@ def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
 
 SMALL = """
     import sys
-    from headway.events import bulk
+    from headway.events.columnar import bulk
     bulk._BLOCK, bulk._RANGE, bulk._WORTH_FORKING = 500, 2000, 0
     """
 
@@ -287,7 +287,7 @@ def test_any_number_of_workers(logs: Path, tmp_path: Path) -> None:
     import hashlib
     from dataclasses import fields
     from headway.events import read_columns
-    from headway.events.columns import column_names
+    from headway.events.columnar.columns import column_names
     made = []
     bulk._BLOCK, bulk._RANGE = 1500, 4000
     for workers in (1, 2, 5):
@@ -322,7 +322,8 @@ FAULTY = (
     SMALL
     + """
     import os, signal, time
-    from headway.events import bulk, read_columns
+    from headway.events import read_columns
+    from headway.events.columnar import bulk
     read = bulk._read
     def faulty(task):
         if task[0].start > 4000:
@@ -408,7 +409,8 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         SMALL
         + """
     import os
-    from headway.events import bulk, read_columns
+    from headway.events import read_columns
+    from headway.events.columnar import bulk
     read = bulk._read
     def shrinking(task):
         os.truncate(sys.argv[1], 5000)

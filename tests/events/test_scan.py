@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.events import Columns, Event, Parser, columns_of
-from headway.events.assemble import File, assemble
 from headway.events.clock import Clock
-from headway.events.columns import NONE, column_names
-from headway.events.scan import Scanner
+from headway.events.columnar.assemble import File, assemble
+from headway.events.columnar.columns import NONE, column_names
+from headway.events.columnar.scan import Scanner
 from headway.events.skip import Skip
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
@@ -334,7 +334,7 @@ def test_endings_of_all_shapes(name: str) -> None:
 
 
 def test_an_event_that_has_no_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("read", "scan"):
+    for module in ("read", "columnar.scan"):
         monkeypatch.setattr(f"headway.events.{module}.EVENT_LIMIT", 300)
     long = ONE[:-5] + b"\n\tx" * 200
     for gap in (b"\n...\n", b"\n...\r\n", b"\n...x", b"\0" * 995 + b"\n...\n"):

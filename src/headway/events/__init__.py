@@ -19,9 +19,9 @@ from headway.events.status import TERMINAL, Outcome, Status
 from headway.events.write import EventWriter
 
 if TYPE_CHECKING:
-    from headway.events.assemble import columns_of
-    from headway.events.bulk import read_columns
-    from headway.events.columns import Columns
+    from headway.events.columnar.assemble import columns_of
+    from headway.events.columnar.bulk import read_columns
+    from headway.events.columnar.columns import Columns
 
 __all__ = [
     "TERMINAL",
@@ -53,9 +53,9 @@ __all__ = [
 ]
 
 _WITH_NUMPY = {
-    "Columns": "headway.events.columns",
-    "columns_of": "headway.events.assemble",
-    "read_columns": "headway.events.bulk",
+    "Columns": "headway.events.columnar.columns",
+    "columns_of": "headway.events.columnar.assemble",
+    "read_columns": "headway.events.columnar.bulk",
 }
 
 

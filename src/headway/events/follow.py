@@ -14,11 +14,11 @@ from pathlib import Path
 from headway.errors import EventLogError
 from headway.events.clock import Clock
 from headway.events.event import Event
-from headway.events.files import back_in_time
-from headway.events.framing import AdParser
-from headway.events.opening import LogReader, open_log
+from headway.events.forms.files import back_in_time
+from headway.events.forms.framing import AdParser
+from headway.events.forms.opening import LogReader, open_log
+from headway.events.forms.sniffing import HEAD_SIZE
 from headway.events.read import Parser, Skip, parser_for
-from headway.events.sniffing import HEAD_SIZE
 
 _READ_SIZE = 1 << 20
 _MARK_SIZE = 64

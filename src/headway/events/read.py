@@ -15,10 +15,10 @@ from headway.errors import EventLogError
 from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, decoded, look, split
 from headway.events.clock import Clock, utc_hint
 from headway.events.event import Event
-from headway.events.framing import AdParser
-from headway.events.opening import open_log
+from headway.events.forms.framing import AdParser
+from headway.events.forms.opening import open_log
+from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
 from headway.events.skip import Skip
-from headway.events.sniffing import HEAD_SIZE, Format, sniff
 
 __all__ = ["Log", "Parser", "Skip", "parser_for", "read_log"]
 
@@ -126,11 +126,11 @@ def parser_for(head: bytes, clock: Clock) -> Parser | AdParser:
     """The parser for a log that begins like this: text, XML or JSON."""
     found = sniff(head)
     if found is Format.XML:
-        from headway.events.from_xml import XmlParser
+        from headway.events.forms.from_xml import XmlParser
 
         return XmlParser(clock)
     if found is Format.JSON:
-        from headway.events.from_json import JsonParser
+        from headway.events.forms.from_json import JsonParser
 
         return JsonParser(clock)
     return Parser(clock=clock)

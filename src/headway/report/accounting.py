@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headway.events.columns import NONE, Columns, Ints, Longs
+from headway.events.columnar.columns import NONE, Columns, Ints, Longs
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect
 from headway.events.status import Phase, Status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.events.columns import Longs
+from headway.events.columnar.columns import Longs
 from headway.report.codes import Codes, Flags
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from headway.events.columns import NONE
+from headway.events.columnar.columns import NONE
 from headway.events.kind import Kind
 from headway.node.exits import Exit
 from headway.report.words import Cause

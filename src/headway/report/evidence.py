@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from headway.events.columns import Columns, Floats, Ints, Longs
+from headway.events.columnar.columns import Columns, Floats, Ints, Longs
 from headway.report.arrays import Attempts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from headway.events.columns import NONE, Columns, Floats, Ints, Longs
+from headway.events.columnar.columns import NONE, Columns, Floats, Ints, Longs
 from headway.events.kind import Kind
 from headway.events.status import Phase
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.events import Event, JobState, Parser, Skip, Status, read_columns
-from headway.events.columns import Columns, Longs
+from headway.events.columnar.columns import Columns, Longs
 from headway.events.kind import Kind
 from headway.report.codes import STATUS
 from headway.report.strand import strands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.events.columns import Longs
+from headway.events.columnar.columns import Longs
 from headway.events.kind import Kind
 from headway.events.life import Life, step
 from headway.report.codes import Codes

@@ -25,7 +25,7 @@ from headway.report.told import with_phases
 from headway.report.words import Outcome
 
 if TYPE_CHECKING:
-    from headway.events.columns import Columns
+    from headway.events.columnar.columns import Columns
 
 Place = str | os.PathLike[str] | RunFolder
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.columns import Columns, Longs
+from headway.events.columnar.columns import Columns, Longs
 from headway.events.kind import Kind
 
 _SECOND = 1_000_000

@@ -70,14 +70,13 @@ def _header(report: Report, width: int) -> list[Line]:
     facts = [many(totals.jobs, "job"), many(totals.attempts, "attempt")]
     facts += [many(len(known), "site")] if known else []
     facts += [many(users, "user")] if users > 1 else []
-    if accounts.end > accounts.begin:
-        began, ended = (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-            for at in (accounts.begin, accounts.end)
-        )
-        facts.append(f"{began} to {ended} ({days(accounts.end - accounts.begin)})")
     lines = paragraph(report.name, width, style="bold")
     lines += paragraph(", ".join(facts), width)
+    if accounts.end > accounts.begin:
+        began, ended = (time.localtime(at) for at in (accounts.begin, accounts.end))
+        form = "%Y-%m-%d %H:%M"
+        span_ = f"{time.strftime(form, began)} to {time.strftime(f'{form} %Z', ended)}"
+        lines += paragraph(f"{span_}, {days(accounts.end - accounts.begin)}", width)
     for note in report.notes:
         lines += paragraph(f"note: {note}", width, "  ", "yellow")
     return lines
@@ -85,7 +84,7 @@ def _header(report: Report, width: int) -> list[Line]:
 
 def _findings(findings: Sequence[Finding], width: int, everything: bool) -> list[Line]:
     if not findings:
-        return []
+        return [line(("No known pattern of loss is in these logs.", "dim"))]
     lines = [line(("What cost most", "bold"))]
     for number, finding in enumerate(findings if everything else findings[:TOP], 1):
         lines += [line()] if everything and number > 1 else []
@@ -324,6 +323,11 @@ def _unread(report: Report, width: int) -> list[Line]:
             where = f"{file} at byte {skip.offset:,}: {skip.length:,} bytes, {skip.why}"
             lines += paragraph(where, width, "    ", "", "  - ")
         lines += _rest(len(accounts.skipped))
+    for file, rest in accounts.unfinished[:_MOST_LINES]:
+        words = f"The last event of {file} is not complete ({rest.length:,} bytes from byte"
+        words += f" {rest.offset:,}), and was not counted: is it still being written?"
+        lines += paragraph(words, width, "  ", "yellow")
+    lines += _rest(len(accounts.unfinished))
     # In a folder there are other files too, and of those the count says enough.
     others = sum(why in _NO_LOGS for _, why in accounts.unread)
     unread = [(file, why) for file, why in accounts.unread if why not in _NO_LOGS]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headway.events.columns import NONE, Columns, Longs, column_names
+from headway.events.columnar.columns import NONE, Columns, Longs, column_names
 from headway.events.event import EventType
 from headway.events.kind import AGENT_KINDS, Kind
 

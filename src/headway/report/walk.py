@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headway.events.columns import Columns, Longs
+from headway.events.columnar.columns import Columns, Longs
 from headway.events.event import EventType
 from headway.events.kind import AGENT_KINDS, Kind
-from headway.events.life import Life
-from headway.report.codes import OVER, PHASE, STATUS
+from headway.events.life import Effect
+from headway.report.codes import OVER, PHASE, STATUS, Flags
 from headway.report.lives import Lives
 from headway.report.strand import Strands
 
@@ -29,12 +29,24 @@ class Walk:
         self.last = np.append(self.first[1:], len(self.rows)) - 1
         if not len(self.first):
             self.last = self.first
+        #: As far as they can be trusted, and while the job was not over: else `Kind.OTHER`.
         self.kind = columns.kind[self.rows].copy()
-        self._distrust(columns)
         self._check_outputs(columns, outputs)
         self.time = self._forward(columns.time[self.rows])
         newest = int(self.time.max(initial=0))
         self.until = newest if until is None else max(newest, int(until * 1e6))
+        self._live()
+        if self._distrust(columns):
+            self._live()
+        #: Per job the event that ended it, or -1.
+        self.ended = self._first_of(self.phase == OVER)
+        late = np.arange(len(self.rows)) > self.ended[self.job]
+        self.kind[late & (self.ended[self.job] >= 0)] = Kind.OTHER
+        self.attempt = self._attempts()
+        self.length = self._lengths()
+
+    def _live(self) -> None:
+        """The life of each job after each of its events, and what the event did."""
         walker = Lives()
         cells = walker.walk(self.kind, self.first)
         lives = walker.met
@@ -45,10 +57,25 @@ class Walk:
         )[place]
         self.open = np.array([life.open for life in lives], bool)[place]
         self.executed = np.array([life.executed for life in lives], bool)[place]
-        #: An output came home and the command, which never stopped, may go on.
-        self.saved = np.array([life.saved and not _ended(life) for life in lives], bool)[place]
+        #: An output came home, which may have been a checkpoint.
+        self.saved = np.array([life.saved for life in lives], bool)[place]
+        #: The agent is done, and must be started again before anything goes on.
+        self.stopped = np.array([life.stage in _STOPPED for life in lives], bool)[place]
         self.status = np.array([STATUS[life.status] for life in lives], np.uint8)[place]
-        self.length = self._lengths()
+
+    def _first_of(self, flags: Flags) -> Longs:
+        """Per job the first event with this flag, or -1."""
+        found = np.full(len(self.first), -1, np.int64)
+        at = np.flatnonzero(flags)[::-1]
+        found[self.job[at]] = at
+        return found
+
+    def _attempts(self) -> Longs:
+        """After each event the newest attempt of its job, open or not; -1 before the first."""
+        opened = (self.effect & Effect.OPENED) > 0
+        count = np.cumsum(opened)
+        of_others = (count - opened)[self.first][self.job]
+        return np.where(count > of_others, count - 1, -1)
 
     def _forward(self, time: Longs) -> Longs:
         """Within a job time never goes back: a clock that did is waited for."""
@@ -67,30 +94,35 @@ class Walk:
         length[self.phase == OVER] = 0
         return length
 
-    def _distrust(self, columns: Columns) -> None:
-        """Only the first nonce after a 001 is the agent's; others are the command's own words."""
-        agent = np.isin(self.kind, [int(kind) for kind in AGENT_KINDS])
-        agent |= (columns.number[self.rows] == EventType.GENERIC) & (self.kind == Kind.ALIVE)
-        if not agent.any():
-            return
-        nonce = columns.text[self.rows]
-        begins = np.isin(self.kind, [Kind.EXECUTING, Kind.INPUT_QUEUED, Kind.INPUT_STARTED])
-        places = np.flatnonzero(agent | begins)
-        told = (self.job, begins, nonce, self.kind)
-        seen = job = trusted = -1
-        for at, *values in zip(
-            places.tolist(), *(each[places].tolist() for each in told), strict=True
+    def _distrust(self, columns: Columns) -> bool:
+        """Only the first nonce after a 001 is the agent's; others are the command's own words.
+
+        Says whether there were any. No such line begins or ends an attempt, so that the attempts
+        are already known.
+        """
+        line = np.isin(self.kind, [int(kind) for kind in AGENT_KINDS])
+        line |= (columns.number[self.rows] == EventType.GENERIC) & (self.kind == Kind.ALIVE)
+        if not line.any():
+            return False
+        begins = (self.effect & Effect.OPENED > 0) | (self.kind == Kind.EXECUTING)
+        at = np.flatnonzero(line | begins)
+        nonce = columns.text[self.rows[at]]
+        told = (at, line[at], begins[at], self.open[at], nonce, self.kind[at])
+        trusted, foreign = -1, []
+        for place, is_line, begin, is_open, name, kind in zip(
+            *(each.tolist() for each in told), strict=True
         ):
-            job, begin, name, kind = values
-            if job != seen or begin:
-                seen, trusted = job, -1
             if begin:
+                trusted = -1
+            if not is_line:
                 continue
-            trusted = name if trusted < 0 else trusted
-            if name != trusted:
-                self.kind[at] = Kind.OTHER
-            elif kind == Kind.DONE_CHECKPOINT:
-                trusted = -1  # HTCondor saves the checkpoint and starts a new agent
+            if not is_open or trusted not in (-1, name):
+                foreign.append(place)
+            else:
+                # HTCondor saves a checkpoint and starts a new agent.
+                trusted = -1 if kind == Kind.DONE_CHECKPOINT else name
+        self.kind[foreign] = Kind.OTHER
+        return bool(foreign)
 
     def _check_outputs(self, columns: Columns, outputs: Mapping[tuple[int, int], bool]) -> None:
         missing = {key for key, there in outputs.items() if not there}
@@ -102,6 +134,4 @@ class Walk:
                 self.kind[at] = Kind.FAILED
 
 
-def _ended(life: Life) -> bool:
-    """The agent is done, and must be started again before anything goes on."""
-    return life.stage in (Kind.DONE, Kind.DONE_CHECKPOINT)
+_STOPPED = (Kind.DONE, Kind.DONE_CHECKPOINT)

@@ -79,6 +79,7 @@ class Report:
             self.findings,
             title=self.name,
             generated=time.time(),
+            notes=self.notes,
         )
 
     def text(self, width: int = 80, *, everything: bool = False, by: str | None = None) -> str:
@@ -111,6 +112,10 @@ class Report:
             "skipped": [
                 {"file": file, "offset": skip.offset, "bytes": skip.length, "why": skip.why}
                 for file, skip in accounts.skipped
+            ],
+            "unfinished": [
+                {"file": file, "offset": rest.offset, "bytes": rest.length}
+                for file, rest in accounts.unfinished
             ],
             "unread": [{"file": file, "why": why} for file, why in accounts.unread],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.events.columns import Longs
+from headway.events.columnar.columns import Longs
 from headway.events.life import Effect
 from headway.events.status import Phase
 from headway.report.arrays import Attempts, Jobs, Pieces

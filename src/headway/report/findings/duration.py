@@ -16,8 +16,10 @@ from headway.report.words import Cause, Outcome
 CODES = {46: "job", 47: "execute"}
 #: Hold codes of policies, where only the text tells what they are about.
 POLICIES = (3, 21, 26)
-#: Where the OSPool holds jobs of its category "Medium", seconds.
-MEDIUM = 72000.0
+#: Where the OSPool holds jobs of its categories "Medium" and "Long", seconds.
+MEDIUM, LONG = 72000.0, 144000.0
+#: allowed_job_duration counts from the start, whatever was saved since.
+WHOLE_JOB = 46
 #: A site stands out when its jobs are stopped this many times as often as the others'.
 FACTOR = 3.0
 
@@ -75,7 +77,13 @@ def _finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=_advice(at, typical, about, bad_site[0] if bad_site else None),
+        advice=_advice(
+            at,
+            typical,
+            about,
+            bad_site[0] if bad_site else None,
+            whole=bool((cut.get_column("code") == WHOLE_JOB).any()),
+        ),
         claim=about.claim,
         lost=about.lost,
     )
@@ -108,12 +116,16 @@ def _site(accounts: Accounts, cut: pl.DataFrame) -> tuple[str, int, float] | Non
 
 
 def _advice(
-    at: float | None, typical: float | None, about: Scope, site: str | None
+    at: float | None, typical: float | None, about: Scope, site: str | None, *, whole: bool
 ) -> tuple[Step, ...]:
+    gain = (
+        "what is saved is not lost at the limit, and a released job goes on from there."
+        if whole
+        else "the limit then counts from the last checkpoint, and nothing is lost."
+    )
     steps: list[Step] = [
         submit(
-            "Write a checkpoint, exit with 85 and be started again: the limit then counts from the "
-            "last checkpoint, and nothing is lost.",
+            f"Write a checkpoint, exit with 85 and be started again: {gain}",
             "checkpoint_exit_code = 85",
             "transfer_checkpoint_files = checkpoint.pt",
         ),
@@ -136,14 +148,24 @@ def _advice(
     if site:
         steps += avoid([site])
     if about.held:
-        steps.append(
-            shell(
-                "Change the job before it is released: unmodified it will be held again, and the "
-                "OSPool forbids it.",
-                f"condor_qedit {about.held[0]} JobDurationCategory '\"Long\"'",
-                f"condor_release {about.held[0]}",
-            )
-            if at == MEDIUM
-            else do("Change the job before it is released: unmodified it will be held again.")
-        )
+        steps.append(_released(at, typical, about.held[0]))
     return tuple(steps)
+
+
+def _released(at: float | None, typical: float | None, job: str) -> Step:
+    if at != MEDIUM:
+        return do("Change the job before it is released: unmodified it will be held again.")
+    if typical is not None and typical < at / 2:
+        # More time helps no job that hung or met a slow node.
+        return shell(
+            "Submit the held jobs again, with a checkpoint, rather than release them: the OSPool "
+            "forbids to release unmodified what was held for its duration.",
+            f"condor_rm {job}",
+        )
+    # The category is turned into the limit when a job is submitted: both must be changed.
+    return shell(
+        "Change the job before it is released: unmodified it will be held again, and the OSPool "
+        "forbids it.",
+        f"condor_qedit {job} JobDurationCategory '\"Long\"' AllowedExecuteDuration {LONG:.0f}",
+        f"condor_release {job}",
+    )

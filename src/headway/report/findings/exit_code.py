@@ -114,11 +114,7 @@ _MEANINGS = {
         "SIGKILL",
         "A command that is killed has most often used more memory than it may.",
         (
-            submit(
-                "Ask for more memory than now, and for twice that on a second try.",
-                "request_memory = 16 GB",
-                "retry_request_memory = 32 GB",
-            ),
+            submit("Ask for more memory than now, such as this.", "request_memory = 16 GB"),
             job_toml("The same in job.toml.", "[resources]", 'memory = "16 GiB"'),
         ),
     ),

@@ -59,9 +59,9 @@ class Finding:
     """What one detector saw.
 
     `cost_s` is slot time lost, always badput; None where the cost is waiting. `waiting_s` is time
-    that was not lost but went by longer than needed. Of the cost, `shared_s` is in the findings
-    `shared_with` too. `weight_s`, by which findings are sorted, is the cost that is not shared, the
-    slot time that waited, and for each job left without a result what such a result takes.
+    that was not lost, and `waiting` says in what it went by. Of the cost, `shared_s` is in the
+    findings `shared_with` too. `weight_s`, by which findings are sorted, is the cost that is not
+    shared, the slot time that waited, and for each job left without a result what such a result takes.
     The texts hold words of the log, on one line and without control characters.
     """
 
@@ -70,6 +70,7 @@ class Finding:
     why: str  # the mechanism, in one or two sentences
     cost_s: float | None = None
     waiting_s: float | None = None
+    waiting: str = "longer than needed"
     jobs: int = 0  # concerned
     attempts: int = 0
     lost_jobs: int = 0  # of these, without a result to this day because of it
@@ -95,6 +96,7 @@ class Finding:
             "why": self.why,
             "cost_s": self.cost_s,
             "waiting_s": self.waiting_s,
+            "waiting": self.waiting if self.waiting_s else None,
             "jobs": self.jobs,
             "attempts": self.attempts,
             "lost_jobs": self.lost_jobs,
@@ -137,6 +139,7 @@ def do(text: str) -> Step:
     return Step(text)
 
 
+_AWAY = "Stay away from it for now (join it with && to requirements that you have)."
 _PLAIN = re.compile(r"[\w.@:+/ -]{1,100}", re.ASCII)
 
 
@@ -148,7 +151,7 @@ def avoid(sites: Iterable[str]) -> tuple[Step, ...]:
         return ()
     clauses = " && ".join(f"(TARGET.GLIDEIN_ResourceName =!= {name})" for name in names)
     return (
-        submit("Stay away from it for now.", f"requirements = {clauses}"),
+        submit(_AWAY, f"requirements = {clauses}"),
         job_toml("The same in job.toml.", "[sites]", f"avoid = [{', '.join(names)}]"),
     )
 
@@ -172,6 +175,6 @@ def avoid_machines(machines: Iterable[str]) -> tuple[Step, ...]:
         return ()
     clauses = " && ".join(f"(TARGET.Machine =!= {name})" for name in names)
     return (
-        submit("Stay away from it for now.", f"requirements = {clauses}"),
+        submit(_AWAY, f"requirements = {clauses}"),
         job_toml("The same in job.toml.", f"requirements = '{clauses}'"),
     )

@@ -56,6 +56,7 @@ def gpu_input(accounts: Accounts) -> list[Finding]:
             why="The slot, with its GPU, is yours from the first byte of input on; the GPU works "
             "only once the last byte is there.",
             waiting_s=needed,
+            waiting="in transfers that results needed",
             jobs=about.jobs.len(),
             attempts=moved.height,
             named=about.named,

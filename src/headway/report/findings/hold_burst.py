@@ -101,7 +101,7 @@ def _finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame) -> Fi
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=_advice(accounts, about.lost, code, arrived),
+        advice=_advice(accounts, about.lost, code, row["subcode"], arrived),
         claim=about.claim,
         lost=about.lost,
     )
@@ -148,18 +148,18 @@ def _why(code: int | None, reason: str, arrived: int) -> str:
         )
     if re.search(OBJECT_AT_FAULT, reason):
         return (
-            "The object is there, for other jobs of the same clusters got their input: for some "
-            "minutes the source answered wrongly, and HTCondor holds a job at the first such "
+            "The object is there, for other jobs of the same clusters got their input: for a "
+            "while the source answered wrongly, and HTCondor holds a job at the first such "
             "answer, without another try."
         )
     return (
-        "Other jobs of the same clusters got their input: the source failed for some minutes, and "
+        "Other jobs of the same clusters got their input: the source failed for a while, and "
         "HTCondor holds a job at the first failure that its plugin does not call retriable."
     )
 
 
 def _advice(
-    accounts: Accounts, lost: pl.Series, code: int | None, arrived: int
+    accounts: Accounts, lost: pl.Series, code: int | None, subcode: int | None, arrived: int
 ) -> tuple[Step, ...]:
     steps: list[Step] = []
     if code in TRANSFERS and not arrived:
@@ -172,9 +172,10 @@ def _advice(
         text = "Release them: nothing is wrong with the jobs."
         if code not in TRANSFERS:
             text = "Release them when the cause is mended."
-        steps.append(
-            shell(text, f"condor_release -constraint 'HoldReasonCode == {code} && ({where})'")
-        )
+        # Of the same code there may be holds that must not be released.
+        which = f"HoldReasonCode == {code}"
+        which += f" && HoldReasonSubCode == {subcode}" if subcode else ""
+        steps.append(shell(text, f"condor_release -constraint '{which} && ({where})'"))
     if code in TRANSFERS:
         steps += [
             submit(

@@ -49,7 +49,7 @@ def restart(accounts: Accounts) -> list[Finding]:
     price = cost * compute_s / interval
     net = gain - price
     evidence = [
-        ("evictions, and those that had computed", f"{ended.height:,}, {evicted.height:,}"),
+        ("evictions", f"{ended.height:,}, of which {evicted.height:,} after some compute"),
         ("mean slot time between two", span(between)),
         ("largest single loss", span(_most(lost))),
         ("checkpoints in these clusters", count(saved)),

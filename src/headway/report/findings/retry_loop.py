@@ -109,10 +109,13 @@ def _advice(ending: str) -> tuple[Step, ...]:
             'periodic_hold_reason = "tried 8 times"',
         ),
         submit(
-            "Keep each new try away from the last site.",
+            "Keep each new try away from the last site (join it with && to requirements that you "
+            "have).",
             "job_machine_attrs = GLIDEIN_ResourceName",
             "job_machine_attrs_history_length = 4",
-            "requirements = TARGET.GLIDEIN_ResourceName =!= MY.MachineAttrGLIDEIN_ResourceName0",
+            # 0 is the present site by the time that this is asked; a first try has no past.
+            "requirements = (MY.MachineAttrGLIDEIN_ResourceName1 =?= undefined || "
+            "TARGET.GLIDEIN_ResourceName =!= MY.MachineAttrGLIDEIN_ResourceName1)",
         ),
         job_toml("In job.toml both are the default, with these bounds.", "[retries]", f"{key} = 3"),
     )

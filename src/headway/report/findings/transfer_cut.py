@@ -16,7 +16,7 @@ from headway.report.findings.finding import (
 )
 from headway.report.findings.reasons import STALLED
 from headway.report.findings.scope import failed, median, quantile, scope, sited
-from headway.report.numbers import count, limit, many, percent, rate, size, span
+from headway.report.numbers import count, limit, many, rate, size, span
 from headway.report.words import Cause
 
 #: Where the log itself names the limit there is nothing to infer; fewer are not worth a line.
@@ -123,9 +123,7 @@ def _finding(
     sites = sited(accounts).join(cut, on="attempt", how="semi").get_column("site").drop_nulls()
     if sites.len():
         top = sites.value_counts(sort=True).sort("count", "site", descending=[True, False]).row(0)
-        evidence.append(
-            ("most of them at", f"{shown(top[0], 60)} ({percent(top[1] / cut.height)})")
-        )
+        evidence.append(("most often at", f"{shown(top[0], 60)}: {top[1]:,} of {cut.height:,}"))
     evidence.append(("the limit is known from", _known_from(named)))
     return Finding(
         key=f"transfer-cut:{at:.0f}",

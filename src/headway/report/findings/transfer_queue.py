@@ -39,6 +39,7 @@ def transfer_queue(accounts: Accounts) -> list[Finding]:
             why="The access point sends only so many inputs at once; a job that is matched in the "
             "meantime holds its slot and waits.",
             waiting_s=float(kept.get_column("seconds").sum()),
+            waiting="of slot time waited",
             jobs=about.jobs.len(),
             attempts=long.height,
             named=about.named,

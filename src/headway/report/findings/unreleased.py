@@ -45,17 +45,18 @@ def unreleased(accounts: Accounts) -> list[Finding]:
     )
     evidence = [
         ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
-        (f"longer than {days(OSPOOL)}: may be removed by the OSPool", count(over)),
+        (f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them", count(over)),
     ]
     return [
         Finding(
             key="unreleased",
             title=f"{many(stuck.height, 'job')} {'has' if stuck.height == 1 else 'have'} been held "
-            f"for up to {days(longest)}, and nobody has released or removed "
-            f"{'it' if stuck.height == 1 else 'them'}",
+            f"for more than {LONG / _DAY:.0f} days (the longest for {days(longest)}), and nobody "
+            f"has released or removed {'it' if stuck.height == 1 else 'them'}",
             why="A held job does nothing until somebody releases it. The OSPool may remove jobs "
             "that have been held for more than 14 days.",
             waiting_s=float(stuck.get_column("held_s").sum()),
+            waiting="on hold",
             jobs=stuck.height,
             lost_jobs=about.lost.len(),
             named=about.named,

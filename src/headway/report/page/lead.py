@@ -211,7 +211,7 @@ def _finding(place: int, findings: Sequence[Finding], totals: Totals) -> Markup:
         + (f" ({percent(part)})" if part and part >= 0.001 else "")
         if finding.cost_s
         else None,
-        f"{span(finding.waiting_s)} longer than needed" if finding.waiting_s else None,
+        f"{span(finding.waiting_s)} {finding.waiting}" if finding.waiting_s else None,
         _shared(finding, findings),
         many(finding.jobs, "job") if finding.jobs else None,
         many(finding.attempts, "attempt") if finding.attempts else None,

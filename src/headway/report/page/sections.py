@@ -227,7 +227,7 @@ def reading(accounts: Accounts) -> Markup:
             "p",
             f"{many(accounts.events, 'event')} from {many(len(accounts.files), 'file')}. ",
             "Every byte was read."
-            if not accounts.skipped and not accounts.unread
+            if not (accounts.skipped or accounts.unread or accounts.unfinished)
             else f"{size(lost)} in {many(len(accounts.skipped), 'place')} were part of no event; "
             f"{many(len(accounts.unread), 'file')} could not be read.",
         )
@@ -249,6 +249,20 @@ def reading(accounts: Accounts) -> Markup:
         parts += [
             table("Bytes that are part of no event", header, rows, class_="reading"),
             _left(accounts.skipped),
+        ]
+    if accounts.unfinished:
+        rows = [
+            [log_text(path), count(rest.offset), count(rest.length)]
+            for path, rest in accounts.unfinished[:MOST_FILES]
+        ]
+        parts += [
+            table(
+                "Last events that are not complete: are they still being written?",
+                ["file", "from byte", "bytes"],
+                rows,
+                class_="reading",
+            ),
+            _left(accounts.unfinished),
         ]
     files = [tag("li", log_text(path)) for path in accounts.files[:MOST_FILES]]
     parts.append(

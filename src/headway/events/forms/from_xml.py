@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from headway.events.ad import Ad, AdValue
 from headway.events.chunk import decoded
 from headway.events.classad import Expr
-from headway.events.framing import AdParser
+from headway.events.forms.ad import Ad, AdValue
+from headway.events.forms.framing import AdParser
 
 _DEPTH = 64
 _TOKEN = re.compile(

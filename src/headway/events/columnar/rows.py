@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from headway.events.columns import NONE
+from headway.events.columnar.columns import NONE
 from headway.events.event import Event, EventType, Resource
 from headway.events.kind import kind_of
 

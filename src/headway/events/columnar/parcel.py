@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headway.events.part import Array, Part
+from headway.events.columnar.part import Array, Part
 from headway.events.skip import Skip
 
 _HEAD = struct.Struct("<q")

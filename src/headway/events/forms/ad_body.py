@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from headway.events.ad import Ad, AdValue, attribute_lines, integer_of, notation, text_of
 from headway.events.event import TRANSFER_TEXTS, EventType, Resource
 from headway.events.format import resource_lines
+from headway.events.forms.ad import Ad, AdValue, attribute_lines, integer_of, notation, text_of
 
 
 def body_of(ad: Ad, number: int) -> list[str]:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from headway.errors import EventLogError
-from headway.events.assemble import File, assemble, part_of
-from headway.events.batch import Batch, unfinished
-from headway.events.columns import Columns
-from headway.events.files import find_logs
-from headway.events.opening import open_log
-from headway.events.parcel import Result, pack, unpack
-from headway.events.part import no_events, placed
-from headway.events.ranges import ranges
+from headway.events.columnar.assemble import File, assemble, part_of
+from headway.events.columnar.batch import Batch, unfinished
+from headway.events.columnar.columns import Columns
+from headway.events.columnar.parcel import Result, pack, unpack
+from headway.events.columnar.part import no_events, placed
+from headway.events.columnar.ranges import ranges
+from headway.events.columnar.scan import Scanner
+from headway.events.columnar.workers import can_fork, each
+from headway.events.forms.files import find_logs
+from headway.events.forms.opening import open_log
+from headway.events.forms.sniffing import Format
 from headway.events.read import read_log
-from headway.events.scan import Scanner
-from headway.events.sniffing import Format
-from headway.events.workers import can_fork, each
 
 #: Bytes that are scanned at a time: they and what is made of them stay in the processor's cache.
 _BLOCK = 4 << 20

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from headway.events.chunk import decoded
 from headway.events.classad import parse_value
-from headway.events.columns import NONE
+from headway.events.columnar.columns import NONE
+from headway.events.columnar.rows import Measured, Row, machine, owner, row_of
+from headway.events.columnar.strings import Strings
 from headway.events.event import Event
 from headway.events.kind import TRANSFER_CODES, Kind
-from headway.events.rows import Measured, Row, machine, owner, row_of
-from headway.events.strings import Strings
 
 _MEMORY = 1 << 14
 _BLANKS = b" \t\r\f\v"

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.clock import Clock
-from headway.events.headers import YEARLESS, ZONE
+from headway.events.columnar.headers import YEARLESS, ZONE
 
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.events.columnar.headers import Longs, mask, word, words
 from headway.events.event import TRANSFER_TEXTS
-from headway.events.headers import Longs, mask, word, words
 from headway.events.kind import BY_TRANSFER
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headway.events.columns import NONE, Columns, Ints
+from headway.events.columnar.columns import NONE, Columns, Ints
 from headway.events.kind import Kind
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.headers import (
+from headway.events.columnar.headers import (
     Flags,
     Longs,
     Template,
@@ -20,7 +20,7 @@ from headway.events.headers import (
     word,
     words,
 )
-from headway.events.rows import Measured
+from headway.events.columnar.rows import Measured
 
 _WIDTH = len(Measured._fields)
 _HEADER = b"\tPartitionable Resources :    Usage  Request"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from headway.events.ad import Ad, integer_of, text_of
-from headway.events.ad_body import body_of, ended_at
 from headway.events.clock import Clock
 from headway.events.event import Event, EventType
+from headway.events.forms.ad import Ad, integer_of, text_of
+from headway.events.forms.ad_body import body_of, ended_at
 
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?\Z", re.ASCII

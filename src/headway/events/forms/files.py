@@ -13,9 +13,9 @@ from pathlib import Path
 
 from headway.errors import EventLogError
 from headway.events.clock import Clock
-from headway.events.opening import open_log
+from headway.events.forms.opening import open_log
+from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
 from headway.events.read import parser_for
-from headway.events.sniffing import HEAD_SIZE, Format, sniff
 
 #: How far to look for the first event of a file that somebody named: it may begin with a hole.
 _NAMED_HEAD = 1 << 20

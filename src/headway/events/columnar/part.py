@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.columns import NONE
-from headway.events.rows import Measured, Row
+from headway.events.columnar.columns import NONE
+from headway.events.columnar.rows import Measured, Row
+from headway.events.columnar.strings import Strings
 from headway.events.skip import Skip
-from headway.events.strings import Strings
 
 #: The columns that a part has, beside those of its clock.
 TYPES: dict[str, str] = {

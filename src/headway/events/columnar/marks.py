@@ -7,7 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from headway.events.chunk import END
-from headway.events.headers import Flags, Longs, Words, headers_among, mask, u64, word, words
+from headway.events.columnar.headers import (
+    Flags,
+    Longs,
+    Words,
+    headers_among,
+    mask,
+    u64,
+    word,
+    words,
+)
 
 _HEADER = b"000 ("
 _MARK = b"...\n"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, look
 from headway.events.clock import utc_hint
-from headway.events.details import READERS, Details, by_event
-from headway.events.endings import Endings
-from headway.events.headers import (
+from headway.events.columnar.details import READERS, Details, by_event
+from headway.events.columnar.endings import Endings
+from headway.events.columnar.headers import (
     PAD,
     YEARLESS,
     ZONE,
@@ -20,9 +20,8 @@ from headway.events.headers import (
     Longs,
     read_headers,
 )
-from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
-from headway.events.marks import Chunks, find_chunks
-from headway.events.part import (
+from headway.events.columnar.marks import Chunks, find_chunks
+from headway.events.columnar.part import (
     Part,
     blank_columns,
     joined,
@@ -30,10 +29,11 @@ from headway.events.part import (
     no_events,
     put_rows,
 )
-from headway.events.rows import is_nothing
+from headway.events.columnar.rows import is_nothing
+from headway.events.columnar.strings import Strings
+from headway.events.columnar.transfers import transfer_kinds
+from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
 from headway.events.skip import Skip
-from headway.events.strings import Strings
-from headway.events.transfers import transfer_kinds
 
 _KINDS = np.zeros(1000, np.uint8)
 for _number, _kind in BY_NUMBER.items():

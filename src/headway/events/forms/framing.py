@@ -6,10 +6,10 @@ import re
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from headway.events.ad import Ad
 from headway.events.clock import Clock
 from headway.events.event import Event
-from headway.events.from_ad import event_from_ad
+from headway.events.forms.ad import Ad
+from headway.events.forms.from_ad import event_from_ad
 from headway.events.skip import Skip
 
 #: More than this without an end is not an event.

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
-from headway.events.ad import Ad, AdValue
 from headway.events.chunk import decoded
 from headway.events.classad import Expr
-from headway.events.framing import AdParser
+from headway.events.forms.ad import Ad, AdValue
+from headway.events.forms.framing import AdParser
 
 _EXPRESSION = re.compile(r"/Expr\((.*)\)/\Z", re.DOTALL)
 

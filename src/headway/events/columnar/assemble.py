@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.columns import Columns, Usage
-from headway.events.event import Event
-from headway.events.moments import all_with_year, tell
-from headway.events.part import (
+from headway.events.columnar.columns import Columns, Usage
+from headway.events.columnar.moments import all_with_year, tell
+from headway.events.columnar.part import (
     TEXTS,
     TYPES,
     Array,
@@ -22,9 +21,10 @@ from headway.events.part import (
     measurements,
     put_rows,
 )
-from headway.events.rows import is_nothing, row_of
+from headway.events.columnar.rows import is_nothing, row_of
+from headway.events.columnar.strings import Strings
+from headway.events.event import Event
 from headway.events.skip import Skip
-from headway.events.strings import Strings
 
 _LONG, _SHORT = np.iinfo(np.int64), np.iinfo(np.int16)
 #: Columns of a part that end with it.

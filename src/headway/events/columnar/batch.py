@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headway.events.chunk import END, HEADER, blank
-from headway.events.parcel import Result
-from headway.events.part import placed
-from headway.events.scan import Scanner
+from headway.events.columnar.parcel import Result
+from headway.events.columnar.part import placed
+from headway.events.columnar.scan import Scanner
 from headway.events.skip import Skip
 
 _LIMIT = 4 << 20

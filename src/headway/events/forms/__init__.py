@@ -1,0 +1,1 @@
+"""The forms that logs come in: rotated, compressed, XML, JSON."""
