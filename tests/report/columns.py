@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.events.columns import NONE, Columns, Usage, column_names
+from headway.events.columnar.columns import NONE, Columns, Usage, column_names
 from headway.events.event import EventType
 from headway.events.kind import BY_NUMBER, Kind
 

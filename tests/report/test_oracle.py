@@ -15,7 +15,7 @@ from tests.report.columns import Made, made_columns
 from tests.report.oracle import Attempt, Hold, Job, oracle
 
 from headway.events import read_columns
-from headway.events.columns import NONE, Columns
+from headway.events.columnar.columns import NONE, Columns
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.report.accounting import account
 from headway.report.accounts import Accounts

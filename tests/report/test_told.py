@@ -9,7 +9,7 @@ import pytest
 from tests.report.written import BEGIN, HOST, write_log
 
 from headway.events import EventWriter, read_columns
-from headway.events.columns import column_names
+from headway.events.columnar.columns import column_names
 from headway.events.kind import Kind
 from headway.report.accounting import account
 from headway.report.told import with_phases

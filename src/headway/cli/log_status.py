@@ -14,9 +14,9 @@ from headway.cli.show import near, paint, printable
 from headway.cli.states import print_states
 from headway.cli.words import STYLES, count_words, group_of, why
 from headway.events import Jobs, JobState, Skip, read_log
-from headway.events.files import LogFile, find_logs
-from headway.events.opening import open_log
-from headway.events.sniffing import Format
+from headway.events.forms.files import LogFile, find_logs
+from headway.events.forms.opening import open_log
+from headway.events.forms.sniffing import Format
 from headway.pool.folder import Runs
 
 BIG = 16 << 20  # bytes of logs beyond which not every event is looked at

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headway.events.columnar.assemble import columns_of
     from headway.events.columnar.bulk import read_columns
     from headway.events.columnar.columns import Columns
+    from headway.events.columnar.frame import frame
 
 __all__ = [
     "TERMINAL",
@@ -47,6 +48,7 @@ __all__ = [
     "columns_of",
     "fold",
     "follow",
+    "frame",
     "inert",
     "read_columns",
     "read_log",
@@ -55,6 +57,7 @@ __all__ = [
 _WITH_NUMPY = {
     "Columns": "headway.events.columnar.columns",
     "columns_of": "headway.events.columnar.assemble",
+    "frame": "headway.events.columnar.frame",
     "read_columns": "headway.events.columnar.bulk",
 }
 
