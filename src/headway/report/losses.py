@@ -56,12 +56,16 @@ _TRANSFER = (Phase.WAITING.value, Phase.TRANSFER_IN.value, Phase.TRANSFER_OUT.va
 _COMPUTE = (Phase.COMPUTE.value, Phase.CHECKPOINT.value)
 
 
+_CODED = ("cause", "code", "subcode")
+
+
 def losses(accounts: Accounts) -> list[Loss]:
     """Badput by cause, the costliest first."""
     strikes = _strikes(accounts)
+    said = strikes.filter(pl.col("reason") != "").group_by(*_CODED, "reason").len("times")
     slot = total(accounts.jobs.get_column("slot_s").sum())
-    by_cause = _by(strikes, "cause").sort("seconds", "cause", descending=True)
-    by_code = _by(strikes, "cause", "code", "subcode").sort(
+    by_cause = _by(strikes, said, "cause").sort("seconds", "cause", descending=True)
+    by_code = _by(strikes, said, *_CODED).sort(
         "seconds", "code", "subcode", descending=[True, False, False], nulls_last=True
     )
     codes: dict[str, list[CodeLoss]] = {}
@@ -103,18 +107,19 @@ def _strikes(accounts: Accounts) -> pl.DataFrame:
     )
 
 
-def _by(strikes: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """The figures of each group, and the most frequent of its reasons."""
+def _by(strikes: pl.DataFrame, said: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """The figures of each group, and the most frequent of the reasons said in it."""
     figures = strikes.group_by(keys).agg(
         pl.col("seconds").sum(),
         *(pl.col(phase.value).sum() for phase in SLOT_PHASES),
         pl.col("attempt").drop_nulls().n_unique().alias("attempts"),
         pl.col("job").n_unique().alias("jobs"),
     )
-    said = strikes.filter(pl.col("reason") != "").group_by(*keys, "reason").len()
-    said = said.filter(pl.col("len") == pl.col("len").max().over(keys))
+    if len(keys) < len(_CODED):
+        said = said.group_by(*keys, "reason").agg(pl.col("times").sum())
+    most = said.filter(pl.col("times") == pl.col("times").max().over(keys))
     # Of equally frequent ones the first by name, so that a report is the same every time.
-    reasons = said.group_by(keys).agg(pl.col("reason").cast(pl.String).min())
+    reasons = most.group_by(keys).agg(pl.col("reason").min())
     return figures.join(reasons, on=keys, how="left", nulls_equal=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import selectors
 import signal
@@ -82,6 +83,7 @@ def _be_a_worker(
         # Only the parent reads, so that a worker's next write fails once the parent is gone.
         for descriptor in others:
             os.close(descriptor)
+        gc.disable()  # a worker makes no cycles, and soon ends
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
