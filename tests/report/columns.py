@@ -36,6 +36,7 @@ class Made:
     text: str = ""
     site: str = ""
     slot: str = ""
+    host: str = ""
     log: int = 0
 
     @property
@@ -72,7 +73,7 @@ def made_columns(events: Sequence[Made]) -> Columns:
             "signal": NONE,
             "site": place(event.site),
             "slot": place(event.slot),
-            "host": -1,
+            "host": place(event.host),
             "user": -1,
             "text": place(event.text),
             "log": event.log,

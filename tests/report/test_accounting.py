@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.columns import Made, made_columns
+from tests.report.spent import adds_up, spent, told
 
+from headway.events.columnar.columns import NONE
 from headway.events.kind import Kind
 from headway.events.life import Life, step
 from headway.report.accounting import account
@@ -35,47 +35,6 @@ EVENTS = st.builds(
     site=st.sampled_from(["", "CHTC-Spark-CE1"]),
     log=st.integers(0, 1),
 )
-
-
-def told(events: Sequence[tuple[float, Kind]], **more: object) -> Accounts:
-    return account(made_columns([Made(at, kind) for at, kind in events]), **more)  # type: ignore[arg-type]
-
-
-def spent(accounts: Accounts) -> dict[tuple[str, str, str], float]:
-    """Seconds by phase, verdict and cause."""
-    frame = accounts.pieces.group_by("phase", "verdict", "cause").agg(pl.col("seconds").sum())
-    return {(p, v, c): s for p, v, c, s in frame.iter_rows()}
-
-
-def adds_up(accounts: Accounts) -> None:
-    """Every table tells the same seconds, to the microsecond."""
-
-    def us(column: pl.Series) -> list[int]:
-        return [round(value * 1e6) for value in column]
-
-    pieces = (
-        accounts.pieces.with_columns(us=(pl.col("seconds") * 1e6).round().cast(pl.Int64))
-        .group_by("job")
-        .agg(pl.col("us").sum())
-    )
-    by_piece = dict(pieces.iter_rows())
-    jobs, attempts = accounts.jobs, accounts.attempts
-    assert [by_piece.get(job, 0) for job in jobs["job"]] == us(jobs["total_s"])
-    parts = zip(us(jobs["queued_s"]), us(jobs["held_s"]), us(jobs["slot_s"]), strict=True)
-    assert [sum(part) for part in parts] == us(jobs["total_s"])
-    for frame in (jobs, attempts):
-        worth = zip(us(frame["good_s"]), us(frame["bad_s"]), us(frame["open_s"]), strict=True)
-        assert [sum(part) for part in worth] == us(frame["slot_s"])
-    phases = [name for name in attempts.columns if name.endswith("_s")][:8]
-    rows = zip(*(us(attempts[name]) for name in phases), strict=True)
-    assert [sum(row) for row in rows] == us(attempts["slot_s"])
-    lasted = zip(us(attempts["begin"]), us(attempts["end"]), strict=True)
-    assert [end - begin for begin, end in lasted] == us(attempts["slot_s"])
-    bad = accounts.pieces.filter(pl.col("verdict") == "bad")
-    assert not bad.filter(pl.col("cause") == "none").height
-    on_slot = accounts.pieces.filter(pl.col("verdict") != "none")
-    assert on_slot["attempt"].null_count() == 0
-    assert set(accounts.pieces.filter(pl.col("verdict") == "none")["phase"]) <= {"queued", "held"}
 
 
 @settings(max_examples=400, deadline=None)
@@ -192,36 +151,6 @@ def test_a_hold_explains_the_eviction_just_before_it() -> None:
     assert accounts.holds["held_s"].to_list() == [100, 80]
     assert accounts.holds["released"].to_list() == [106, None]
     assert accounts.holds["attempt"].to_list() == [0, 1]
-
-
-def test_what_a_checkpoint_saved_is_as_good_as_its_job() -> None:
-    history = [
-        (0.0, RUN),
-        (100, OUT),
-        (110, SENT),
-        (111, Kind.ALIVE),
-        (150, Kind.EVICTED),
-        (200, RUN),
-    ]
-    won = told([*history, (300, Kind.SUCCEEDED)])
-    adds_up(won)
-    assert spent(won)[("compute", "good", "none")] == 200
-    assert spent(won)[("checkpoint", "good", "none")] == 10
-    assert spent(won)[("compute", "bad", "redone")] == 40
-    lost = told([*history, (300, Kind.FAILED)])
-    assert spent(lost)[("compute", "bad", "wrong-output")] == 200
-    assert spent(lost)[("compute", "bad", "redone")] == 40
-    going = told(history, until=300)
-    assert spent(going)[("compute", "open", "none")] == 200
-
-
-def test_the_last_output_is_no_checkpoint() -> None:
-    accounts = told([(0, RUN), (100, OUT), (110, SENT), (112, Kind.SUCCEEDED)])
-    assert spent(accounts) == {
-        ("compute", "good", "none"): 100,
-        ("transfer-out", "good", "none"): 12,
-    }
-    assert accounts.jobs["checkpoints"].to_list() == [0]
 
 
 def test_the_agents_phases_are_told_apart_within_execution() -> None:
@@ -342,39 +271,58 @@ def test_an_attempt_without_001_is_at_the_only_site_that_its_machine_was_ever_at
     assert account(made_columns(moved)).attempts["site"].to_list()[:2] == ["A", "m1"]
 
 
-def test_between_two_segments_of_an_agent_nothing_computes() -> None:
-    def line(at: float, kind: Kind) -> Made:
-        return Made(at, kind, text="n1")
-
-    events = [
-        Made(0, RUN),
-        line(0, Kind.RUN),
-        line(100, Kind.STAGE_OUT),
-        line(101, Kind.DONE_CHECKPOINT),
-        Made(102, OUT),
-        Made(110, SENT),
-        line(115, Kind.CHECK),
-        line(116, Kind.RUN),
-        Made(150, Kind.EVICTED),
-        Made(160, RUN),
-        Made(170, Kind.SUCCEEDED),
-    ]
-    accounts = account(made_columns(events))
-    adds_up(accounts)
-    assert spent(accounts) == {
-        ("compute", "good", "none"): 110,
-        ("checkpoint", "good", "none"): 15,
-        ("starting", "bad", "eviction"): 1,
-        ("compute", "bad", "redone"): 34,
-        ("queued", "none", "none"): 10,
-    }
+def test_forged_lines_neither_stage_in_nor_run() -> None:
+    honest = [Made(0, RUN), Made(1, Kind.CHECK, text="n1"), Made(9, Kind.SUCCEEDED)]
+    forged = [Made(2, Kind.STAGE_IN, text="x"), Made(3, Kind.RUN, text="x")]
+    late = [Made(10, Kind.STAGE_IN, text="n1")]
+    attempt = account(made_columns([*honest[:2], *forged, honest[2], *late])).attempts
+    assert attempt["agent_transfer"].to_list() == [False]
+    assert attempt["transfer_in_s"].to_list() == [0]
 
 
-def test_a_log_may_begin_with_the_end_of_a_checkpoint() -> None:
-    accounts = told(
-        [(0, OUT), (5, SENT), (6, Kind.ALIVE), (20, Kind.EVICTED), (30, RUN), (40, OUT)]
+def test_holds_lie_end_to_end_and_none_follows_the_end() -> None:
+    accounts = account(
+        made_columns(
+            [
+                Made(0, RUN),
+                Made(10, Kind.HELD, code=3),
+                Made(30, Kind.HELD, code=26),
+                Made(70, Kind.RELEASED),
+                Made(80, RUN),
+                Made(90, Kind.SUCCEEDED),
+                Made(91, Kind.HELD, code=1),
+                Made(92, Kind.REQUEUED),
+            ]
+        )
     )
-    adds_up(accounts)
-    assert accounts.attempts["checkpoints"].to_list() == [1, 0]
-    assert spent(accounts)[("checkpoint", "open", "none")] == 5
-    assert spent(accounts)[("compute", "bad", "redone")] == 15
+    assert accounts.holds["held_s"].to_list() == [20, 40]
+    assert accounts.holds["released"].to_list() == [None, 70]
+    job = accounts.jobs.row(0, named=True)
+    assert (job["holds"], job["hold_code"], job["held_s"], job["requeues"]) == (2, 26, 60, 0)
+
+
+def test_a_hold_explains_the_eviction_whatever_stands_between() -> None:
+    between = [Made(10, Kind.OTHER)] * 5 + [Made(10, Kind.ALIVE), Made(11, Kind.EVICTED)]
+    hold = Made(12, Kind.HELD, code=34, text="memory")
+    accounts = account(made_columns([Made(0, RUN), Made(10, Kind.EVICTED), *between, hold]))
+    assert accounts.attempts["ending"].to_list() == ["hold"]
+    assert accounts.jobs["evictions"].to_list() == [0]
+
+
+def test_a_command_that_ended_had_started() -> None:
+    accounts = told([(0, Kind.SUBMITTED), (100, Kind.SUCCEEDED)])
+    assert accounts.attempts["executed"].to_list() == [True]
+    removed = told([(0, Kind.SUBMITTED), (100, Kind.REMOVED)])
+    assert removed.attempts.height == 0
+
+
+def test_a_parallel_job_is_at_no_site_of_its_own() -> None:
+    accounts = account(made_columns([Made(0, RUN, host="MPI_job"), Made(9, Kind.SUCCEEDED)]))
+    assert accounts.attempts["site"].to_list() == [None]
+
+
+def test_an_old_log_says_in_words_what_a_code_would() -> None:
+    reason = "Error from slot1@m1: STARTER at 10.0.0.7 failed to send file(s) to <10.0.0.1:9618>"
+    for code, ending in ((NONE, "transfer-failed"), (13, "transfer-failed"), (26, "hold")):
+        events = [Made(0, RUN), Made(9, Kind.HELD, code=code, text=reason)]
+        assert account(made_columns(events)).attempts["ending"].to_list() == [ending]

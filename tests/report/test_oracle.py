@@ -14,7 +14,7 @@ from tests.report import study
 from tests.report.columns import Made, made_columns
 from tests.report.oracle import Attempt, Hold, Job, oracle
 
-from headway.events import read_columns
+from headway.events import Jobs, read_columns, read_log
 from headway.events.columnar.columns import NONE, Columns
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.report.accounting import account
@@ -152,6 +152,7 @@ MADE = st.builds(
     text=st.sampled_from(["", "no match", STALL]),
     site=st.sampled_from(["", "A", "B"]),
     slot=st.sampled_from(["", "slot1@m1", "slot2@m2"]),
+    host=st.sampled_from(["", "m1", "MPI_job"]),
     log=st.integers(0, 1),
 )
 LINE = st.builds(
@@ -195,7 +196,7 @@ def lives(draw: st.DrawFn) -> list[Made]:
     return events
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(MADE, LINE), max_size=40), st.booleans())
 def test_any_events(events: list[Made], in_order: bool) -> None:
     if in_order:
@@ -203,7 +204,7 @@ def test_any_events(events: list[Made], in_order: bool) -> None:
     agrees(made_columns(events))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lives(), st.lists(st.one_of(MADE, LINE), max_size=3), st.booleans(), st.booleans())
 def test_lives_that_hang_together(
     life: list[Made], strays: list[Made], there: bool, in_order: bool
@@ -214,7 +215,7 @@ def test_lives_that_hang_together(
     agrees(made_columns(events), until=200, outputs={(1, 0): there})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lives(), lives(), st.integers(0, 40), st.floats(0, 1))
 def test_two_logs(mine: list[Made], other: list[Made], gap: int, part: float) -> None:
     """The pool's log tells of the same job again, in part, and of another with the same id."""
@@ -234,3 +235,15 @@ def test_all_logs_of_the_real_pool_at_once() -> None:
 
 def test_the_study(tmp_path: Path) -> None:
     agrees(read_columns(study.write(tmp_path)))
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_status_counts_the_same(log: Path) -> None:
+    """`headway status` looks at events one by one, the report at all of them at once."""
+    states = Jobs(read_log(log).events).by_id
+    names = ["attempts", "holds", "requeues", "checkpoints"]
+    jobs = account(read_columns([log])).jobs
+    told = {(row[0], row[1]): row[2:] for row in jobs.select("cluster", "proc", *names).rows()}
+    assert told == {
+        key: tuple(getattr(state, name) for name in names) for key, state in states.items()
+    }

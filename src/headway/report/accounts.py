@@ -68,7 +68,7 @@ ATTEMPTS: Schema = {
     "machine": pl.String,
     "begin": pl.Float64,
     "end": pl.Float64,
-    "executed": pl.Boolean,  # reached 001
+    "executed": pl.Boolean,  # reached 001, or ended by itself where the log lost it
     "arrived": pl.Boolean,  # its input transfer ended well: it reached 001, and the agent's run
     "ending": pl.String,  # "success", "open", or the `Cause` that ended it
     "cause": CAUSES,  # of what it lost

@@ -25,10 +25,7 @@ class Jobs:
 
 @dataclass
 class Attempts:
-    """One entry an attempt; `teller` is the event that says why it ended, -1 for none.
-
-    `owner` is per event: the newest attempt of all jobs so far.
-    """
+    """One entry an attempt; `teller` is the event that says why it ended, -1 for none."""
 
     job: Longs
     begin_us: Longs
@@ -39,7 +36,6 @@ class Attempts:
     success: Flags
     cause: Codes
     evicted: Flags
-    owner: Longs
     checkpoints: Longs
 
 
@@ -54,3 +50,11 @@ class Pieces:
     cause: Codes
     begin_us: Longs
     length_us: Longs
+
+
+@dataclass
+class Holds:
+    """One entry a 012; both are places of events, -1 where nothing ended the hold."""
+
+    held: Longs
+    ended: Longs

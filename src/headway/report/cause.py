@@ -14,7 +14,8 @@ from headway.report.words import Cause
 PATTERNS = {
     "cut": r"(?is)stalled for \d+ seconds|lack of progress"
     r"|transfer.{0,80}(stalled|timed out|time-?out)",
-    "transfer": r"(?i)transfer (in|out)put files|failed to transfer|FILETRANSFER",
+    "transfer": r"(?i)transfer (in|out)put files|failed to transfer|FILETRANSFER"
+    r"|failed to (send|receive) file",
     "over_time": r"(?i)exceeded (the )?(allowed|maximum).{0,40}(duration|time)",
 }
 
@@ -37,6 +38,7 @@ class End(NamedTuple):
 _OUTPUT = 12
 _TRANSFER_CODES = frozenset({11, 12, 13, 18})
 _OVER_TIME_CODES = frozenset({46, 47})
+_NO_CODES = frozenset({NONE, 0})
 _PLUGIN_TIME_OUT = 62
 _STARTER_GAVE_UP = 1007
 _RECONNECT_FAILED = 1008
@@ -75,7 +77,8 @@ def _held(end: End) -> Cause:
         return Cause.WRONG_OUTPUT
     if end.code in _TRANSFER_CODES or (not end.executed and end.cut):
         return _transfer(end)
-    return Cause.HOLD
+    # Old logs give no code, only words.
+    return _transfer(end) if end.code in _NO_CODES and end.transfer else Cause.HOLD
 
 
 def _evicted(end: End) -> Cause:

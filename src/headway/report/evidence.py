@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 
 from headway.events.columnar.columns import Columns, Floats, Ints, Longs
-from headway.report.arrays import Attempts
+from headway.events.event import EventType
+from headway.events.kind import Kind
+from headway.report.walk import Walk
 
 
 class Texts:
@@ -25,33 +27,29 @@ class Texts:
 class About:
     """What events say about their attempt: where it was, and what it used."""
 
-    def __init__(
-        self, columns: Columns, rows: Longs, attempts: Attempts, jobs: int, job: Longs
-    ) -> None:
-        count = len(attempts.job)
-        owner = attempts.owner
-        known = owner >= 0
-        known[known] = attempts.job[owner[known]] == job[known]
-        self.owner = np.where(known, owner, -1)
+    def __init__(self, columns: Columns, walk: Walk) -> None:
+        rows, count = walk.rows, int(walk.attempt.max(initial=-1)) + 1
+        self._attempt = walk.attempt
         self.site = self._last(columns.site[rows], count)
         self.slot = self._last(columns.slot[rows], count)
         self.host = self._last(columns.host[rows], count)
-        self.user = np.full(jobs, -1, np.int64)
+        self.user = np.full(len(walk.first), -1, np.int64)
         named = columns.user[rows] >= 0
-        self.user[job[named]] = columns.user[rows][named]
-        self._usage(columns, rows, count)
+        self.user[walk.job[named]] = columns.user[rows][named]
+        self._usage(columns, walk, count)
 
     def _last(self, values: Ints, count: int) -> Longs:
         found = np.full(count, -1, np.int64)
-        said = (values >= 0) & (self.owner >= 0)
-        found[self.owner[said]] = values[said]
+        said = (values >= 0) & (self._attempt >= 0)
+        found[self._attempt[said]] = values[said]
         return found
 
-    def _usage(self, columns: Columns, rows: Longs, count: int) -> None:
-        place = np.full(len(columns) + 1, -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        at = place[columns.usage.row]
-        owner = np.where(at >= 0, self.owner[at] if len(rows) else -1, -1)
+    def _usage(self, columns: Columns, walk: Walk, count: int) -> None:
+        # The bytes of a line that is not the agent's own count for nothing.
+        foreign = (columns.number[walk.rows] == EventType.GENERIC) & (walk.kind == Kind.OTHER)
+        attempt = np.full(len(columns), -1, np.int64)
+        attempt[walk.rows] = np.where(foreign, -1, walk.attempt)
+        owner = attempt[columns.usage.row]
         mine = owner >= 0
         self._of, usage = owner[mine], columns.usage
 
@@ -87,7 +85,7 @@ def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
     used, place = np.unique(np.where(about.slot >= 0, about.slot, about.host), return_inverse=True)
     names: dict[str | None, int] = {}
     of_used = [
-        names.setdefault(texts.strings[at].rpartition("@")[2] if at >= 0 else None, len(names))
+        names.setdefault(_machine(texts.strings[at]) if at >= 0 else None, len(names))
         for at in used.tolist()
     ]
     machine = np.array(of_used, np.int64)[place]
@@ -101,3 +99,8 @@ def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
     site = texts.of(np.where(known, about.site, only[machine]))
     machines = pl.Series(list(names), dtype=pl.String).gather(pl.Series(machine.astype(np.uint32)))
     return site.zip_with(site.is_not_null(), machines), machines
+
+
+def _machine(name: str) -> str | None:
+    # The 001 of a parallel universe job, which is on several machines, says this instead.
+    return name.rpartition("@")[2] if name != "MPI_job" else None

@@ -11,9 +11,10 @@ from headway.events.columnar.columns import NONE, Columns, Floats, Ints, Longs
 from headway.events.kind import Kind
 from headway.events.status import Phase
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
-from headway.report.arrays import Attempts, Jobs, Pieces
+from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
 from headway.report.evidence import About, Texts, places
+from headway.report.walk import Walk
 from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
 
 Frame = dict[str, Any]
@@ -23,26 +24,23 @@ _SECOND = 1e6
 
 def frames(
     columns: Columns,
-    rows: Longs,
+    walk: Walk,
     jobs: Jobs,
     attempts: Attempts,
     pieces: Pieces,
-    holds: tuple[Longs, Longs],
-    until: int,
+    holds: Holds,
 ) -> Accounts:
-    """The accounts; `rows` are the rows of the columns in the order of the pieces."""
+    """The accounts, from the arrays of the accounting."""
     texts = Texts(columns)
-    about = About(columns, rows, attempts, len(jobs.outcome), pieces.job)
-    attempt_frame = _attempt_frame(columns, rows, attempts, pieces, about, texts)
-    job_frame = _job_frame(columns, rows, jobs, attempts, pieces, about, texts, attempt_frame)
-    begin = int(jobs.begin_us.min(initial=until)) if len(jobs.outcome) else until
+    about = About(columns, walk)
+    attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts)
+    job_frame = _job_frame(columns, walk, jobs, attempts, pieces, about, texts, attempt_frame)
+    begin, until = int(jobs.begin_us.min(initial=walk.until)), walk.until
     return Accounts(
         jobs=pl.DataFrame(job_frame, schema=JOBS),
         attempts=pl.DataFrame(attempt_frame, schema=ATTEMPTS),
         pieces=pl.DataFrame(_piece_frame(pieces), schema=PIECES),
-        holds=pl.DataFrame(
-            _hold_frame(columns, rows, attempts, pieces, holds, texts), schema=HOLDS
-        ),
+        holds=pl.DataFrame(_hold_frame(columns, walk, attempts, holds, texts), schema=HOLDS),
         begin=begin / _SECOND,
         end=until / _SECOND,
         events=len(columns),
@@ -69,7 +67,7 @@ def _optional(values: Ints | Longs, missing: int = NONE) -> pl.Series:
     return series.set(pl.Series(values == missing), None)
 
 
-def _at(values: Longs | Ints, places: Longs, missing: int) -> Longs:
+def _at(values: Longs | Ints | Codes, places: Longs, missing: int) -> Longs:
     """The values at the places; `missing` where a place is -1."""
     if not len(values):
         return np.full(len(places), missing, np.int64)
@@ -82,7 +80,7 @@ def _moments(times: Longs) -> pl.Series:
 
 def _attempt_frame(
     columns: Columns,
-    rows: Longs,
+    walk: Walk,
     attempts: Attempts,
     pieces: Pieces,
     about: About,
@@ -97,16 +95,14 @@ def _attempt_frame(
     result = (verdict == VERDICT[Verdict.GOOD]) & (phase == PHASE[Phase.COMPUTE])
     worth = _sums(owner, np.where(result, len(Verdict), verdict), length, count, len(Verdict) + 1)
     good = worth[VERDICT[Verdict.GOOD]] + worth[len(Verdict)]
-    teller = np.where(attempts.teller < 0, -1, _at(rows, attempts.teller, -1))
+    teller = _at(walk.rows, attempts.teller, -1)
     ending = np.array([cause.value for cause in Cause], object)[attempts.cause]
     ending[attempts.success] = "success"
     ending[attempts.open] = "open"
     first = np.searchsorted(attempts.job, attempts.job)
-    staging = np.zeros(count, bool)
-    kinds = columns.kind[rows]
-    staging[about.owner[(kinds == Kind.STAGE_IN) & (about.owner >= 0)]] = True
-    ran = np.zeros(count, bool)
-    ran[about.owner[(kinds == Kind.RUN) & (about.owner >= 0)]] = True
+    staging, ran = np.zeros(count, bool), np.zeros(count, bool)
+    staging[walk.attempt[walk.kind == Kind.STAGE_IN]] = True
+    ran[walk.attempt[walk.kind == Kind.RUN]] = True
     return {
         "attempt": np.arange(count),
         "job": attempts.job,
@@ -145,7 +141,7 @@ def _enum(
 
 def _job_frame(
     columns: Columns,
-    rows: Longs,
+    walk: Walk,
     jobs: Jobs,
     attempts: Attempts,
     pieces: Pieces,
@@ -154,11 +150,9 @@ def _job_frame(
     attempt_frame: Frame,
 ) -> Frame:
     count = len(jobs.outcome)
-    starts = np.searchsorted(pieces.job, np.arange(count))
-    row = rows[starts] if count else rows
-    times = columns.time[rows]
-    ended = _at(rows, jobs.ended, -1)
-    held = _at(rows, jobs.held, -1)
+    row = walk.rows[walk.first]
+    ended = _at(walk.rows, jobs.ended, -1)
+    held = _at(walk.rows, jobs.held, -1)
     last = np.full(count, -1, np.int64)
     last[attempts.job] = np.arange(len(attempts.job))
     matched = np.full(count, -1, np.int64)
@@ -201,7 +195,7 @@ def _job_frame(
         .gather(of_last),
         "outcome": _enum(jobs.outcome, Outcome),
         "begin": _seconds(jobs.begin_us),
-        "submitted": _moments(_at(times, jobs.submitted, -1)),
+        "submitted": _moments(_at(walk.time, jobs.submitted, -1)),
         "matched": _moments(matched),
         "end": _seconds(jobs.end_us),
         "return_value": _optional(_at(columns.value, ended, NONE)),
@@ -266,34 +260,22 @@ def _piece_frame(pieces: Pieces) -> Frame:
 
 
 def _hold_frame(
-    columns: Columns,
-    rows: Longs,
-    attempts: Attempts,
-    pieces: Pieces,
-    holds: tuple[Longs, Longs],
-    texts: Texts,
+    columns: Columns, walk: Walk, attempts: Attempts, holds: Holds, texts: Texts
 ) -> Frame:
-    held, until = holds
-    row = rows[held]
-    ends = np.cumsum(np.append(0, pieces.length_us))
-    length = ends[until] - ends[held]
-    last = np.append(pieces.job, -1)[until] != pieces.job[held]
-    # The pieces of the jobs that follow do not count where the hold never ended.
-    final = np.append(np.flatnonzero(pieces.job[1:] != pieces.job[:-1]) + 1, len(rows))
-    stop = final[np.searchsorted(final, held, side="right")] if len(held) else held
-    length = np.where(last, ends[stop] - ends[held], length)
-    released = np.where(last, -1, np.append(pieces.begin_us, -1)[np.where(last, -1, until)])
-    kind = np.append(columns.kind[rows], 0)[np.where(last, -1, until)]
-    ended = np.full(len(rows) + 1, -1, np.int64)
-    told = attempts.teller >= 0
-    ended[attempts.teller[told]] = np.flatnonzero(told)
+    row = walk.rows[holds.held]
+    begin = walk.time[holds.held]
+    end = _at(walk.time, holds.ended, -1)
+    released = ~np.isin(_at(walk.kind, holds.ended, Kind.HELD), (Kind.HELD, Kind.REMOVED))
+    told = np.flatnonzero(attempts.teller >= 0)
+    attempt = np.full(len(walk.rows), -1, np.int64)
+    attempt[attempts.teller[told]] = told
     return {
-        "job": pieces.job[held],
-        "attempt": _optional(ended[held], -1),
-        "time": _seconds(pieces.begin_us[held]),
+        "job": walk.job[holds.held],
+        "attempt": _optional(attempt[holds.held], -1),
+        "time": _seconds(begin),
         "code": _optional(columns.code[row]),
         "subcode": _optional(columns.subcode[row]),
         "reason": texts.of(columns.text[row]),
-        "released": _moments(np.where(kind == Kind.REMOVED, -1, released)),
-        "held_s": _seconds(length),
+        "released": _moments(np.where(released, end, -1)),
+        "held_s": _seconds(np.where(end < 0, walk.until, end) - begin),
     }

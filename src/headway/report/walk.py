@@ -39,7 +39,7 @@ class Walk:
         if self._distrust(columns):
             self._live()
         #: Per job the event that ended it, or -1.
-        self.ended = self._first_of(self.phase == OVER)
+        self.ended = self.first_of(self.phase == OVER)
         late = np.arange(len(self.rows)) > self.ended[self.job]
         self.kind[late & (self.ended[self.job] >= 0)] = Kind.OTHER
         self.attempt = self._attempts()
@@ -63,10 +63,17 @@ class Walk:
         self.stopped = np.array([life.stage in _STOPPED for life in lives], bool)[place]
         self.status = np.array([STATUS[life.status] for life in lives], np.uint8)[place]
 
-    def _first_of(self, flags: Flags) -> Longs:
+    def first_of(self, flags: Flags) -> Longs:
         """Per job the first event with this flag, or -1."""
         found = np.full(len(self.first), -1, np.int64)
         at = np.flatnonzero(flags)[::-1]
+        found[self.job[at]] = at
+        return found
+
+    def last_of(self, flags: Flags) -> Longs:
+        """Per job the last event with this flag, or -1."""
+        found = np.full(len(self.first), -1, np.int64)
+        at = np.flatnonzero(flags)
         found[self.job[at]] = at
         return found
 
@@ -74,7 +81,7 @@ class Walk:
         """After each event the newest attempt of its job, open or not; -1 before the first."""
         opened = (self.effect & Effect.OPENED) > 0
         count = np.cumsum(opened)
-        of_others = (count - opened)[self.first][self.job]
+        of_others: Longs = (count - opened)[self.first][self.job]
         return np.where(count > of_others, count - 1, -1)
 
     def _forward(self, time: Longs) -> Longs:
