@@ -123,6 +123,33 @@ def test_compare(headway: Call, tmp_path: Path, make_run: Make) -> None:
     figures = {figure["name"]: figure for figure in document["figures"]}
     assert figures["success, of jobs that ended"]["change"] == "better"
     assert document["format"] == 1 and document["few"] == []
+    assert document["notes"] == [] and document["written"] == []
+
+
+def test_a_comparison_as_a_page_and_as_a_table(
+    headway: Call, tmp_path: Path, make_run: Make
+) -> None:
+    write_log(tmp_path / "before.log", [0, 1] * 30, transfer=1000)
+    with (tmp_path / "before.log").open("ab") as log:
+        log.write(b"<<<<<<< HEAD\n005 (1.0")
+    write_log(make_run("after", jobs=60).events, [0] * 60, transfer=10)
+    both = ("report", "--compare", "before.log", "after")
+    done = headway(*both, "--html", "both.html", "--csv", "both.csv")
+    assert done.stdout == "written: both.html\nwritten: both.csv\n"
+    page = (tmp_path / "both.html").read_text()
+    assert "before.log" in page and "25.0 → 99.0 %" in page and "+74.0 points, better" in page
+    assert "not complete: still being written?" in page
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "both.csv").read_text())))
+    share = next(row for row in rows if row["name"] == "compute share")
+    assert (share["part"], share["unit"], share["change"]) == ("figure", "share", "better")
+    assert float(share["a"]) == 0.25
+    assert {row["site"] for row in rows if row["part"] == "site"} == {"Site"}
+    headway(*both, "--html", "both.html", "--csv", "both.csv")  # our own are replaced
+    (tmp_path / "mine.csv").write_text("mine")
+    assert "is there already" in headway(*both, "--csv", "mine.csv", code=2).stderr
+    assert headway(*both, "--html", "-").stdout.startswith("<!doctype html>")
+    assert headway(*both, "--csv", "-").stdout.startswith("part,site,name,unit,a,b,")
+    assert "still being written?" in headway(*both).stdout
 
 
 def test_since(headway: Call, tmp_path: Path) -> None:
@@ -161,7 +188,9 @@ def test_moments() -> None:
         (["train.log", "--output", "$(Item).pt"], "$(Item)"),
         (["--compare", "train.log"], "expected 2 arguments"),
         (["train.log", "--compare", "train.log", "train.log"], "do not go together"),
-        (["--compare", "train.log", "train.log", "--html", "x.html"], "do not go together"),
+        (["--compare", "train.log", "train.log", "--parquet", "x"], "do not go together"),
+        (["--compare", "train.log", "train.log", "--by", "site"], "do not go together"),
+        (["train.log", "--since", ""], "--since"),
         (["train.log", "--html", "-", "--json"], "both go to stdout"),
         (["train.log", "--html", "-", "--csv", "-"], "both go to stdout"),
         (["train.log", "--parquet", "-"], "does not go to stdout"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.report.made import Row, made
@@ -12,6 +13,7 @@ from tests.report.many import many_jobs
 
 from headway.report.accounts import Accounts
 from headway.report.beside import beside
+from headway.report.changes import gap, is_told, titles, told
 from headway.report.compare import Change, Comparison, Unit, compare
 from headway.report.compare import Row as Figure
 from headway.report.layout import plain
@@ -143,6 +145,34 @@ def test_sites_of_either_side() -> None:
     assert "33.3 → 100.0 %" in plain(beside(both))
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("before.log", "after.log"), ("before", "after")),
+        (("runs/stock-2024/train.log", "runs/headway/train.log"), ("stock-2024", "headway")),
+        (("a/imagenet-794569.log", "a/imagenet-794570.log"), ("…net-794569", "…net-794570")),
+        (("one-very-long-name", "two-very-long-name"), ("A", "B")),
+        (("x/same.log", "x/same.log"), ("x/same", "x/same")),
+        (("cifar10-1", "cifar10-1/events.log"), ("cifar10-1", "…0-1/events")),
+    ],
+)
+def test_columns_have_short_names_that_tell_the_sides_apart(
+    names: tuple[str, str], said: tuple[str, str]
+) -> None:
+    assert titles(compare(made(), made(), names)) == said
+
+
+def test_what_nobody_can_see_is_not_told() -> None:
+    # 4.1 h and 4.1 h, to the second and without any doubt.
+    found = compare(side(100, 100, compute=14800), side(100, 100, compute=14810))
+    row = Figure("compute, mean", Unit.SECONDS, 14800.0, 14810.0, -1, noise=1.0)
+    assert row.change is Change.WORSE and not is_told(row)
+    shown = replace(found, figures=(*found.figures, row))
+    assert row not in told(shown)
+    line = next(line for line in plain(beside(shown)).splitlines() if "compute, mean" in line)
+    assert line.endswith("same")
+
+
 def test_it_fits_where_it_is_shown() -> None:
     found = compare(many_jobs(100), many_jobs(80, seed=3), ("a/long/way/first.log", "b/second.log"))
     for width in (60, 80, 120):
@@ -153,8 +183,8 @@ def test_it_fits_where_it_is_shown() -> None:
 
 
 def test_hostile_names_are_inert() -> None:
-    found = Comparison("\x1b[2Ja", "b\x07", (), (), {"\x1b]0;x": _site()}, ())
-    text = plain(beside(found, notes=["\x1b[31m"]))
+    found = Comparison("\x1b[2Ja", "b\x07", (), (), {"\x1b]0;x": _site()}, (), ("\x1b[31m",))
+    text = plain(beside(found))
     assert not [char for char in text if ord(char) < 32 and char != "\n"]
 
 
@@ -174,6 +204,4 @@ def _site() -> tuple[Figure, ...]:
     ],
 )
 def test_differences_in_words(unit: Unit, a: float, b: float, words: str) -> None:
-    from headway.report.beside import _gap
-
-    assert _gap(Figure("x", unit, a, b)) == words
+    assert gap(Figure("x", unit, a, b)) == words

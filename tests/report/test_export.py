@@ -193,7 +193,7 @@ def test_the_document_is_strict_json_with_known_keys(tmp_path: Path) -> None:
     assert document["format"] == 1
     assert list(document) == [
         "format", "name", "begin", "end", "events", "files", "notes", "totals", "losses", "sites",
-        "by", "groups", "findings", "jobs", "records", "skipped", "unread",
+        "by", "groups", "findings", "jobs", "records", "skipped", "unfinished", "unread",
     ]  # fmt: skip
     assert document["totals"]["jobs"] == 4
     assert [job["outcome"] for job in document["jobs"]] == [

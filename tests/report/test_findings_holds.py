@@ -47,7 +47,10 @@ def test_a_burst_of_404s_over_consecutive_jobs() -> None:
     assert (found.jobs, found.lost_jobs, found.cost_s) == (15, 15, 15.0)
     assert "The object is there" in found.why
     lines = [line for step in found.advice for line in step.lines]
-    assert lines[0] == "condor_release -constraint 'HoldReasonCode == 13 && (ClusterId == 1)'"
+    assert lines[0] == (
+        "condor_release -constraint "
+        "'HoldReasonCode == 13 && HoldReasonSubCode == 256 && (ClusterId == 1)'"
+    )
     assert "input = 5" in lines
 
 
@@ -110,7 +113,29 @@ def test_the_time_limit_is_named() -> None:
     lines = [line for step in found.advice for line in step.lines]
     assert "checkpoint_exit_code = 85" in lines
     assert 'interval = "1 h"' in lines
-    assert "condor_qedit 1.20 JobDurationCategory '\"Long\"'" in lines
+    # More time helps no job that met a slow node, and unmodified it must not be released.
+    assert "condor_rm 1.20" in lines
+    assert not any("condor_release" in line for line in lines)
+
+
+def test_a_longer_category_is_a_longer_limit_too() -> None:
+    long = {"parts": {"compute": 60000.0}}
+    jobs: list[Row] = [{"tries": [long]} for _ in range(9)]
+    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time()]}]))
+    # HTCondor looks at the limit alone, which the access point has set from the category.
+    assert found.advice[-1].lines == (
+        "condor_qedit 1.9 JobDurationCategory '\"Long\"' AllowedExecuteDuration 144000",
+        "condor_release 1.9",
+    )
+
+
+def test_only_the_limit_on_execution_counts_from_the_last_checkpoint() -> None:
+    execute, whole = (
+        duration(told([{"outcome": "held", "tries": [over_time(code)]}]))[0] for code in (47, 46)
+    )
+    assert "counts from the last checkpoint" in execute.advice[0].text
+    assert "counts from the last checkpoint" not in whole.advice[0].text
+    assert "goes on from there" in whole.advice[0].text
 
 
 def test_jobs_too_long_for_the_category_are_told_of_the_longer_one() -> None:
@@ -206,11 +231,12 @@ def test_holds_that_nobody_released() -> None:
     jobs.append({"outcome": "held", "held": [(1, 0, "by the user", 30 * DAY)]})
     [found] = unreleased(told(jobs))
     assert found.title == (
-        "2 jobs have been held for up to 16.0 days, and nobody has released or removed them"
+        "2 jobs have been held for more than 3 days (the longest for 16.0 days), and nobody has "
+        "released or removed them"
     )
     assert (found.cost_s, found.waiting_s) == (None, 21 * DAY)
     assert "14 days" in found.why
-    assert ("longer than 14.0 days: may be removed by the OSPool", "1") in found.evidence
+    assert ("more than 14 days: the OSPool may remove them", "1") in found.evidence
 
 
 def test_released_or_fresh_holds_are_no_neglect() -> None:

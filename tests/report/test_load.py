@@ -346,3 +346,34 @@ def test_hostile_text_is_inert_on_a_terminal(tmp_path: Path) -> None:
     assert not [char for char in text if ord(char) < 32 and char != "\n"]
     assert not set(text) & {"\x7f", "\x9b", "\u202e"}
     assert "evil" in text
+
+
+def test_a_last_event_that_is_not_complete_is_told(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "x.log", [0, None])
+    whole = log.read_bytes()
+    with log.open("ab") as file:
+        file.write(b"005 (001.001.000) 2025-09-04 16:00:00 Job termin")
+    found = report(log)
+    assert found.totals.unfinished == 1
+    text = " ".join(found.text().split())
+    assert "not complete (48 bytes from byte" in text and "still being written?" in text
+    assert found.json()["unfinished"] == [{"file": str(log), "offset": len(whole), "bytes": 48}]
+    page = found.html()
+    assert "still being written?" in page and "Every byte was read" not in page
+    assert "still being written?" in " ".join(found.compare(found).notes)
+    log.write_bytes(whole)
+    assert "still being written?" not in report(log).text()
+    assert "Every byte was read" in report(log).html()
+
+
+def test_the_page_has_the_notes_too(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "x.log", [0, 0])
+    found = report(log, outputs="model_$(Process).pt")
+    assert found.notes and "is the pattern of --output right" in found.html()
+
+
+def test_a_folder_without_logs_says_what_to_name(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ReportError, match=r"notes\.txt is not an event log") as caught:
+        report(tmp_path)
+    assert "`log =`" in (caught.value.remedy or "")

@@ -8,6 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,10 +20,12 @@ import pytest
 
 from headway.events.read import Skip
 from headway.report.accounts import Accounts
+from headway.report.compare import Comparison, compare
 from headway.report.figures import losses, sites, totals
 from headway.report.findings import Finding, Place, Step, Table, find
 from headway.report.load import load
-from headway.report.page import render, tables
+from headway.report.numbers import percent
+from headway.report.page import render, tables, versus
 from headway.report.page.markup import join, tag, text
 from headway.report.page.measures import occupancy
 from headway.report.page.scale import count_marks, length_marks, time_marks, zone_words
@@ -424,3 +427,49 @@ def test_a_hundred_thousand_jobs_are_a_small_file_made_quickly() -> None:
     assert time.process_time() - began < 20
     assert len(page.encode()) < 4_000_000
     assert "Attempts and the timeline are kept for 20,000 of 100,000 jobs" in page
+
+
+def comparison_of(names: Sequence[str] = ("before.log", "after.log")) -> Comparison:
+    """The study against many jobs, with these names wherever a log may name something."""
+    sites = list(names) * 3
+    found = compare(many_jobs(200), many_jobs(300, seed=2, sites=sites), (names[0], names[1]))
+    return replace(found, notes=tuple(names))
+
+
+def test_a_comparison_is_told_on_a_page_of_its_own() -> None:
+    found = comparison_of()
+    page = versus(found, generated=1.7e9, zone=UTC)
+    words = words_of(page)
+    share = next(row for row in found.figures if row.name == "compute share")
+    assert f"{percent(share.a)[:-2]} → {percent(share.b)}" in words
+    for row in (*found.figures, *found.losses):
+        assert row.name in words
+    for said in ("before.log → after.log", "Losses by cause", "may be chance", "14 Nov 2023 22:13"):
+        assert said in words
+    for site in found.sites:
+        assert site in words
+    assert b'<meta name="generator" content="Headway">' in page.encode()[:4096]
+    assert len(page) < 100_000
+
+
+def test_nothing_breaks_out_of_a_comparison() -> None:
+    hostile = versus(comparison_of(HOSTILE), generated=1.7e9)
+    tame = versus(comparison_of(TAME), generated=1.7e9)
+    assert Outline(hostile).tags == Outline(tame).tags
+    assert "<script" not in hostile and "\x1b" not in hostile and "\u202e" not in hostile
+    policy = next(v for _, k, v in Outline(hostile).values if k == "content" and "src" in v)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+
+
+def test_a_comparison_of_nothing_is_a_page_too() -> None:
+    page = versus(compare(made(), made()), generated=1.7e9)
+    assert "No slot time was lost on either side." in page
+    assert "The logs name no site." in page
+    assert "Few jobs have ended in A and B" in page
+
+
+def test_waiting_is_called_what_it_is(study: Accounts) -> None:
+    words = words_of(page_of(study))
+    assert "45.8 h in transfers that results needed" in words
+    assert "h on hold · 17 jobs" in words
+    assert "36.7 h longer than needed" in words

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from headway.report.load import load
+from headway.report.page import versus
 
 from .browser import Browser, Page, program
 from .many import many_jobs
 from .study import write
-from .test_page import HOSTILE, finding_of, page_of, with_names
+from .test_page import HOSTILE, comparison_of, finding_of, page_of, with_names
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
 
@@ -426,3 +427,27 @@ def test_a_hundred_thousand_jobs_open_and_filter_smoothly(opened: Opener, tmp_pa
     assert "Attempts and the timeline are kept for 20,000 of 100,000 jobs" in page.value(
         "document.getElementById('jobs').innerText"
     )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_comparison_opens_whole_and_can_be_read(
+    opened: Opener, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    path = tmp_path / "both.html"
+    path.write_text(versus(comparison_of(HOSTILE), generated=1.7e9), "utf-8")
+    page = opened(size, scheme, path, ready="document.getElementById('sites') !== null")
+    assert not page.value(OVERFLOW)
+    seen, poor = page.value(CONTRAST)
+    assert seen > 100
+    assert poor == []
+    assert page.value("window.hacked === undefined && document.images.length === 0")
+    tree = page.tree()
+    assert {"banner", "main", "contentinfo"} <= {role for role, _ in tree}
+    images = [name for role, name in tree if role in ("image", "img")]
+    assert len(images) == 2
+    assert all("compute of verified results" in name for name in images)
+    levels = page.value("[...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
+    assert levels == [1, 2, 2, 2, 2, 2]
+    assert page.picture(tmp_path / "both.png", full=True).stat().st_size > 20_000
+    assert page.pdf(tmp_path / "both.pdf").read_bytes().startswith(b"%PDF")

@@ -16,6 +16,7 @@ from headway.cli.parser import Parser, UsageError
 if TYPE_CHECKING:
     from headway.pool import RunFolder
     from headway.report import Report
+    from headway.report.compare import Comparison
     from headway.report.layout import Line
 
 GROUPS = ("site", "user", "cluster", "code", "hour")
@@ -25,7 +26,7 @@ def parser(name: str) -> Parser:
     made = Parser(
         name,
         "[LOG|RUN]… [--html FILE] [--csv PATH] [--parquet PATH] [options]\n"
-        "       headway report --compare A B",
+        "       headway report --compare A B [--html FILE] [--csv FILE]",
         "Say where the slot time of jobs went: what cost most and what to change, the losses by\n"
         "cause, the sites side by side. Reads HTCondor's event logs (also rotated or compressed\n"
         "ones, and folders of them) or a run, and changes nothing. Exit code 0, also where jobs\n"
@@ -37,6 +38,7 @@ def parser(name: str) -> Parser:
             ("headway report train.log --since 7d --by user", "the last week, by user"),
             ("headway report train.log --output 'model_$(Process).pt'", "success needs the file"),
             ("headway report --compare before.log after.log", "what got better, by how much"),
+            ("headway report --compare sweep-1 sweep-2 --html both.html", "the same as a page"),
         ],
     )
     made.add_argument(
@@ -61,8 +63,8 @@ def parser(name: str) -> Parser:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="a job's result, with $(Cluster) and $(Process), here or beside the log;"
-        " without it a 0 is no success",
+        help="what each job must leave, with $(Cluster) and $(Process), here or beside the log;"
+        " a 0 whose file is missing is no success",
     )
     made.add_argument(
         "--compare", nargs=2, metavar="A B", help="two logs, folders or runs side by side"
@@ -90,10 +92,7 @@ def call(arguments: Namespace) -> int:
             document = found.json(arguments.by)
         print_json({**document, "written": written})
     elif written:
-        # What goes to stdout is the report, and nothing else.
-        to = sys.stderr if "-" in (arguments.html, arguments.csv) else sys.stdout
-        for path in written:
-            print(f"written: {path}", file=to)
+        _tell(written, arguments)
     elif "-" not in (arguments.html, arguments.csv):
         _print_summary(found, arguments)
     return OK
@@ -114,12 +113,12 @@ def _check(arguments: Namespace) -> None:
         )
     if not arguments.compare:
         return
-    given = {name: getattr(arguments, name) for name in ("html", "csv", "parquet", "by")}
+    given = {name: getattr(arguments, name) for name in ("parquet", "by", "findings")}
     named = [f"--{name}" for name, value in given.items() if value] + arguments.place
     if named:
         raise UsageError(
             f"headway report: --compare and {named[0]} do not go together",
-            remedy="--compare takes two logs, folders or runs, and --json",
+            remedy="--compare takes two logs, folders or runs, and --html, --csv or --json",
         )
 
 
@@ -128,7 +127,7 @@ def _read(places: Sequence[str], arguments: Namespace) -> Report:
     from headway.cli.when import moment
     from headway.pool import Runs
 
-    since = moment(arguments.since, time.time()) if arguments.since else None
+    since = None if arguments.since is None else moment(arguments.since, time.time())
     chosen: list[str | RunFolder] = [*places] or [Runs.here().find()]
     with metered("reading the event logs") as progress:
         from headway.report import report
@@ -162,6 +161,13 @@ def _write(found: Report, arguments: Namespace) -> Iterable[Path]:
             yield from write_parquet(found.tables, Path(arguments.parquet), force=arguments.force)
 
 
+def _tell(written: Sequence[str], arguments: Namespace) -> None:
+    # What goes to stdout is the report, and nothing else.
+    to = sys.stderr if "-" in (arguments.html, arguments.csv) else sys.stdout
+    for path in written:
+        print(f"written: {path}", file=to)
+
+
 def _to_stdout(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
@@ -185,19 +191,42 @@ def _print_summary(found: Report, arguments: Namespace) -> None:
 
 
 def _compare(arguments: Namespace) -> int:
-    from headway.cli.show import print_json
-
     first, second = (_read([place], arguments) for place in arguments.compare)
     found = first.compare(second)
+    written = [str(path) for path in _write_comparison(found, arguments)]
     if arguments.json:
+        from headway.cli.show import print_json
         from headway.report.export import FORMAT, plain
 
-        print_json(plain({"format": FORMAT, **found.as_dict()}))
-        return OK
-    from headway.report.beside import beside
+        print_json(plain({"format": FORMAT, **found.as_dict(), "written": written}))
+    elif written:
+        _tell(written, arguments)
+    elif "-" not in (arguments.html, arguments.csv):
+        from headway.report.beside import beside
 
-    _print(beside(found, width=_width(), notes=[*first.notes, *second.notes]))
+        _print(beside(found, width=_width()))
     return OK
+
+
+def _write_comparison(found: Comparison, arguments: Namespace) -> Iterable[Path]:
+    if not (arguments.html or arguments.csv):
+        return
+    from headway.report.export import comparison_table, csv, write_html, write_table
+
+    if arguments.html:
+        from headway.report.page import versus
+
+        page = versus(found, generated=time.time()).encode("utf-8", "replace")
+        if arguments.html == "-":
+            _to_stdout(page)
+        else:
+            yield write_html(page, Path(arguments.html), force=arguments.force)
+    if arguments.csv == "-":
+        whole = io.BytesIO()
+        csv(comparison_table(found), whole)
+        _to_stdout(whole.getvalue())
+    elif arguments.csv:
+        yield write_table(comparison_table(found), Path(arguments.csv), force=arguments.force)
 
 
 def _print(lines: Iterable[Line]) -> None:

@@ -84,6 +84,7 @@ class Comparison:
     losses: tuple[Row, ...]  # shares of each side's slot time, by cause
     sites: dict[str, tuple[Row, ...]]  # those of either side
     few: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what a reader should know of either side
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON types."""
@@ -94,6 +95,7 @@ class Comparison:
             "losses": [row.as_dict() for row in self.losses],
             "sites": {site: [row.as_dict() for row in rows] for site, rows in self.sites.items()},
             "few": list(self.few),
+            "notes": list(self.notes),
         }
 
 

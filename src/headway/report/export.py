@@ -6,13 +6,16 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
 
 from headway.errors import ReportError
 from headway.report.accounts import Accounts
 from headway.report.placing import check_targets, made_folder, placed
+
+if TYPE_CHECKING:
+    from headway.report.compare import Comparison
 
 FORMAT = 1
 #: The tables by name; a file alone gets the first.
@@ -82,6 +85,32 @@ def write_parquet(
         with placed(path) as temporary, _in_words(path):
             found[name].write_parquet(temporary, compression="zstd", metadata=_MARK)
     return list(files)
+
+
+def comparison_table(found: Comparison) -> pl.DataFrame:
+    """Two reports side by side, one row a figure: of the whole, of a cause, of a site."""
+    parts = [("figure", "", row) for row in found.figures]
+    parts += [("loss", "", row) for row in found.losses]
+    parts += [("site", site, row) for site, rows in found.sites.items() for row in rows]
+    wanted = ("name", "unit", "a", "b", "difference", "noise", "change")
+    made = [
+        {"part": part, "site": site} | {key: row.as_dict()[key] for key in wanted}
+        for part, site, row in parts
+    ]
+    numbers = dict.fromkeys(("a", "b", "difference", "noise"), pl.Float64)
+    schema = {key: numbers.get(key, pl.String) for key in ("part", "site", *wanted)}
+    table = pl.DataFrame(made, schema=schema)
+    finite = [pl.when(pl.col(key).is_finite()).then(pl.col(key)).alias(key) for key in numbers]
+    return table.with_columns(finite)
+
+
+def write_table(table: pl.DataFrame, target: Path, *, force: bool = False) -> Path:
+    """Write one table to a file, as CSV."""
+    head = _header(table)
+    check_targets([target], lambda _, start: start.partition(b"\r\n")[0] == head, force=force)
+    with placed(target) as temporary, _in_words(target):
+        csv(table, temporary)
+    return target
 
 
 def write_html(page: bytes, target: Path, *, force: bool = False) -> Path:

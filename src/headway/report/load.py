@@ -31,6 +31,8 @@ Place = str | os.PathLike[str] | RunFolder
 
 _MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
 _CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
+#: Why a file of a folder that holds logs is none.
+NO_LOGS = ("is not an event log", "is empty")
 _GOES_ON = (Outcome.UNFINISHED.value, Outcome.HELD.value)
 
 
@@ -173,10 +175,11 @@ def _check(columns: Columns, found: Sequence[Path | RunFolder]) -> None:
     if len(columns):
         return
     names = ", ".join(map(_name, found[:3]))
-    why = "; ".join(f"{inert(file, 200)}: {inert(said, 200)}" for file, said in columns.unread[:3])
+    why = "; ".join(f"{inert(file, 200)} {inert(said, 200)}" for file, said in columns.unread[:3])
+    remedy = "name the file that `log =` of your submit file names, or a folder with such files"
     skipped = sum(skip.length for _, skip in columns.skipped)
     if why:
-        raise ReportError(f"there is no event to report of in {names}: {why}")
+        raise ReportError(f"there is no event to report of in {names}: {why}", remedy=remedy)
     if skipped:
         raise ReportError(
             f"there is no event in {names}: all of its {skipped:,} bytes were skipped",
@@ -185,7 +188,7 @@ def _check(columns: Columns, found: Sequence[Path | RunFolder]) -> None:
     what = "it is empty" if columns.files else "there is no event log"
     raise ReportError(
         f"there is no event in {names}: {what}",
-        remedy="name the file that `log =` of your submit file names, or a folder with such files",
+        remedy=remedy,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals
 from headway.report.layout import Column, Line, bar, line, paragraph, table
+from headway.report.load import NO_LOGS
 from headway.report.numbers import (
     UNKNOWN,
     count,
@@ -30,7 +31,6 @@ _MOST_SITES = 20
 _MOST_LINES = 5  # of skipped and unread files
 _SHORT = 10 * 3600.0  # seconds of slot time below which hours are too coarse
 _BARS = 24
-_NO_LOGS = ("is not an event log", "is empty")
 
 Times = Callable[[float | None], str]
 
@@ -329,8 +329,8 @@ def _unread(report: Report, width: int) -> list[Line]:
         lines += paragraph(words, width, "  ", "yellow")
     lines += _rest(len(accounts.unfinished))
     # In a folder there are other files too, and of those the count says enough.
-    others = sum(why in _NO_LOGS for _, why in accounts.unread)
-    unread = [(file, why) for file, why in accounts.unread if why not in _NO_LOGS]
+    others = sum(why in NO_LOGS for _, why in accounts.unread)
+    unread = [(file, why) for file, why in accounts.unread if why not in NO_LOGS]
     if unread:
         lines += paragraph("Not read:", width, "  ", "yellow")
         for file, why in unread[:_MOST_LINES]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.report import figures
 from headway.report.export import FORMAT, MOST_JOBS, plain, rows, tables
-from headway.report.load import Loaded, Place, load
+from headway.report.load import NO_LOGS, Loaded, Place, load
+from headway.report.numbers import many
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +67,22 @@ class Report:
         """What got better from this report to the other."""
         from headway.report.compare import compare
 
-        return compare(self.accounts, other.accounts, (self.name, other.name))
+        found = compare(self.accounts, other.accounts, (self.name, other.name))
+        return replace(found, notes=(*self._caveats(), *other._caveats()))
+
+    def _caveats(self) -> list[str]:
+        """The notes, and what could not be read, where there is no room to say more of it."""
+        found, accounts = list(self.notes), self.accounts
+        if accounts.skipped:
+            lost = sum(skip.length for _, skip in accounts.skipped)
+            places = many(len(accounts.skipped), "place")
+            found.append(f"{lost:,} bytes at {places} of {self.name} were skipped: no event")
+        if accounts.unfinished:
+            found.append(f"the last event of {self.name} is not complete: still being written?")
+        unread = [why for _, why in accounts.unread if why not in NO_LOGS]
+        if unread:
+            found.append(f"{many(len(unread), 'file')} of {self.name} not read: {unread[0]}")
+        return found
 
     def html(self) -> str:
         """One page that holds all it needs."""

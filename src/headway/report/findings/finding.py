@@ -61,7 +61,8 @@ class Finding:
     `cost_s` is slot time lost, always badput; None where the cost is waiting. `waiting_s` is time
     that was not lost, and `waiting` says in what it went by. Of the cost, `shared_s` is in the
     findings `shared_with` too. `weight_s`, by which findings are sorted, is the cost that is not
-    shared, the slot time that waited, and for each job left without a result what such a result takes.
+    shared, the slot time that waited, and for each job left without a result what such a result
+    takes.
     The texts hold words of the log, on one line and without control characters.
     """
 

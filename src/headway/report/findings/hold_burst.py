@@ -183,6 +183,11 @@ def _advice(
                 f"periodic_release = HoldReasonCode == {code} && NumHolds < 5 && "
                 "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
             ),
+            shell(
+                "Such lines, with growing pauses, are among those that `headway wrap` adds to a "
+                "copy of a submit file.",
+                "headway wrap JOB.sub",
+            ),
             job_toml(
                 "In job.toml the agent tries again within the attempt, and Headway releases the "
                 "job after a pause.",

@@ -92,6 +92,8 @@ def _finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Fi
 def _how(row: dict[str, object]) -> str:
     words = {cause.value: text for cause, text in CAUSE_WORDS.items()}
     text = words.get(str(row["ending"]), str(row["ending"]))
+    if row["return_value"] and row["ending"] == Cause.WRONG_OUTPUT.value:
+        return f"return value {row['return_value']}"
     if row["return_value"]:
         return f"{text}, return value {row['return_value']}"
     if row["code"] is not None and row["ending"] == Cause.HOLD.value:

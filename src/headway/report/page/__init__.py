@@ -1,5 +1,6 @@
-"""The page: the whole report as one HTML file that needs nothing else."""
+"""The page: the whole report, or a comparison, as one HTML file that needs nothing else."""
 
 from headway.report.page.render import render
+from headway.report.page.versus import versus
 
-__all__ = ["render"]
+__all__ = ["render", "versus"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import timezone
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from headway.node.version import VERSION
@@ -29,6 +26,7 @@ from headway.report.page.sections import (
     slot_time,
     words_section,
 )
+from headway.report.page.sheet import asset, local_zone, patterns, policy
 from headway.report.page.tables import Tables, tables
 from headway.report.words import (
     CAUSE_WORDS,
@@ -64,19 +62,19 @@ def render(
     `notes` stand below the title. Times are shown at one offset from UTC: `zone`, or that of this
     machine at the end of the report.
     """
-    zone = zone or _local(accounts.end)
+    zone = zone or local_zone(accounts.end)
     seconds = phase_seconds(accounts)
     packed = tables(accounts)
-    style, script = _asset("page.css"), _script()
+    style, script = asset("page.css"), _script()
     parts = {
-        "policy": _policy(style, script),
+        "policy": policy(style, script),
         "title": join(f"{text(title, 200)} – Headway report"),
         "heading": tag("bdi", text(title, 200)),
         "about": _about(accounts, zone),
         "notes": join(*(tag("p", text(note, 600), class_="note") for note in notes)),
         "style": Markup(style),
         "script": Markup(script),
-        "patterns": _patterns(),
+        "patterns": patterns(),
         "summary": summary(totals, seconds),
         "findings": findings_section(findings, totals),
         "time": section(
@@ -107,7 +105,7 @@ def render(
         ),
     }
     # One pass: what a log says is never looked at for places to fill.
-    return _PLACE.sub(lambda match: parts[match[1]], _asset("page.html"))
+    return _PLACE.sub(lambda match: parts[match[1]], asset("page.html"))
 
 
 def _transfer_limit(findings: Sequence[Finding]) -> float | None:
@@ -117,14 +115,6 @@ def _transfer_limit(findings: Sequence[Finding]) -> float | None:
         if name == "transfer-cut" and re.fullmatch(r"\d+(\.\d+)?", limit):
             return float(limit)
     return None
-
-
-def _local(at: float) -> timezone:
-    try:
-        shift = datetime.fromtimestamp(at).astimezone().utcoffset()
-    except (OverflowError, ValueError, OSError):
-        return timezone.utc
-    return timezone(shift) if shift else timezone.utc
 
 
 def _about(accounts: Accounts, zone: timezone) -> Markup:
@@ -165,55 +155,7 @@ def _legend(seconds: Seconds) -> Markup:
     return tag("ul", *entries, class_="legend")
 
 
-def _patterns() -> Markup:
-    """Stripes for badput and checks for what is not decided, in the colour of each phase."""
-    made = []
-    for phase in Phase:
-        ground = tag("rect", width=6, height=6, class_=f"ground {phase.value}")
-        stripes = tag("path", d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5", class_="stripe")
-        speck = tag("rect", x=1.5, y=1.5, width=3, height=3, class_="speck")
-        for verdict, mark in ((Verdict.BAD, stripes), (Verdict.OPEN, speck)):
-            made.append(
-                tag(
-                    "pattern",
-                    ground,
-                    mark,
-                    id=f"{phase.value}-{verdict.value}",
-                    width=6,
-                    height=6,
-                    patternUnits="userSpaceOnUse",
-                )
-            )
-    return join(*made)
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing from anywhere: only this very script and this very style."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
-    )
-
-
-def _hash(content: str) -> str:
-    digest = hashlib.sha256(content.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
-
-
 @cache
 def _script() -> str:
-    bodies = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    bodies = "\n".join(asset(f"{name}.js") for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{bodies}}})();\n'
-
-
-@cache
-def _asset(name: str) -> str:
-    body = (files("headway.report.page") / "assets" / name).read_text(encoding="utf-8")
-    if name != "page.css":
-        return body
-    rules = [
-        f".{phase.value}.{verdict.value} {{ fill: url(#{phase.value}-{verdict.value}); }}\n"
-        for phase in Phase
-        for verdict in (Verdict.BAD, Verdict.OPEN)
-    ]
-    return body + ".ground { fill: var(--own); }\n" + "".join(f".piece{rule}" for rule in rules)
