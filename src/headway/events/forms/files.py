@@ -17,6 +17,10 @@ from headway.events.forms.opening import open_log
 from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
 from headway.events.read import parser_for
 
+_NO_LOG = "is not an event log"
+_REMEDY = "Check the path, and that you may read the file."
+_REMEDIES = {_NO_LOG: "Name the file that `log =` of the submit file names."}
+
 #: How far to look for the first event of a file that somebody named: it may begin with a hole.
 _NAMED_HEAD = 1 << 20
 #: Events of several writers get out of order by less than this many seconds.
@@ -167,10 +171,7 @@ class _Search:
         if not why and ident:
             self._seen.add(ident)
         elif named:
-            raise EventLogError(
-                f"the event log {path} {why}",
-                remedy="Check the path, and that you may read the file.",
-            )
+            raise EventLogError(f"{path} {why}", remedy=_REMEDIES.get(why, _REMEDY))
         elif why:
             self.unread.append((str(path), why))
 
@@ -185,7 +186,7 @@ class _Search:
             formats = (sniff(b"\n" + head[start : start + HEAD_SIZE]) for start in starts)
             found = next((one for one in formats if one is not Format.NONE), Format.NONE)
         if found is Format.NONE and not (named and not head):
-            return "is empty" if not head else "is not an event log"
+            return "is empty" if not head else _NO_LOG
         first = _first_time(head, status.st_mtime)
         self._found[path] = LogFile(
             path, found, status.st_size, status.st_mtime, _user(status.st_uid), first
