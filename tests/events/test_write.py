@@ -26,8 +26,11 @@ from headway.events import (
     Stage,
     Usage,
     Value,
+    columns_of,
     fold,
+    frame,
     inert,
+    read_columns,
     read_log,
 )
 from headway.events.event import TRANSFER_TEXTS
@@ -218,6 +221,8 @@ def test_htcondor_and_we_read_back_the_same(
     assert log.skipped == ()
     assert {(event.proc, event.time) for event in ours} == {(proc, at)}
     assert {event["Proc"] for event in theirs} == {proc}
+    quick, slow = frame(read_columns([path])), frame(columns_of(ours))
+    assert quick.drop("file", "offset").equals(slow.drop("file", "offset"))
 
     text = inert(reason)
     words = "" if text == "Reason unspecified" else text
