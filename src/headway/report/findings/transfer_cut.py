@@ -150,10 +150,10 @@ def _why(at: float, longest: float | None) -> str:
     else:
         never = ""  # HTCondor's own transfers show progress, and may take longer
     return (
-        f"{never}HTCondor's starter cuts a transfer plugin off at that age "
-        f"({_STARTER}, 1 hour unless set), even while bytes flow, puts the job back into the queue "
-        "and begins again from byte 0. It is called a stall, but trying again at the same rate "
-        "ends the same way."
+        f"{never}HTCondor's starter cuts a transfer plugin off at that age ({_STARTER}, 1 hour "
+        "unless set; before version 25.2.1 even while bytes flow), puts the job back into the "
+        "queue and begins again from byte 0. It is called a stall, but trying again at the same "
+        "rate ends the same way."
     )
 
 
