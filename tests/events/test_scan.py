@@ -240,6 +240,32 @@ CASES: dict[str, bytes] = {
             "",
         )
     ),
+    "addresses": b"".join(
+        event(f"Job executing on host: {address}\n\tSlotName: a", number="001")
+        + event(
+            f"Started transferring input files\n\tTransferring to host: {address}", number="040"
+        )
+        for address in (
+            "<1.2.3.4:5?addrs=1.2.3.4-5&alias=a.b>",
+            "<1.2.3.4:5?addrs=1.2.3.4-5&alias=a.b&noUDP&sock=startd_1>",
+            "<1.2.3.4:5?alias=a&alias=b>",
+            "<1.2.3.4:5?x=1&alias=a&alias=b>",
+            "<1.2.3.4:5?x=1&alias=&alias=b>",
+            "<1.2.3.4:5&alias=a?alias=b>",
+            "<1.2.3.4:5&alias=a>",
+            "<1.2.3.4:5?xalias=a&yalias=b>",
+            "<1.2.3.4:5?x=?alias=a&alias=b>",
+            "<1.2.3.4:5?x=1&alias=a>>",
+            "<<1.2.3.4:5?x=1&alias=<a>",
+            "<1.2.3.4:5?x=1&alias=-a>",
+            "<1.2.3.4:5?x=1&alias=é>",
+            "<1.2.3.4:5?x=1&alias=a> ",
+            "1.2.3.4:5?x=1&alias=a",
+            "<?&alias=a>",
+            "<>",
+            "",
+        )
+    ),
     "executing": b"".join(
         event(text, number="001")
         for text in (
@@ -260,6 +286,11 @@ CASES: dict[str, bytes] = {
             "\tOwner=undefined\nUser =bob\nRemoteHost = 3\nUserLog = 1",
             'RemoteHost = ""\nSlotName = "s"\nMachineAttrGLIDEIN_ResourceName0 = undefined',
             "SlotName =",
+            'Owner = "a"b"\nUser = "c@d"\nSlotName = "s\\"t"\nRemoteHost = " r "',
+            'Owner = "ann"\nOwner = "eve"\nUsers = "x"\nOwner.x = "y"\nOwnerX = "z"',
+            ' Owner = "ann"\n\tUser = "bob@pool"\nSlotName = "s" \nRemoteHost = "',
+            'User = "@pool"\nSlotName = "é"\nMachineAttrGLIDEIN_ResourceName0="A"',
+            'Owner = " "\nUser = "bob@pool"\nMachineAttrGLIDEIN_ResourceName01 = "A"',
         )
     ),
     "reasons": b"".join(
@@ -279,7 +310,18 @@ CASES: dict[str, bytes] = {
         )
     )
     + event("Job was held.", number="012")
-    + event("Error from starter on a on b::", number="021"),
+    + b"".join(
+        event(text + "\n\tx", number="021")
+        for text in (
+            "Error from starter on a on b::",
+            "Error from starter on slot1@a:",
+            "Error from starter on slot1@a : ",
+            "Error from starter on : :",
+            "Error from starter on ",
+            "Error from starter on",
+            "Warning from starter on é:",
+        )
+    ),
     "agents": b"".join(
         event(text, number="008")
         for text in (

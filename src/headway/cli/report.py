@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 import time
@@ -95,6 +96,7 @@ def call(arguments: Namespace) -> int:
         _tell(written, arguments)
     elif "-" not in (arguments.html, arguments.csv):
         _print_summary(found, arguments)
+    gc.freeze()  # the command ends here: nothing of a large report need be searched for cycles
     return OK
 
 

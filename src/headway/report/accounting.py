@@ -23,6 +23,7 @@ from headway.report.accounts import Accounts
 from headway.report.arrays import Attempts, Holds, Jobs
 from headway.report.cause import PATTERNS, End, cause_of
 from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Flags
+from headway.report.evidence import distinct
 from headway.report.frames import frames
 from headway.report.strand import Strands, strands
 from headway.report.walk import Walk
@@ -156,10 +157,14 @@ def _causes(
 
 def _says(columns: Columns, text: Ints) -> list[Flags]:
     """Which of the patterns each reason matches; nearly every reason names its own slot."""
-    used, place = np.unique(text, return_inverse=True)
+    used, place = distinct(text)
     words = [columns.strings[at] if at >= 0 else "" for at in used.tolist()]
-    reasons = pl.Series(words, dtype=pl.String)
-    return [reasons.str.contains(p).to_numpy()[place] for p in PATTERNS.values()]
+    reasons = pl.DataFrame({"reason": words}, schema={"reason": pl.String})
+    # Polars searches for all of them at the same time.
+    found = reasons.select(
+        pl.col("reason").str.contains(pattern).alias(name) for name, pattern in PATTERNS.items()
+    )
+    return [flags.to_numpy()[place] for flags in found]
 
 
 def _jobs(walk: Walk, attempts: Attempts) -> Jobs:

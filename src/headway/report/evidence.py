@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import polars as pl
 
@@ -34,21 +36,24 @@ class About:
         self.slot = self._last(columns.slot[rows], count)
         self.host = self._last(columns.host[rows], count)
         self.user = np.full(len(walk.first), -1, np.int64)
-        named = columns.user[rows] >= 0
-        self.user[walk.job[named]] = columns.user[rows][named]
+        user = columns.user[rows]
+        named = np.flatnonzero(user >= 0)
+        self.user[walk.job[named]] = user[named]
         self._usage(columns, walk, count)
 
     def _last(self, values: Ints, count: int) -> Longs:
         found = np.full(count, -1, np.int64)
-        said = (values >= 0) & (self._attempt >= 0)
+        said = np.flatnonzero(values >= 0)
+        said = said[self._attempt[said] >= 0]
         found[self._attempt[said]] = values[said]
         return found
 
     def _usage(self, columns: Columns, walk: Walk, count: int) -> None:
-        # The bytes of a line that is not the agent's own count for nothing.
-        foreign = (columns.number[walk.rows] == EventType.GENERIC) & (walk.kind == Kind.OTHER)
         attempt = np.full(len(columns), -1, np.int64)
-        attempt[walk.rows] = np.where(foreign, -1, walk.attempt)
+        attempt[walk.rows] = walk.attempt
+        # The bytes of a line that is not the agent's own count for nothing.
+        others = walk.rows[walk.kind == Kind.OTHER]
+        attempt[others[columns.number[others] == EventType.GENERIC]] = -1
         owner = attempt[columns.usage.row]
         mine = owner >= 0
         self._of, usage = owner[mine], columns.usage
@@ -82,13 +87,14 @@ def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
     The machine is what stands behind the last @ of its slot, or its host. Where no event names the
     site, it is the only one that the machine is ever at, or the machine itself.
     """
-    used, place = np.unique(np.where(about.slot >= 0, about.slot, about.host), return_inverse=True)
-    names: dict[str | None, int] = {}
-    of_used = [
-        names.setdefault(_machine(texts.strings[at]) if at >= 0 else None, len(names))
-        for at in used.tolist()
-    ]
-    machine = np.array(of_used, np.int64)[place]
+    used, place = distinct(np.where(about.slot >= 0, about.slot, about.host))
+    names: defaultdict[str | None, int] = defaultdict()
+    names.default_factory = names.__len__
+    slots = [texts.strings[at] if at >= 0 else _SEVERAL for at in used.tolist()]
+    machine = np.array(
+        [names[None if slot == _SEVERAL else slot[slot.rfind("@") + 1 :]] for slot in slots],
+        np.int64,
+    )[place]
     known = about.site >= 0
     only = np.full(len(names), -1, np.int64)
     only[machine[known]] = about.site[known]
@@ -101,6 +107,13 @@ def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
     return site.zip_with(site.is_not_null(), machines), machines
 
 
-def _machine(name: str) -> str | None:
-    # The 001 of a parallel universe job, which is on several machines, says this instead.
-    return name.rpartition("@")[2] if name != "MPI_job" else None
+#: What the 001 of a parallel universe job says, which is on several machines.
+_SEVERAL = "MPI_job"
+
+
+def distinct(places: Ints | Longs) -> tuple[Longs, Longs]:
+    """The places that occur, -1 among them, and for each which of these it is."""
+    # As np.unique says, but without sorting: places are small numbers.
+    occurs = np.zeros(int(places.max(initial=-1)) + 2, bool)
+    occurs[places + 1] = True
+    return np.flatnonzero(occurs) - 1, np.cumsum(occurs)[places + 1] - 1

@@ -35,12 +35,9 @@ def strands(columns: Columns) -> Strands:
     pool's, where it must count once.
     """
     about_jobs = (columns.proc >= 0) & (columns.cluster >= 0) & (columns.number < 100)
-    rows = np.flatnonzero(about_jobs)
-    order = np.argsort(_key(columns, rows), kind="stable")
-    rows = rows[order]
+    rows, key = _by_id(columns, np.flatnonzero(about_jobs))
     log = columns.log[rows]
-    cluster, proc = columns.cluster[rows], columns.proc[rows]
-    same = (cluster[1:] == cluster[:-1]) & (proc[1:] == proc[:-1])
+    same = key[1:] == key[:-1]
     again = (columns.kind[rows] == Kind.SUBMITTED)[1:] & same
     mixed = (log[1:] != log[:-1]) & same
     starts = np.append(True, ~same) if len(rows) else np.zeros(0, bool)
@@ -49,8 +46,21 @@ def strands(columns: Columns) -> Strands:
     return Strands(rows, np.flatnonzero(starts))
 
 
+def _by_id(columns: Columns, rows: Longs) -> tuple[Longs, Longs]:
+    """The rows sorted by cluster and proc, and a number that stands for both."""
+    key = _key(columns, rows)
+    if int(key.max(initial=0)) < 2**32:
+        # NumPy sorts 16 bits in one pass: so first by the lower ones, and then by the upper ones.
+        order = np.argsort(key.astype(np.uint16), kind="stable")
+        order = order[np.argsort((key >> 16).astype(np.uint16)[order], kind="stable")]
+    else:
+        order = np.argsort(key, kind="stable")
+    return rows[order], key[order]
+
+
 def _key(columns: Columns, rows: Longs) -> Longs:
     cluster, proc = columns.cluster[rows], columns.proc[rows]
+    cluster -= int(cluster.min(initial=2**62))  # a copy
     procs = int(proc.max(initial=0)) + 1
     if int(cluster.max(initial=0)) < 2**62 // procs:
         return cluster * procs + proc

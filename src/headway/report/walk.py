@@ -81,7 +81,7 @@ class Walk:
         """After each event the newest attempt of its job, open or not; -1 before the first."""
         opened = (self.effect & Effect.OPENED) > 0
         count = np.cumsum(opened)
-        of_others: Longs = (count - opened)[self.first][self.job]
+        of_others: Longs = (count[self.first] - opened[self.first])[self.job]
         return np.where(count > of_others, count - 1, -1)
 
     def _forward(self, time: Longs) -> Longs:

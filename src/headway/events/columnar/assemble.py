@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -80,17 +81,14 @@ def columns_of(
 
 
 def assemble(
-    parts: Sequence[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
+    parts: Iterable[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
 ) -> Columns:
     """The columns of all parts, which are in the order of the files; leaves the parts empty."""
+    pool: defaultdict[str, int] = defaultdict()
+    pool.default_factory = pool.__len__
+    # One part after the other, as it comes: others may still be being read.
+    parts = [_pooled(part, pool) for part in parts]
     _tell_times(parts, files)
-    pool: dict[str, int] = {}
-    for part in parts:
-        # The place -1 is the last one.
-        places = np.array([*(pool.setdefault(text, len(pool)) for text in part.strings), -1], "<i4")
-        part.strings = []
-        for name in TEXTS:
-            part.columns[name] = places[part.columns[name]]
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
     usage = _usage(parts)
@@ -108,6 +106,16 @@ def assemble(
         unread=[(one.name, one.unread) for one in files if one.unread],
         unfinished=[(one.name, one.unfinished) for one in files if one.unfinished],
     )
+
+
+def _pooled(part: Part, pool: defaultdict[str, int]) -> Part:
+    """The part with its texts as places in the pool."""
+    # The place -1 is the last one.
+    places = np.array([*map(pool.__getitem__, part.strings), -1], np.int32)
+    part.strings = []
+    for name in TEXTS:
+        part.columns[name] = places[part.columns[name]]
+    return part
 
 
 def _joined(parts: Sequence[Part], name: str) -> Array:

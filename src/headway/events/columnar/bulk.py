@@ -11,7 +11,7 @@ from headway.events.columnar.assemble import File, assemble, part_of
 from headway.events.columnar.batch import Batch, unfinished
 from headway.events.columnar.columns import Columns
 from headway.events.columnar.parcel import Result, pack, unpack
-from headway.events.columnar.part import no_events, placed
+from headway.events.columnar.part import Part, no_events, placed
 from headway.events.columnar.ranges import ranges
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.workers import can_fork, each
@@ -64,28 +64,35 @@ def read_columns(
         for found in chain.files:
             files.append(File(str(found.path), log, found.mtime))
             pieces += _pieces(files, found.format)
-    tasks = _tasks(pieces)
-    sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
-    total, done = sum(sizes), 0
-    results: list[Result] = []
-    for number, made in _each(tasks, workers or _processors(), total):
-        results += made
-        done += sizes[number]
-        if progress:
-            progress(done, total)
-    results.sort(key=lambda result: (result.file, result.start))
-    for result in results:
-        files[result.file].unread = files[result.file].unread or result.unread
-        for place, skip in result.unfinished:
-            files[place].unfinished = skip
     columns = assemble(
-        [result.part for result in results],
+        _parts(_tasks(pieces), files, workers or _processors(), progress),
         files,
         [chain.name for chain in chains],
         [chain.owner or "" for chain in chains],
     )
     columns.unread = unread + columns.unread
     return columns
+
+
+def _parts(
+    tasks: list[list[Piece]], files: list[File], workers: int, progress: Progress | None
+) -> Iterator[Part]:
+    """What is read, in the order of the files; notes there what could not be."""
+    sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
+    total, done, following = sum(sizes), 0, 0
+    waiting: dict[int, list[Result]] = {}
+    for number, made in _each(tasks, workers, total):
+        done += sizes[number]
+        if progress:
+            progress(done, total)
+        waiting[number] = made
+        while following in waiting:
+            for result in waiting.pop(following):
+                files[result.file].unread = files[result.file].unread or result.unread
+                for place, skip in result.unfinished:
+                    files[place].unfinished = skip
+                yield result.part
+            following += 1
 
 
 def _processors() -> int:

@@ -39,7 +39,7 @@ _AD = re.compile(
 )
 _REQUEUED = "(0) Job terminated and was requeued"
 _NO_CODES = (NONE, NONE)
-_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*>\Z")
+_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _TABLE = b"\n\tPartitionable Resources"
 
 Made = TypeVar("Made")
@@ -86,17 +86,14 @@ class Details:
     def __init__(self, strings: Strings) -> None:
         self.strings = strings
         place = strings.place
-        #: A line without what surrounds it.
-        self.line = Memory(lambda raw: place(raw.decode().strip()))
+        self._line = Memory(lambda raw: place(raw.decode().strip()))
         self._reason = Memory(lambda raw: place(_reason(raw.decode().strip())))
         self._quoted = Memory(lambda raw: place(raw.decode().strip().strip('"')))
         #: The machine of a 001's first line.
         self._host = Memory(lambda raw: place(_host(raw.decode())))
         self._destination = Memory(lambda raw: place(machine(raw.decode().strip())))
-        #: The usual end of an address; None for one that is not usual.
-        self._names: Memory[int | None] = Memory(
-            lambda raw: place(raw[:-1].decode()) if _NAME.match(raw) else None
-        )
+        #: The name that begins what follows `alias=` in an address; -1 if it is no usual one.
+        self.names = Memory(self._name)
         self._error_slot = Memory(lambda raw: place(_error_slot(raw.decode())))
         self._site = Memory(lambda raw: place(_text(raw)))
         self._codes: Memory[tuple[int, int] | None] = Memory(_pair(_CODES))
@@ -107,28 +104,14 @@ class Details:
         self._tables = Memory(_table)
         self._place = place
 
-    def _machine(self, address: bytes) -> int | None:
-        """The machine's name in an address as HTCondor writes it, `<…?…&alias=name>`."""
-        at = address.rfind(b"&alias=")
-        if at < 0 or address.find(b"alias=", address.find(b"?")) != at + 1:
-            return None
-        return self._names[address[at + 7 :]]
-
-    def first_line(self, rest: bytes) -> tuple[int]:
-        """The first line below the header."""
-        start = rest.find(b"\n") + 1
-        if not start:
-            return (-1,)
-        end = rest.find(b"\n", start)
-        return (self.line[rest[start:end] if end >= 0 else rest[start:]],)
+    def _name(self, raw: bytes) -> int:
+        name = raw.partition(b"&")[0]
+        return self._place(name.decode()) if _NAME.match(name) else -1
 
     def execute(self, rest: bytes) -> tuple[int, int, int]:
         """Host, slot and site of a 001."""
         first = rest.find(b"\n")
-        text = rest if first < 0 else rest[:first]
-        host = self._machine(text) if text.startswith(b"Job executing on host: <") else None
-        if host is None:
-            host = self._host[text]
+        host = self._host[rest if first < 0 else rest[:first]]
         if first < 0:
             return host, -1, -1
         slot = site = -1
@@ -147,9 +130,7 @@ class Details:
         if at < 0:
             return (-1,)
         end = rest.find(b"\n", at + 24)
-        text = rest[at + 24 : end] if end >= 0 else rest[at + 24 :]
-        host = self._machine(text) if text.startswith(b"<") else None
-        return (self._destination[text] if host is None else host,)
+        return (self._destination[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
 
     def ad(self, rest: bytes) -> tuple[int, int, int]:
         """Site, slot and user of a 028."""
@@ -189,7 +170,7 @@ class Details:
         at = rest.find(b"\n\tReason: ", first)
         if at >= 0:
             end = rest.find(b"\n", at + 10)
-            text = self.line[rest[at + 10 : end] if end >= 0 else rest[at + 10 :]]
+            text = self._line[rest[at + 10 : end] if end >= 0 else rest[at + 10 :]]
         measured = self._measured(rest, first)
         kind = Kind.TRANSFER_FAILED if codes[0] in TRANSFER_CODES else Kind.EVICTED
         return Ending(kind, *codes, NONE, NONE, text, measured) if measured else None
@@ -346,5 +327,4 @@ READERS: dict[int, Reader] = {
     21: (Details.remote_error, ("code", "subcode", "text", "slot")),
     28: (Details.ad, ("site", "slot", "user")),
     40: (Details.transfer, ("host",)),
-    **dict.fromkeys((2, 7, 9, 13, 22, 24, 46), (Details.first_line, ("text",))),
 }

@@ -8,19 +8,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.events.columnar.bodies import Bodies, Lines
 from headway.events.columnar.headers import (
     Flags,
     Longs,
     Template,
     Words,
     integers,
-    mask,
     two,
     u64,
     word,
-    words,
 )
 from headway.events.columnar.rows import Measured
+from headway.events.columnar.view import begins
 
 _WIDTH = len(Measured._fields)
 _HEADER = b"\tPartitionable Resources :    Usage  Request"
@@ -45,24 +45,20 @@ _CLOCK = Template(b" 00:00:0")
 
 
 class Endings:
-    """What the lines of some bodies say; the bodies' lines end at newlines `first` to `last`."""
+    """What the lines of some bodies say."""
 
-    def __init__(self, data: bytes, newlines: Longs, first: Longs, last: Longs) -> None:
-        self._ascii = data.isascii()
-        self._word = words(data)
-        self._byte = np.frombuffer(data, np.uint8)
-        counts = last - first
-        begins = np.cumsum(counts) - counts
-        self._owner = np.repeat(np.arange(len(first)), counts)
-        line = np.arange(counts.sum()) + np.repeat(first - begins, counts)
-        self._start, self._end = newlines[line] + 1, newlines[line + 1]
-        self._begins = begins
+    def __init__(self, bodies: Bodies) -> None:
+        self._view, self._lines = bodies.view, Lines(bodies)
+        self._word, self._byte = bodies.view.word, bodies.view.byte
+        self._owner = self._lines.owner
+        self._start, self._end = self._lines.start, self._lines.end
+        count = len(bodies.first)
         #: Bodies that have to be read in another way.
-        self.odd = counts == 0
-        self.measured = np.full((len(first), _WIDTH), np.nan)
+        self.odd = bodies.last == bodies.first
+        self.measured = np.full((count, _WIDTH), np.nan)
         #: The lines with a reason and with a time in UTC, by body; -1 for none.
-        self.reason = np.full(len(first), -1)
-        self.told = np.zeros(len(first), np.bool_)
+        self.reason = np.full(count, -1)
+        self.told = np.zeros(count, np.bool_)
         self._read()
 
     def line(self, lines: Longs) -> tuple[Longs, Longs]:
@@ -71,30 +67,28 @@ class Endings:
 
     def first_lines(self) -> tuple[Longs, Longs]:
         """Where the first line of each body begins and ends; of an odd one perhaps nowhere."""
-        at = np.minimum(self._begins, max(len(self._start) - 1, 0))
-        return self.line(at) if len(self._start) else (self._begins, self._begins)
+        firsts = self._lines.begins
+        at = np.minimum(firsts, max(len(self._start) - 1, 0))
+        return self.line(at) if len(self._start) else (firsts, firsts)
 
     def _read(self) -> None:
-        begin = self._word[self._start]
+        begin = self._lines.word
         known = self._start == self._end
-        known |= _starts(begin, b"\t(0)") | _starts(begin, b"\t(1)")
-        told = _starts(begin, b"\tJob ter")
+        known |= begins(begin, b"\t(0)") | begins(begin, b"\t(1)")
+        told = begins(begin, b"\tJob ter")
         self.told[self._owner[told]] = True
         known |= told
         known |= self._reasons(begin)
-        known |= self._cpu_times(_starts(begin, b"\t\tUsr "))
+        known |= self._cpu_times(begins(begin, b"\t\tUsr "))
         known |= self._transferred(begin)
         known |= self._table(begin)
         self.odd[self._owner[~known]] = True
 
     def _once(self, lines: Longs) -> Longs:
-        """The bodies of lines; those that have several such lines are odd."""
-        owners = self._owner[lines]
-        self.odd[owners[1:][owners[1:] == owners[:-1]]] = True
-        return owners
+        return self._lines.once(lines, self.odd)
 
     def _reasons(self, begin: Words) -> Flags:
-        found: Flags = _starts(begin, b"\tReason:") & (self._byte[self._start + 8] == 0x20)
+        found: Flags = begins(begin, b"\tReason:") & (self._byte[self._start + 8] == 0x20)
         lines = np.flatnonzero(found)
         self.reason[self._once(lines)] = lines
         return found
@@ -109,12 +103,12 @@ class Endings:
             at = at + width
             clock, rest = self._word[at], self._word[at + 8]
             good &= (width > 0) & _CLOCK.fits(clock) & (_digit(self._byte[at + 8]))
-            good &= _starts(rest >> u64(8), after)
+            good &= begins(rest >> u64(8), after)
             pairs = _CLOCK.pairs(clock)
             last = two(pairs, 7) + self._byte[at + 8] - 0x30
             seconds += ((days * 24 + two(pairs, 1)) * 60 + two(pairs, 4)) * 60 + last
             at = at + 9 + len(after)
-        run = self._says(at, b"  -  Run Remote Usage")
+        run = self._view.says(at, b"  -  Run Remote Usage")
         mine = lines[run & good]
         self.measured[self._once(mine), _CPU] = seconds[run & good]
         candidates[lines[~good]] = False
@@ -129,27 +123,27 @@ class Endings:
         long = width == 8
         value = np.where(long, value * _TENS[wider] + more, value)
         at = at + width + np.where(long, wider, 0)
-        good = self._says(at, b"  -  Total ")
+        good = self._view.says(at, b"  -  Total ")
         for text, place in (
             (b"  -  Run Bytes Sent By Job", _SENT),
             (b"  -  Run Bytes Received By Job", _RECEIVED),
         ):
-            here = self._says(at, text)
+            here = self._view.says(at, text)
             self.measured[self._once(lines[here]), place] = value[here]
             good |= here
         found[lines[~good]] = False
         return found
 
     def _table(self, begin: Words) -> Flags:
-        header = _starts(begin, _HEADER[:8])
+        header = begins(begin, _HEADER[:8])
         lines = np.flatnonzero(header)
-        good = self._says(self._start[lines], _HEADER)
+        good = self._view.says(self._start[lines], _HEADER)
         self._once(lines)
         header[lines[~good]] = False
-        row = _starts(begin, b"\t   ") & (self._end - self._start >= _ROW_LENGTH)
+        row = begins(begin, b"\t   ") & (self._end - self._start >= _ROW_LENGTH)
         row &= self._byte[self._start + _COLON] == 0x3A
         row &= self._byte[self._start + 4] > 0x20
-        if not self._ascii:  # the columns are characters, not bytes
+        if not self._view.ascii:  # the columns are characters, not bytes
             for column in range(0, _ROW_LENGTH, 8):
                 row &= (self._word[self._start + column] & _HIGH) == 0
         # A table ends with the first line that is not of it.
@@ -162,20 +156,20 @@ class Endings:
         good = np.ones(len(lines), np.bool_)
         cells: list[tuple[Longs, int, int]] = []
         for text, after, used, asked in _RESOURCES:
-            mine = _starts(names, text)
-            exact = mine & _starts(follows, after)
+            mine = begins(names, text)
+            exact = mine & begins(follows, after)
             good &= ~mine | exact | (text == _TIME)
             cells += [
                 (lines[exact], column, place) for column, place in (used, asked) if place >= 0
             ]
         self._cells(cells)
         row[lines[~good]] = False
-        self._check_times(lines[_starts(names, _TIME)])
+        self._check_times(lines[begins(names, _TIME)])
         return np.asarray(header | row)
 
     def _check_times(self, lines: Longs) -> None:
         at = self._start[lines] + 8
-        good = self._says(at, b"Execute ") | self._says(at, b"SlotBusy ")
+        good = self._view.says(at, b"Execute ") | self._view.says(at, b"SlotBusy ")
         self.odd[self._owner[lines[~good]]] = True
 
     def _cells(self, cells: list[tuple[Longs, int, int]]) -> None:
@@ -202,21 +196,9 @@ class Endings:
         self.odd[self._owner[lines[~good]]] = True
         self.measured[self._owner[lines], place] = found
 
-    def _says(self, at: Longs, text: bytes) -> Flags:
-        """Where this text stands at these places."""
-        found = np.ones(len(at), np.bool_)
-        for start in range(0, len(text), 8):
-            piece = text[start : start + 8]
-            found &= _starts(self._word[at + start], piece)
-        return found
-
 
 #: Powers of ten; as whole numbers, and exact as floats too.
 _TENS = np.array([10**n for n in range(9)])
-
-
-def _starts(begin: Words, text: bytes) -> Flags:
-    return np.asarray((begin & mask(text)) == word(text))
 
 
 def _digit(byte: NDArray[np.unsignedinteger]) -> Flags:

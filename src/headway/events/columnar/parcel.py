@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headway.events.columnar.part import Array, Part
+from headway.events.columnar.part import TYPES, Array, Part
 from headway.events.skip import Skip
 
 _HEAD = struct.Struct("<q")
@@ -38,7 +38,7 @@ def pack(results: list[Result]) -> list[memoryview]:
         {
             "file": result.file,
             "start": result.start,
-            "columns": {name: put(column) for name, column in result.part.columns.items()},
+            "columns": {name: put(_small(column)) for name, column in result.part.columns.items()},
             "rest": {name: put(getattr(result.part, name)) for name in _ARRAYS},
             "time": None if result.part.time is None else put(result.part.time),
             # Inert text has no newlines.
@@ -60,11 +60,11 @@ def pack(results: list[Result]) -> list[memoryview]:
     return pieces
 
 
-def unpack(data: bytearray) -> list[Result]:
+def unpack(data: memoryview) -> list[Result]:
     """The results that were packed; their arrays lie in the data."""
     (size,) = _HEAD.unpack_from(data)
     at = _HEAD.size + size
-    contents, kinds = json.loads(data[_HEAD.size : at])
+    contents, kinds = json.loads(bytes(data[_HEAD.size : at]))
     at += -size % _ALIGN
     arrays: list[Array] = []
     for kind, shape in kinds:
@@ -76,7 +76,10 @@ def unpack(data: bytearray) -> list[Result]:
             content["file"],
             content["start"],
             Part(
-                {name: arrays[place] for name, place in content["columns"].items()},
+                {
+                    name: _whole(arrays[place], name, sum(content["sizes"]))
+                    for name, place in content["columns"].items()
+                },
                 **{name: arrays[place] for name, place in content["rest"].items()},
                 strings=_strings(arrays[content["strings"]]),
                 skipped=[(file, Skip(*skip)) for file, *skip in content["skipped"]],
@@ -92,6 +95,24 @@ def unpack(data: bytearray) -> list[Result]:
 
 
 _ARRAYS = ("usage_row", "usage", "hint_row", "hint")
+
+
+def _small(column: Array) -> Array:
+    """The column in fewer bytes: once if it is the same for all, else with smaller numbers."""
+    if column.size and (column == column[0]).all():
+        return column[:1]
+    if column.dtype.kind == "i" and column.size:
+        least, most = column.min(), column.max()
+        for kind in (np.int8, np.int16, np.int32):
+            if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+                return column.astype(kind)
+    return column
+
+
+def _whole(column: Array, name: str, count: int) -> Array:
+    # Only the minutes are reckoned with before they become part of a longer column.
+    found = column.astype(TYPES[name], copy=False) if name == "minute" else column
+    return np.broadcast_to(found, count)
 
 
 def _strings(data: Array) -> list[str]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, look
 from headway.events.clock import utc_hint
+from headway.events.columnar.bodies import BODIES, Bodies, transfer_kinds
 from headway.events.columnar.details import READERS, Details, by_event
 from headway.events.columnar.endings import Endings
 from headway.events.columnar.headers import (
@@ -31,7 +32,7 @@ from headway.events.columnar.part import (
 )
 from headway.events.columnar.rows import is_nothing
 from headway.events.columnar.strings import Strings
-from headway.events.columnar.transfers import transfer_kinds
+from headway.events.columnar.view import View
 from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
 from headway.events.skip import Skip
 
@@ -99,6 +100,7 @@ class _Block:
         self, data: bytes, size: int, offset: int, chunks: Chunks, details: Details
     ) -> None:
         self._data, self._offset, self._chunks = data, offset, chunks
+        self._view = View(data)
         self._details, self._strings = details, details.strings
         self._skipped: list[Skip] = []
         self._usage: list[tuple[Longs, Floats]] = []
@@ -121,7 +123,7 @@ class _Block:
         columns["offset"][:] = chunks.starts + self._offset
         columns["length"][:] = chunks.ends - chunks.starts
         columns["kind"][:] = _KINDS[headers.number % 1000]
-        for number in READERS:
+        for number in (*BODIES, *_ENDINGS):
             rows = np.flatnonzero(self._plain & (headers.number == number))
             if rows.size:
                 (self._read_endings if number in _ENDINGS else self._read_bodies)(number, rows)
@@ -151,12 +153,30 @@ class _Block:
             found = np.flatnonzero(np.frombuffer(data, np.uint8) > 0x7F)
             plain[np.searchsorted(chunks.starts, found, "right") - 1] = False
 
+    def _bodies(self, rows: Longs) -> Bodies:
+        chunks = self._chunks
+        first, last = chunks.first[rows], chunks.last[rows]
+        return Bodies(
+            self._view, self._details, self._headers.text[rows], chunks.newlines, first, last
+        )
+
     def _read_bodies(self, number: int, rows: Longs) -> None:
+        """Read the bodies of events of one number, those that are of the usual shape."""
         columns, chunks = self._columns, self._chunks
         if number == _TRANSFER:
             texts, ends = self._headers.text[rows], chunks.newlines[chunks.first[rows]]
-            columns["kind"][rows] = transfer_kinds(self._data, texts, ends)
+            columns["kind"][rows] = transfer_kinds(self._view, texts, ends)
             rows = rows[ends < chunks.ends[rows]]
+        found, odd = BODIES[number](self._bodies(rows))
+        for name, values in found.items():
+            columns[name][rows] = values
+        self._read_odd(number, rows[odd])
+
+    def _read_odd(self, number: int, rows: Longs) -> None:
+        """Read bodies one by one."""
+        if not rows.size:
+            return
+        columns = self._columns
         read, names = READERS[number]
         rests = self._rests(rows)
         found = [read(self._details, rest) for rest in rests]
@@ -165,8 +185,7 @@ class _Block:
                 self._note_hint(row, rest)
         if None in found:
             odd = [at for at, made in enumerate(found) if made is None]
-            for at in odd:
-                self._put(int(rows[at]), number, rests[at])
+            self._put(number, {int(rows[at]): rests[at] for at in odd})
             rows = np.delete(rows, odd)
             found = [made for made in found if made is not None]
         for name, values in zip(names, zip(*found, strict=True), strict=False):
@@ -177,12 +196,12 @@ class _Block:
     def _read_endings(self, number: int, rows: Longs) -> None:
         """Read the bodies of 004 or 005 events line by line, those that are of the usual shape."""
         columns, chunks, details = self._columns, self._chunks, self._details
-        endings = Endings(self._data, chunks.newlines, chunks.first[rows], chunks.last[rows])
-        firsts = self._slices(*endings.first_lines())
+        endings = Endings(self._bodies(rows))
+        firsts = self._view.slices(*endings.first_lines())
         if number == _TERMINATED:
             found = [details.endings[line] for line in firsts]
         else:
-            texts = self._slices(self._headers.text[rows], chunks.newlines[chunks.first[rows]])
+            texts = self._view.slices(self._headers.text[rows], chunks.newlines[chunks.first[rows]])
             found = [
                 None if details.requeued[line] else details.evicted_codes[text]
                 for line, text in zip(firsts, texts, strict=True)
@@ -203,30 +222,26 @@ class _Block:
             columns["kind"][mine] = np.where(failed, Kind.TRANSFER_FAILED, Kind.EVICTED)
             given = usual[endings.reason[usual] >= 0]
             starts, ends = endings.line(endings.reason[given])
-            reasons = self._slices(starts + len(b"\tReason: "), ends)
-            columns["text"][rows[given]] = [details.line[reason] for reason in reasons]
+            reasons = self._view.texts(starts + len(b"\tReason: "), ends)
+            columns["text"][rows[given]] = self._strings.place_all(reasons)
         self._usage.append((mine, endings.measured[usual]))
-        self._read_bodies(number, rows[endings.odd])
+        self._read_odd(number, rows[endings.odd])
 
     def _rests(self, rows: Longs) -> list[bytes]:
-        return self._slices(self._headers.text[rows], self._chunks.ends[rows])
-
-    def _slices(self, starts: Longs, ends: Longs) -> list[bytes]:
-        data = self._data
-        return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return self._view.slices(self._headers.text[rows], self._chunks.ends[rows])
 
     def _read_agents(self, rows: Longs) -> None:
         """Lines of the agent among events that anybody can write."""
-        for row, rest in zip(rows.tolist(), self._rests(rows), strict=True):
-            if b"headway" in rest:
-                self._put(row, _GENERIC, rest)
+        rests = zip(rows.tolist(), self._rests(rows), strict=True)
+        self._put(_GENERIC, {row: rest for row, rest in rests if b"headway" in rest})
 
-    def _put(self, row: int, number: int, rest: bytes) -> None:
-        """Write what an event of any shape says into its place."""
-        made = by_event(number, rest)
-        put_rows(self._columns, [row], [made], self._strings)
-        if not is_nothing(made.measured):
-            self._usage.append((np.array([row]), measurements([made.measured])))
+    def _put(self, number: int, rests: dict[int, bytes]) -> None:
+        """Write what events of any shape say into their places."""
+        rows = {row: by_event(number, rest) for row, rest in rests.items()}
+        put_rows(self._columns, list(rows), list(rows.values()), self._strings)
+        measured = {row: made.measured for row, made in rows.items()}
+        measured = {row: made for row, made in measured.items() if not is_nothing(made)}
+        self._usage.append((np.array(list(measured), np.int64), measurements([*measured.values()])))
 
     def _note_hint(self, row: int, rest: bytes) -> None:
         utc = utc_hint(rest)
@@ -259,7 +274,7 @@ class _Block:
         columns["offset"][row] = self._offset + start + found.header.start()
         columns["length"][row] = len(chunk) - found.header.start()
         rest = chunk[found.header.end() :]
-        self._put(row, int(number), rest)
+        self._put(int(number), {row: rest})
         if int(number) == _TERMINATED:
             self._note_hint(row, rest)
         return True

@@ -27,3 +27,18 @@ class Strings:
         if len(text) <= _LIMIT:  # a giant is not worth remembering as it was
             self._places[text] = found
         return found
+
+    def place_all(self, texts: list[str]) -> list[int]:
+        """The numbers of texts that have no blanks around them."""
+        places = self._places
+        new = [text for text in texts if text not in places]
+        if new:
+            joined = "".join(new)
+            if joined.isascii() and joined.isprintable() and len(max(new, key=len)) <= _LIMIT:
+                # All of them are inert already.
+                start = len(self.all)
+                self.all += dict.fromkeys(new)
+                places.update(zip(self.all[start:], range(start, len(self.all)), strict=True))
+            else:
+                return [self.place(text) for text in texts]
+        return [places[text] for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import selectors
@@ -12,13 +13,19 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import numpy as np
 
 from headway.errors import EventLogError
 
 _FRAME = struct.Struct("<qq")  # which piece of work, how many bytes follow
 _NEXT = struct.Struct("<q")
 _FAILED, _DONE = -1, -2
-_READ_SIZE = 1 << 20
+#: Bytes that a worker can send before anybody reads, where the system lets it.
+_PIPE_SIZE = 1 << 20
+#: Settings of glibc's malloc: numbers and values.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = (-3, 32 << 20), (-1, 256 << 20)
 
 
 def can_fork() -> bool:
@@ -33,7 +40,7 @@ def can_fork() -> bool:
 
 def each(
     count: int, work: Callable[[int], list[memoryview]], workers: int
-) -> Iterator[tuple[int, bytearray]]:
+) -> Iterator[tuple[int, memoryview]]:
     """What `work` makes of each number below `count`, as it gets done, in any order.
 
     Each worker takes the next number when it is free. A failure in one ends all.
@@ -47,6 +54,7 @@ def each(
         for _ in range(workers):
             out, into = os.pipe()
             pipes.append(out)
+            _widen(into)
             try:
                 pid = _fork()
                 if not pid:
@@ -61,6 +69,13 @@ def each(
         for pid in pids:
             os.kill(pid, signal.SIGKILL)  # one that is done is there until we have waited for it
             os.waitpid(pid, 0)
+
+
+def _widen(pipe: int) -> None:
+    with suppress(OSError, ImportError, AttributeError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
 def _fork() -> int:
@@ -84,6 +99,7 @@ def _be_a_worker(
         for descriptor in others:
             os.close(descriptor)
         gc.disable()  # a worker makes no cycles, and soon ends
+        _keep_memory()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
@@ -106,6 +122,14 @@ def _be_a_worker(
         os._exit(status)
 
 
+def _keep_memory() -> None:
+    """Let work use the memory of the work before it, and not get it anew, page by page."""
+    with suppress(OSError, AttributeError):  # another libc: then it is a little slower
+        mallopt = ctypes.CDLL(None).mallopt
+        for setting in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            mallopt(*setting)
+
+
 def _send(into: int, number: int, pieces: list[memoryview]) -> None:
     total = sum(piece.nbytes for piece in pieces)
     for piece in (memoryview(_FRAME.pack(number, total)), *pieces):
@@ -120,7 +144,7 @@ class _Inbox:
     def __init__(self) -> None:
         self.number = 0
         self._head = bytearray()
-        self._body: bytearray | None = None
+        self._body: memoryview | None = None
         self._filled = 0
 
     def receive(self, descriptor: int) -> bool:
@@ -130,15 +154,16 @@ class _Inbox:
             self._head += data
             if len(self._head) == _FRAME.size:
                 self.number, size = _FRAME.unpack(self._head)
-                self._body, self._filled = bytearray(size), 0
+                # Not a bytearray, which would be filled with zeros first.
+                self._body, self._filled = np.empty(size, np.uint8).data, 0
             return bool(data)
         if self._filled == len(self._body):
             return True
-        count = os.readv(descriptor, [memoryview(self._body)[self._filled :]])
+        count = os.readv(descriptor, [self._body[self._filled :]])
         self._filled += count
         return count > 0
 
-    def take(self) -> bytearray | None:
+    def take(self) -> memoryview | None:
         """The result if it is complete."""
         if self._body is None or self._filled < len(self._body):
             return None
@@ -147,7 +172,7 @@ class _Inbox:
         return body
 
 
-def _collected(pipes: list[int]) -> Iterator[tuple[int, bytearray]]:
+def _collected(pipes: list[int]) -> Iterator[tuple[int, memoryview]]:
     with selectors.DefaultSelector() as selector:
         for descriptor in pipes:
             selector.register(descriptor, selectors.EVENT_READ, _Inbox())
@@ -161,7 +186,7 @@ def _collected(pipes: list[int]) -> Iterator[tuple[int, bytearray]]:
                     continue
                 if inbox.number == _FAILED:
                     raise EventLogError(
-                        "reading the event logs failed:\n" + body.decode("utf-8", "replace"),
+                        "reading the event logs failed:\n" + str(body, "utf-8", "replace"),
                         remedy="This is a bug in Headway; please report it with the log.",
                     )
                 if inbox.number == _DONE:

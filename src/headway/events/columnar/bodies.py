@@ -1,0 +1,229 @@
+"""The bodies of events, all of one number in a block at once.
+
+A body that HTCondor does not write just so is odd: it is left to `details`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.events.columnar.columns import NONE
+from headway.events.columnar.details import Details
+from headway.events.columnar.headers import Flags, Longs, integers
+from headway.events.columnar.view import View, begins
+from headway.events.event import TRANSFER_TEXTS
+from headway.events.kind import BY_TRANSFER
+
+Places = NDArray[np.int32]
+
+_TAB, _QUOTE, _OPEN, _CLOSE = b'\t"<>'
+_EXECUTING = b"Job executing on host: "
+_TO_HOST = b"\tTransferring to host: "
+_ERROR_ON = b"Error from starter on "
+_CODE, _SUBCODE = b"\tCode ", b" Subcode "
+_ALIAS = b"&alias="
+_SITE = b"GLIDEIN_ResourceName"
+
+
+class Bodies(NamedTuple):
+    """Where the events of one number are: their texts, and their lines among the newlines."""
+
+    view: View
+    details: Details
+    text: Longs  # where the header's text begins
+    newlines: Longs
+    first: Longs  # the newline that ends the header
+    last: Longs  # the newline that ends the body
+
+    def line(self, number: int, rows: Longs | slice = slice(None)) -> tuple[Longs, Longs]:
+        """Where the n-th line below the header begins and ends; the rows must have it."""
+        at = self.first[rows] + number
+        return self.newlines[at - 1] + 1, self.newlines[at]
+
+    def place(self, starts: Longs, ends: Longs) -> Places:
+        """The numbers of the texts there."""
+        texts = self.view.texts(starts, ends)
+        return np.array(self.details.strings.place_all(texts), np.int32)
+
+
+class Lines:
+    """All lines of some bodies; `owner` is the body of each."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        counts = bodies.last - bodies.first
+        self.begins = np.cumsum(counts) - counts
+        self.owner = np.repeat(np.arange(len(counts)), counts)
+        line = np.arange(counts.sum()) + np.repeat(bodies.first - self.begins, counts)
+        self.start, self.end = bodies.newlines[line] + 1, bodies.newlines[line + 1]
+        self.word = bodies.view.word[self.start]
+
+    def once(self, lines: Longs, odd: Flags) -> Longs:
+        """The bodies of these lines; those that have several of them are odd."""
+        owners = self.owner[lines]
+        odd[owners[1:][owners[1:] == owners[:-1]]] = True
+        return owners
+
+
+class Found(NamedTuple):
+    """Columns of the events, and which of the events have to be read in another way."""
+
+    columns: dict[str, Places]
+    odd: Flags
+
+
+def _none(bodies: Bodies) -> Places:
+    return np.full(len(bodies.first), -1, np.int32)
+
+
+def _first_lines(bodies: Bodies) -> Found:
+    text = _none(bodies)
+    rows = np.flatnonzero(bodies.last > bodies.first)
+    text[rows] = bodies.place(*bodies.line(1, rows))
+    return Found({"text": text}, np.zeros(len(text), np.bool_))
+
+
+def _transfer(bodies: Bodies) -> Found:
+    host = _none(bodies)
+    starts, ends = bodies.line(1)
+    odd = ~bodies.view.says(starts, _TO_HOST)
+    rows = np.flatnonzero(~odd)
+    host[rows], odd[rows] = _machines(bodies, starts[rows] + len(_TO_HOST), ends[rows])
+    return Found({"host": host}, odd)
+
+
+def _execute(bodies: Bodies) -> Found:
+    view, slot, site = bodies.view, _none(bodies), _none(bodies)
+    host, odd = _machines(bodies, bodies.text + len(_EXECUTING), bodies.newlines[bodies.first])
+    odd |= ~view.says(bodies.text, _EXECUTING)
+    lines = Lines(bodies)
+    mine = np.flatnonzero(begins(lines.word, b"\tSlotNam"))
+    mine = mine[view.says(lines.start[mine] + 8, b"e: ")]
+    texts = view.texts(lines.start[mine] + len(b"\tSlotName: "), lines.end[mine])
+    places = bodies.details.strings.place_all([text.strip('"').strip() for text in texts])
+    slot[lines.once(mine, odd)] = places
+    # Attributes are indented with one tab; anything else may hide a site.
+    usual = (view.byte[lines.start] == _TAB) & (view.byte[lines.start + 1] > 0x20)
+    odd[lines.owner[~usual & (lines.start < lines.end)]] = True
+    _attribute(bodies, lines, b"\t" + _SITE, site, odd)
+    return Found({"host": host, "slot": slot, "site": site}, odd)
+
+
+def _held(bodies: Bodies) -> Found:
+    view, counts = bodies.view, bodies.last - bodies.first
+    code, subcode = (np.full(len(counts), NONE, np.int32) for _ in range(2))
+    odd = (counts < 1) | (counts > 2)
+    text = _none(bodies)
+    rows = np.flatnonzero(~odd)
+    reasons = view.texts(*bodies.line(1, rows))
+    reasons = ["" if reason == "Reason unspecified" else reason for reason in reasons]
+    text[rows] = bodies.details.strings.place_all(reasons)
+    rows = np.flatnonzero(counts == 2)
+    at, ends = bodies.line(2, rows)
+    good = view.says(at, _CODE)
+    at = at + len(_CODE)
+    code[rows], width = integers(view.word[at])
+    at = at + width
+    good &= (width > 0) & view.says(at, _SUBCODE)
+    at = at + len(_SUBCODE)
+    subcode[rows], width = integers(view.word[at])
+    odd[rows] = ~(good & (width > 0) & (at + width == ends))
+    return Found({"code": code, "subcode": subcode, "text": text}, odd)
+
+
+def _remote_error(bodies: Bodies) -> Found:
+    columns, odd = _held(bodies)
+    starts, ends = bodies.text, bodies.newlines[bodies.first]
+    colon = bodies.view.byte[ends - 1] == 0x3A
+    odd |= ~bodies.view.says(starts, _ERROR_ON) | (colon & (bodies.view.byte[ends - 2] == 0x3A))
+    slot = _none(bodies)
+    rows = np.flatnonzero(~odd)
+    slot[rows] = bodies.place(starts[rows] + len(_ERROR_ON), (ends - colon)[rows])
+    return Found({**columns, "slot": slot}, odd)
+
+
+def _ad(bodies: Bodies) -> Found:
+    lines = Lines(bodies)
+    odd = np.zeros(len(bodies.first), np.bool_)
+    odd[lines.owner[bodies.view.byte[lines.start] < 0x21]] = True  # indented, or no attribute
+    site, slot, user = _none(bodies), _none(bodies), _none(bodies)
+    _attribute(bodies, lines, b"MachineAttr" + _SITE + b"0", site, odd)
+    _attribute(bodies, lines, b"SlotName", slot, odd)
+    _attribute(bodies, lines, b"RemoteHost", slot, odd)
+    _attribute(bodies, lines, b"User", user, odd, of_text=lambda text: text.partition("@")[0])
+    _attribute(bodies, lines, b"Owner", user, odd)
+    return Found({"site": site, "slot": slot, "user": user}, odd)
+
+
+def _attribute(
+    bodies: Bodies,
+    lines: Lines,
+    name: bytes,
+    into: Places,
+    odd: Flags,
+    of_text: Callable[[str], str] | None = None,
+) -> None:
+    """Put in the texts of lines like `name = "text"`."""
+    view = bodies.view
+    mine = np.flatnonzero(begins(lines.word, name[:8]))
+    at = lines.start[mine]
+    mine = mine[view.says(at + 8, name[8:]) & ~_in_name(view.byte[at + len(name)])]
+    starts, ends = lines.start[mine] + len(name) + 4, lines.end[mine]
+    good = view.says(starts - 4, b' = "') & (ends > starts) & (view.byte[ends - 1] == _QUOTE)
+    owners = lines.once(mine, odd)
+    odd[owners[~good]] = True
+    texts = view.texts(starts[good], ends[good] - 1)
+    owners = owners[good]
+    odd[owners] |= np.array([not text or '"' in text for text in texts], np.bool_)
+    if of_text:
+        texts = [of_text(text).strip() for text in texts]
+    into[owners] = bodies.details.strings.place_all(texts)
+
+
+def _in_name(byte: NDArray[np.uint8]) -> Flags:
+    return np.asarray(((byte | 0x20) - 0x61 < 26) | (byte - 0x30 < 10) | (byte == 0x5F))
+
+
+def _machines(bodies: Bodies, starts: Longs, ends: Longs) -> tuple[Places, Flags]:
+    """The machines' names in addresses like `<…?…&alias=name…>`, and which are none like that."""
+    view, names = bodies.view, bodies.details.names
+    data = view.data
+    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    alias = np.array([data.find(_ALIAS, a, b) for a, b in bounds], np.int64)
+    query = np.array([data.find(b"?", a, b) for a, b in bounds], np.int64)
+    odd = (view.byte[starts] != _OPEN) | (view.byte[ends - 1] != _CLOSE)
+    odd |= (query < 0) | (query > alias) | view.says(query + 1, _ALIAS[1:])
+    rows = np.flatnonzero(~odd)
+    host = np.full(len(starts), -1, np.int32)
+    found = view.slices(alias[rows] + len(_ALIAS), ends[rows] - 1)
+    host[rows] = [names[name] for name in found]
+    odd |= host < 0
+    return host, odd
+
+
+_TRANSFERS = {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFER_TEXTS.items()}
+
+
+def transfer_kinds(view: View, texts: Longs, ends: Longs) -> NDArray[np.uint8]:
+    """The kinds of the 040 events whose headers' texts begin and end at these places."""
+    kinds = np.zeros(len(texts), np.uint8)
+    lengths = ends - texts
+    for text, kind in _TRANSFERS.items():
+        rows = np.flatnonzero(lengths == len(text))
+        kinds[rows[view.says(texts[rows], text)]] = kind
+    return kinds
+
+
+Reader = Callable[[Bodies], Found]
+#: By the numbers of events.
+BODIES: dict[int, Reader] = {
+    1: _execute,
+    12: _held,
+    21: _remote_error,
+    28: _ad,
+    40: _transfer,
+    **dict.fromkeys((2, 7, 9, 13, 22, 24, 46), _first_lines),
+}
