@@ -34,7 +34,9 @@ def waiter(handler: str) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_eviction_reaches_the_command_once(node: Node, number: signal.Signals) -> None:
     node.python(waiter("time.sleep(0.3); sys.exit(0)"))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may be under nohup
     process = node.start()
+    signal.signal(signal.SIGHUP, before)
     node.wait_for("ready")
     process.send_signal(number)
     time.sleep(0.1)
