@@ -44,7 +44,7 @@ SECONDS, PAGE = 180.0, 15e6  # of a million jobs
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the report of a large event log.")
-    parser.add_argument("--size", type=float, default=250.0, help="megabytes")
+    parser.add_argument("--size", type=float, default=800, help="megabytes")
     parser.add_argument("--runs", type=int, default=3, help="of headway; the median counts")
     parser.add_argument("--million", action="store_true", help="end to end on a million jobs")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="with --million")
