@@ -235,15 +235,18 @@ class Web:
     ) -> bool:
         """Send an object; `only` breaks off after so many bytes."""
         wanted = request.headers.get("Range")
-        first = 0
+        first, last = 0, len(data)
         match = request.headers.get("If-Range") in (None, etag)
         if wanted and self.ranges and match:
-            first = int(wanted.removeprefix("bytes=").rstrip("-"))
+            start, _, stop = wanted.removeprefix("bytes=").partition("-")
+            first, last = int(start), min(int(stop or len(data)), len(data) - 1)
+            if first > last:
+                return self.reply(request, 416, Content_Range=f"bytes */{len(data)}")
             request.send_response(206)
-            request.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
+            request.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         else:
             request.send_response(200)
-        body = data[first:]
+        body = data[first : last + 1]
         request.send_header("Content-Length", str(len(body) if length is None else length))
         request.send_header("ETag", etag)
         request.end_headers()

@@ -89,9 +89,12 @@ def test_only_urls_that_the_agent_can_reach_are_its_own() -> None:
             {"path": "b", "to": "results/b"},
             {"path": "c", "to": None},
             {"path": "d", "to": "osdf:///d"},
+            {"path": "e", "to": "mine+pelican://h/d"},
+            {"path": "f", "to": "s3://d"},
         ]
     )
-    assert [each.url for each in made.outputs] == ["https://h/a", None, None, None]
+    urls = ["https://h/a", None, None, "osdf:///d", "mine+pelican://h/d", None]
+    assert [each.url for each in made.outputs] == urls
 
 
 @pytest.mark.parametrize("row", ["%", "bm90IGpzb24", "WzFd", "eyJhIjoxfQ"])

@@ -41,19 +41,24 @@ def test_an_image_means_the_same_from_everywhere(tmp_path: Path, image: str, exp
     assert lines["universe"] == "container"
 
 
-def test_the_agent_takes_the_mirrors_that_it_can(tmp_path: Path) -> None:
+OWN_PLUGIN = '[submit]\ntransfer_plugins = "osdf=/x/plugin"\n'
+
+
+def test_the_agent_takes_all_mirrors_but_those_of_the_jobs_own_plugin(tmp_path: Path) -> None:
     mirrors = '[[inputs]]\nurl = ["osdf:///ns/a.bin", "https://h/a.bin"]\n'
     job = job_of(tmp_path, mirrors)
-    assert plan(job, "id")["inputs"][0]["urls"] == ["https://h/a.bin"]
+    assert plan(job, "id")["inputs"][0]["urls"] == ["osdf:///ns/a.bin", "https://h/a.bin"]
     assert "osdf" not in lines_of(job, tmp_path)["transfer_input_files"]
+    job = job_of(tmp_path, mirrors + OWN_PLUGIN)
+    assert plan(job, "id")["inputs"][0]["urls"] == ["https://h/a.bin"]
 
 
-def test_htcondor_brings_what_the_agent_cannot(tmp_path: Path) -> None:
+def test_htcondor_brings_what_the_jobs_own_plugin_is_for(tmp_path: Path) -> None:
     job = job_of(
         tmp_path,
         'table = "rows.csv"\n[[inputs]]\nurl = "osdf:///ns/same.bin"\n'
         '[[inputs]]\nurl = "osdf:///ns/{name}.tar"\npath = "a"\n'
-        '[[inputs]]\nurl = "{url}"\npath = "b"\n',
+        f'[[inputs]]\nurl = "{{url}}"\npath = "b"\n{OWN_PLUGIN}',
     )
     assert [given["urls"] for given in plan(job, "id")["inputs"]] == [[], [], []]
     lines = lines_of(job, tmp_path)
@@ -81,10 +86,10 @@ def test_lists_are_added_to_and_own_keys_refused(tmp_path: Path) -> None:
         ('outputs = [{ path = "a;b", to = "x/y" }]\n', "outputs[0].path"),
         ("outputs = [{ path = 'a', to = 'x/y\"z' }]\n", "outputs[0].to"),
         ('outputs = [{ path = "a", to = "x/$(Cluster)" }]\n', "outputs[0].to"),
-        ('[[inputs]]\nurl = "osdf:///ns/plan.json"\npath = "x"\n', "inputs[0].url"),
+        (f'[[inputs]]\nurl = "osdf:///ns/plan.json"\npath = "x"\n{OWN_PLUGIN}', "inputs[0].url"),
         (
             '[[inputs]]\nurl = "osdf:///a/x"\npath = "a"\n[[inputs]]\nurl = "osdf:///b/x"\n'
-            'path = "b"\n',
+            f'path = "b"\n{OWN_PLUGIN}',
             "inputs[1].url",
         ),
     ],

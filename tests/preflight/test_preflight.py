@@ -238,9 +238,12 @@ def test_one_cpu_starves_a_gpu(base: Path) -> None:
 
 
 def test_inputs_on_the_local_pool(base: Path) -> None:
-    for scheme in ("osdf:///x/y.tar", "stash:///x/y.tar", "pelican://h/y.tar"):
-        keys: dict[str, Any] = {"inputs": [{"url": scheme}]}
-        assert look(base, **keys)["input-scheme"].severity is Severity.ERROR
+    for url in ("osdf:///x/y.tar", "stash:///x/y.tar", "pelican://h/y.tar", "a+osdf:///x/y.tar"):
+        keys: dict[str, Any] = {"inputs": [{"url": url}]}
+        assert look(base, **keys) == {}
+        assert look(base, OSPOOL, "htcondor", duration="Long", **keys) == {}
+        keys["submit"] = {"Transfer_Plugins": "x=/y; osdf,stash,pelican=/p"}
+        assert look(base, **keys)["input-plugin"].severity is Severity.ERROR
         assert look(base, OSPOOL, "htcondor", duration="Long", **keys) == {}
     assert look(base, inputs=[{"url": ["https://a/y.tar", "https://b/y.tar"]}]) == {}
 

@@ -13,7 +13,7 @@ class Command(NamedTuple):
     group: str
 
 
-RUNNING, WATCHING, ACTING, WRITING = "Run", "Watch", "Act", "Write"
+RUNNING, WATCHING, ACTING, MOVING, WRITING = "Run", "Watch", "Act", "Move data", "Write"
 
 COMMANDS = {
     "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
@@ -25,6 +25,10 @@ COMMANDS = {
     "release": Command("act", "let held jobs go on", ACTING),
     "remove": Command("act", "take jobs out of the queue for good", ACTING),
     "evict": Command("act", "take jobs off their nodes and start them elsewhere", ACTING),
+    "sources": Command("sources", "say where an object can come from, and how well", MOVING),
+    "put": Command("put", "send a file to a URL, whole and proven", MOVING),
+    "publish": Command("publish", "write down what a file must be when it arrives", MOVING),
+    "plugin": Command("plugin", "write the file-transfer plugin for HTCondor", MOVING),
     "init": Command("init", "write a job.toml for a script", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }
@@ -42,6 +46,9 @@ SYNONYMS = {
     "unhold": "release", "continue": "release",
     "rm": "remove", "kill": "remove", "delete": "remove", "cancel": "remove", "abort": "remove",
     "vacate": "evict", "preempt": "evict",
+    "caches": "sources", "mirrors": "sources", "origins": "sources", "where": "sources",
+    "upload": "put", "send": "put", "push": "put",
+    "manifest": "publish", "index": "publish", "hash": "publish",
     "new": "init", "create": "init", "convert": "wrap", "import": "wrap",
 }  # fmt: skip
 

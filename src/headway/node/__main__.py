@@ -1,4 +1,4 @@
-"""`headway-node.pyz agent plan.json`: the way into the node half."""
+"""`headway-node.pyz agent plan.json`, or HTCondor's words to a plugin: ways into the node half."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_USAGE = "usage: headway-node.pyz agent PLAN\n       headway-node.pyz version\n"
+_USAGE = (
+    "usage: headway-node.pyz agent PLAN\n"
+    "       headway-node.pyz version\n"
+    "       headway-node.pyz -classad\n"
+    "       headway-node.pyz -infile FILE -outfile FILE [-upload]\n"
+)
+_PLUGIN = ("-classad", "-infile", "-outfile", "-upload")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,6 +24,10 @@ def main(arguments: Sequence[str]) -> int:
         from headway.node.agent import run_agent
 
         return run_agent(arguments[1])
+    if arguments and arguments[0] in _PLUGIN:
+        from headway.node.plugin import run_plugin
+
+        return run_plugin(arguments)
     if list(arguments) == ["version"]:
         from headway.node.version import VERSION
 

@@ -7,6 +7,7 @@ import os
 
 from headway.node import command
 from headway.node.attempt import Attempt, begin_attempt
+from headway.node.environment import NAMES
 from headway.node.errors import NodeError, Stopped
 from headway.node.exits import MEANING, Exit
 from headway.node.journal import RESERVE, Journal
@@ -19,12 +20,6 @@ from headway.node.watch import EVICTED, Watch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.plan import Plan
-
-# these parts of the job's environment count for the agent's own transfers too
-_TRANSFER_ENVIRONMENT = (
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
-    *("HTTPS_PROXY", "NO_PROXY"),
-)
 
 
 def run_agent(plan_path: str) -> int:
@@ -94,9 +89,9 @@ class _Agent:
         with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment):
             plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
             self._journal.know(plan)
-            for name in _TRANSFER_ENVIRONMENT:
-                if name in plan.environment:
-                    os.environ[name] = plan.environment[name]
+            # these parts of the job's environment count for the agent's own transfers too
+            for name in NAMES & plan.environment.keys():
+                os.environ[name] = plan.environment[name]
             _tidy_up(attempt.id)
             from headway.node import probe
 

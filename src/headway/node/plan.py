@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 from headway.node.errors import HeadwayError
 from headway.node.template import fill
@@ -16,6 +17,8 @@ FORMAT = 1
 OUT = "headway-out"
 # hexadecimal digits of each checksum that an input may declare
 CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}
+# where the agent sends an output itself; `name+` names the token to be used
+_SENT = re.compile(r"(?:[\w.+-]+\+)?(?:https?|osdf|stash|pelican)://|file:", re.IGNORECASE)
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 
 
@@ -52,7 +55,7 @@ class Output:
     def __init__(self, data: _Section) -> None:
         self.path = data.path("path", filled=True)
         to = data.optional_text("to", filled=True)
-        self.url = to if to and to.lower().startswith(("http://", "https://", "file:")) else None
+        self.url = to if to and _SENT.match(to) else None
         self.required = data.flag("required", True)
         self.overwrite = data.flag("overwrite", False)
         self.min_size = data.whole("min_size") or 0

@@ -11,6 +11,8 @@ run='import os, sys
 library, pyz = os.path.dirname(os.__file__), sys.argv[1]
 parts = ("json/decoder.py", "tarfile.py", "http/client.py", "urllib/request.py", "ssl.py")
 whole = not os.path.exists(library) or all(os.path.exists(library + "/" + p) for p in parts)
+try: import zlib
+except ImportError: whole = False
 if sys.version_info < (3, 9) or not whole:
     os.environ["HEADWAY_TRIED"] = os.environ.get("HEADWAY_TRIED", "") + sys.argv[2] + " "
     os.execv("/bin/sh", ["sh", pyz] + sys.argv[4:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from headway.node.outputs import Found, tree_files
 from headway.node.transfer import put, shown
@@ -39,6 +39,5 @@ def below(url: str, name: str) -> str:
     """The URL of a file of a folder; the query, which may be a signature, stays at the end."""
     if not name:
         return url
-    parts = urlsplit(url)
-    path = f"{parts.path.rstrip('/')}/{quote(name)}"
-    return urlunsplit(parts._replace(path=path))
+    place, mark, query = url.partition("?")
+    return f"{place.rstrip('/')}/{quote(name)}{mark}{query}"

@@ -24,6 +24,13 @@ def build_agent(path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def is_agent(path: Path) -> bool:
+    """Whether a file is a headway-node.pyz, of this Headway or another."""
+    first = (Path(headway.node.__path__[0]) / "stub.sh").read_bytes().split(b"\n")[1]
+    with path.open("rb") as file:
+        return first in file.read(len(first) + 64)
+
+
 def _bytes() -> bytes:
     root = Path(headway.node.__path__[0])
     sources = {
@@ -39,7 +46,7 @@ def _bytes() -> bytes:
             entry = zipfile.ZipInfo(name, _STAMP)
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
-            # stored: the node's Python may lack zlib, and HTCondor can compress on the way
-            entry.compress_type = zipfile.ZIP_STORED
+            # the stub passes over a Python that lacks zlib
+            entry.compress_type = zipfile.ZIP_DEFLATED
             file.writestr(entry, sources[name])
     return (root / "stub.sh").read_bytes() + archive.getvalue()

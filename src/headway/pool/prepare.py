@@ -19,7 +19,6 @@ from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.pool.package import build_agent
 from headway.spec import Input, Job, dump_job
 
-AGENT_SCHEMES = ("http", "https", "file")
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
 
@@ -76,8 +75,17 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
 
 
 def agent_urls(job: Job, given: Input) -> list[str]:
-    """The mirrors that the agent can fetch from; if there are none, HTCondor brings the first."""
-    return [url for url in given.urls if _schemes(job, url) <= set(AGENT_SCHEMES)]
+    """The mirrors that the agent fetches from; if there are none, HTCondor brings the first."""
+    own = plugin_schemes(job)
+    return [url for url in given.urls if not _schemes(job, url) & own]
+
+
+def plugin_schemes(job: Job) -> set[str]:
+    """The schemes for which the job brings a plugin of its own: those are left to HTCondor."""
+    lines = {key.lower(): value for key, value in job.submit.items()}
+    plugins = lines.get("transfer_plugins", "").split(";")
+    named = (plugin.partition("=")[0] for plugin in plugins if "=" in plugin)
+    return {scheme.strip().lower() for each in named for scheme in each.split(",")}
 
 
 def _schemes(job: Job, url: str) -> set[str]:
@@ -85,7 +93,8 @@ def _schemes(job: Job, url: str) -> set[str]:
     filled = (
         (fill(url, job.row(index)) for index in range(job.size)) if url.startswith("{") else (url,)
     )
-    return {each.split("://", 1)[0].lower() for each in filled}
+    # what stands before a `+` is the name of a credential
+    return {each.split("://", 1)[0].lower().rpartition("+")[2] for each in filled}
 
 
 def url_basename(url: str) -> str:

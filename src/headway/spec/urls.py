@@ -9,10 +9,10 @@ from headway.spec.templates import placeholders
 from headway.spec.words import Wrong, show
 
 INPUT_SCHEMES = ("http", "https", "file", "osdf", "stash", "pelican")
-OUTPUT_SCHEMES = ("http", "https", "file")
+OUTPUT_SCHEMES = INPUT_SCHEMES
 _FEDERATION = ("osdf", "stash", "pelican")
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
 _PLAIN = re.compile(r"(?:https?://[\w.:-]+|(?:file|osdf|stash)://)/[\w./=+%?&~-]*\w")
 # No part of it begins with a dot, so it climbs nowhere and is as short as it can be.
 _PLAIN_TO = re.compile(r"(?:https?://[\w.:-]+|/?\w[\w.=+-]*)(?:/\w[\w.=+-]*)*")
@@ -43,13 +43,11 @@ def output_to(text: str) -> str:
     if begins_with_placeholder(text):
         return text
     scheme = _scheme(text)
-    if scheme in _FEDERATION:
-        raise Wrong(f"outputs cannot be sent to {scheme}:// yet", "leave `to` out, or use https://")
     if scheme is not None:
         if scheme not in OUTPUT_SCHEMES:
             raise Wrong(
                 f"Headway does not send to {scheme}://",
-                "use a path on the access point, https://, http:// or file:///",
+                "use a path on the access point, https://, osdf:/// or file:///",
             )
         _check_url(text, scheme)
         return text
@@ -102,12 +100,13 @@ def local_path(text: str) -> str:
 
 
 def _scheme(text: str) -> str | None:
+    """The scheme; of `name+scheme` without the credential's name."""
     match = _SCHEME.match(text)
-    return match.group(1).lower() if match else None
+    return match.group(1).lower().rpartition("+")[2] if match else None
 
 
 def _check_url(text: str, scheme: str) -> None:
-    rest = text[len(scheme) + 3 :]
+    rest = text.partition("://")[2]
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     if "@" in authority:
         raise Wrong(

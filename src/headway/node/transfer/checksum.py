@@ -80,6 +80,17 @@ def prove(
     return running.fault()
 
 
+def best_digest(told: dict[str, str], size: int) -> str | None:
+    """Of the digests that a server tells, the one that says most and is computed fast enough."""
+    for name in ("sha256", "md5", "crc32c", "adler32"):
+        if name not in told:
+            continue
+        if name == "crc32c" and size > 16 * _CHUNK and not isinstance(_crc32c(), _KernelCrc32c):
+            continue
+        return f"{name}:{told[name]}"
+    return None
+
+
 def _short(digits: str) -> str:
     return digits if len(digits) <= 16 else f"{digits[:12]}…"
 

@@ -1,4 +1,4 @@
-"""file:// sources: a folder of the node, or one that the node shares with others."""
+"""file:// targets: a folder of the node, or one that the node shares with others."""
 
 from __future__ import annotations
 
@@ -6,40 +6,24 @@ import contextlib
 import os
 from urllib.parse import unquote, urlsplit
 
-from headway.node.transfer.source import FULL, Fault, Pace, Sink, Source
+from headway.node.transfer.source import Fault
+from headway.node.transfer.target import FULL, Pace, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headway.node.transfer.source import Progress
+    from headway.node.transfer.target import Progress
 
 _CHUNK = 1 << 20
 
 
-class FileSource(Source):
-    """An object that is a file here."""
+class FileTarget(Target):
+    """A file here."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._path = unquote(urlsplit(url).path)
-
-    def fetch(self, sink: Sink) -> None:
-        try:
-            file = open(self._path, "rb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise Fault(f"{error.strerror}") from None
-        with file:
-            if not sink.mixes:
-                sink.restart()
-            sink.expect(os.fstat(file.fileno()).st_size)
-            buffer = memoryview(bytearray(_CHUNK))
-            try:
-                file.seek(sink.have)
-                while count := file.readinto(buffer):
-                    sink.write(buffer[:count])
-            except OSError as error:
-                raise Fault(f"it cannot be read: {error.strerror}") from None
 
     def put(
         self,
@@ -64,16 +48,21 @@ class FileSource(Source):
                     done += len(piece)
                     pace.step(done, size)
                 target.flush()
-                os.fsync(target.fileno())
+                os.fsync(target.fileno())  # a full or lost disk may speak up only now
+                there = os.fstat(target.fileno()).st_size
+            if done != size or there != size:
+                raise Fault(f"{there} of {size} bytes are there after the copy", phase="verify")
             if overwrite:
                 os.replace(part, self._path)
             else:
                 _put_new(part, self._path)
+            _settle(folder)
+            self.proof = "size"
         except FileExistsError:
             raise exists() from None
         except OSError as error:
             full = "there is no room left" if error.errno in FULL else str(error.strerror)
-            raise Fault(full) from None
+            raise Fault(full, phase="disk") from None
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(part)
@@ -86,6 +75,16 @@ def exists() -> Fault:
         retryable=False,
         remedy="remove it, choose another `to`, or say overwrite = true for this output",
     )
+
+
+def _settle(folder: str) -> None:
+    """Let the new name survive a crash, where the file system allows that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _put_new(part: str, path: str) -> None:

@@ -1,24 +1,17 @@
-"""Sources and the sink: where the bytes of one object come from, and where they gather."""
+"""A source: one place that an object can come from, what it has shown of itself so far, and when
+it may be asked again. Pure: the clock and the dice come from outside."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import time
-
-from headway.node.errors import NodeError, Stopped, TransferError
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from headway.node.transfer.tokens import Secret
 
-    from headway.node.transfer.checksum import Checksum
-
-    Progress = Callable[[int, int | None], None]
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
-_EVERY = 0.5  # seconds between two calls of `progress`
+FIRST_PAUSE = 0.5  # seconds after the first fault; doubled with each further one
+LONGEST_PAUSE = 60.0
+LONGEST_ASKED = 300.0  # of what Retry-After may ask
+RESTORE = 20.0  # seconds of good service that give a connection back
+MANY_BAD = 2  # wrong whole copies, or wrong chunks, after which a source is not asked again
 
 
 class Fault(Exception):
@@ -33,158 +26,173 @@ class Fault(Exception):
         bad_copy: bool = False,
         node: bool = False,
         remedy: str = "",
+        phase: str = "",
+        absent: bool = False,
+        strain: bool = False,
+        settled: bool = False,
+        no_range: bool = False,
+        changed: bool = False,
     ) -> None:
         super().__init__(words)
         self.words = words
         self.retryable = retryable
         self.after = after  # seconds that the server asked to wait
-        self.bad_copy = bad_copy  # the whole object came, and it is wrong
+        self.bad_copy = bad_copy  # the bytes came, and they are wrong
         self.node = node  # the fault lies with this node
         self.remedy = remedy
+        self.phase = phase  # resolve, connect, TLS, first byte, body, verify or disk
+        self.absent = absent  # the source says that there is no such object
+        self.strain = strain  # the source has too much to do
+        self.settled = settled  # asking again cannot change it
+        self.no_range = no_range  # it gives the whole object only
+        self.changed = changed  # the object there is not the one it was
+
+    def __str__(self) -> str:
+        where = f" ({self.phase})" if self.phase else ""
+        return f"{self.words}{where}"
+
+
+class Identity:
+    """What a source says of the version that it gives; empty texts: it does not say."""
+
+    def __init__(
+        self,
+        size: int | None = None,
+        etag: str = "",
+        modified: str = "",
+        digests: dict[str, str] | None = None,
+    ) -> None:
+        self.size = size
+        self.etag = etag  # strong ones only
+        self.modified = modified
+        self.digests = digests or {}  # of the whole object: name to hex digits
+
+    def differs(self, other: Identity, *, same_place: bool) -> bool:
+        """Whether both cannot be the same version; mirrors may have validators of their own."""
+        if None not in (self.size, other.size) and self.size != other.size:
+            return True
+        for name, value in self.digests.items():
+            if other.digests.get(name, value) != value:
+                return True
+        if not same_place:
+            return False
+        if self.etag and other.etag:
+            return self.etag != other.etag
+        return bool(self.modified and other.modified and self.modified != other.modified)
+
+    def agrees(self, other: Identity) -> bool:
+        """Whether both are certainly the same version."""
+        if self.size is None or self.size != other.size or self.differs(other, same_place=False):
+            return False
+        if any(name in other.digests for name in self.digests):
+            return True
+        if self.etag and other.etag:
+            return self.etag == other.etag
+        return bool(self.modified) and self.modified == other.modified
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "size": self.size,
+            "etag": self.etag,
+            "modified": self.modified,
+            "digests": self.digests,
+        }
 
 
 class Source:
-    """One place of an object; also the destination of a `put`."""
+    """The running account of one place of an object."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def fetch(self, sink: Sink) -> None:
-        """Add to the sink what it lacks; Fault when it did not get it all."""
-        raise NotImplementedError
-
-    def put(
+    def __init__(
         self,
-        path: str,
-        size: int,
-        overwrite: bool,
-        again: bool,
-        progress: Progress | None,
-        should_stop: Callable[[], bool],
+        url: str,
+        *,
+        key: int,
+        rank: int = 0,
+        last_resort: bool = False,
+        token: Secret | None = None,
+        most: int = 2,
     ) -> None:
-        """Hand the file over; `again`: an earlier try may have got there unnoticed."""
-        raise NotImplementedError
+        self.url, self.key, self.rank = url, key, rank
+        self.last_resort = last_resort  # an origin: asked when no cache is left
+        self.token = token
+        self.most = most  # connections at the best of times
+        self.allowed = most
+        self.identity: Identity | None = None  # once it has answered
+        self.ranges: bool | None = None  # whether it gives parts; None: not asked yet
+        self.trusted = False  # its version is known to be the one that is being gathered
+        self.bytes = 0  # received and used
+        self.wasted = 0  # received in vain
+        self.rate = 0.0  # bytes a second and connection, smoothed
+        self.fault: Fault | None = None  # the last one, until it gives bytes again
+        self.faults = 0  # since it gave bytes
+        self.silences = 0  # in a row
+        self.bad = 0  # wrong copies or chunks
+        self.refusals = 0  # in a row, of the kind that does not pass by itself
+        self.absent_since: float | None = None
+        self.benched_until = 0.0
+        self.closed = False  # for good
+        self._calm_since = 0.0
 
+    def ready(self, now: float) -> bool:
+        """Whether it may be asked now."""
+        return not self.closed and now >= self.benched_until
 
-def open_source(url: str) -> Source:
-    """The source behind a URL, by its scheme."""
-    from headway.node.transfer import urls
+    def state(self, now: float, lanes: int) -> str:
+        """One word for people."""
+        if self.closed:
+            return "refused"
+        if now < self.benched_until:
+            return "benched"
+        if lanes:
+            return "active"
+        return "idle" if self.bytes else "new"
 
-    try:
-        parts = urls.split(url)
-    except ValueError as error:
-        raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
-    if parts.scheme == "file":
-        from headway.node.transfer.local import FileSource
-
-        return FileSource(url)
-    try:
-        from headway.node.transfer.http import HttpSource
-    except ImportError as error:
-        raise NodeError(f"the node's Python cannot speak https: {error}") from None
-    return HttpSource(url)
-
-
-class Pace:
-    """Calls `progress` twice a second at most, and raises Stopped when asked to stop."""
-
-    def __init__(self, progress: Progress | None, should_stop: Callable[[], bool]) -> None:
-        self._progress, self._should_stop = progress, should_stop
-        self._last = 0.0
-
-    def step(self, done: int, total: int | None) -> None:
-        if self._should_stop():
-            raise Stopped("the transfer was stopped")
-        now = time.monotonic()
-        if self._progress is not None and now - self._last >= _EVERY:
-            self._last = now
-            self._progress(done, total)
-
-
-class Sink:
-    """The file in which the bytes gather, in order; it knows what it lacks."""
-
-    def __init__(self, path: str, size: int | None, checksum: Checksum | None) -> None:
-        self.name = os.path.basename(path)[: -len(".part")]
-        self.size = size  # as declared
-        self.total = size  # as declared or as a source says
-        self.have = 0
-        self.validator: tuple[str, str] | None = None  # (url, ETag) of what is here
-        self._path, self._checksum = path, checksum
-        self._pace = Pace(None, lambda: False)
-        self._complete = False
-        try:
-            os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        except OSError as error:
-            raise self.full(error) from None
-
-    def watch(self, progress: Progress | None, should_stop: Callable[[], bool]) -> None:
-        self._pace = Pace(progress, should_stop)
-
-    @property
-    def mixes(self) -> bool:
-        """Whether bytes of several sources may be put together: the result must be provable."""
-        return self.size is not None or self._checksum is not None
-
-    def write(self, piece: memoryview) -> None:
-        """Take in the next bytes."""
-        left = piece
-        try:
-            while left:
-                left = left[os.write(self._file, left) :]
-        except OSError as error:
-            raise self.full(error) from None
-        if self._checksum is not None:
-            self._checksum.feed(piece)
-        self.have += len(piece)
-        self._pace.step(self.have, self.total)
-        if self.size is not None and self.have > self.size:
-            raise Fault(f"it is longer than {self.size} bytes", retryable=False, bad_copy=True)
-
-    def restart(self) -> None:
-        """Forget everything."""
-        os.ftruncate(self._file, 0)
-        os.lseek(self._file, 0, os.SEEK_SET)
-        self.have, self.total, self.validator = 0, self.size, None
-        if self._checksum is not None:
-            self._checksum.restart()
-
-    def expect(self, total: int | None) -> None:
-        """A source says how long the object is; a wrong length is known before any byte moves."""
-        if total is None:
+    def failed(self, fault: Fault, now: float, dice: float) -> None:
+        """Bench it for a while; `dice` in [0, 1) keeps many nodes from coming back in step."""
+        self.fault = fault
+        if fault.no_range:
+            self.ranges = False  # a property, not a failure
             return
-        if self.size is not None and total != self.size:
-            raise Fault(f"it has {total} bytes there, not {self.size}", retryable=False)
-        self.total = total
+        self.faults += 1
+        self._calm_since = now
+        self.refusals = self.refusals + 1 if not fault.retryable else 0
+        if not fault.absent:
+            self.absent_since = None
+        elif self.absent_since is None:
+            self.absent_since = now
+        if fault.strain:
+            self.allowed = max(1, self.allowed // 2)
+        if fault.settled:
+            self.closed = True
+        if fault.bad_copy:
+            self.bad += 1
+            self.closed = self.closed or self.bad >= MANY_BAD
+        pause = min(FIRST_PAUSE * 2.0 ** min(self.faults - 1, 10), LONGEST_PAUSE)
+        pause = max(pause * (0.75 + 0.5 * dice), min(fault.after, LONGEST_ASKED))
+        self.benched_until = max(self.benched_until, now + pause)
 
-    def prove(self) -> None:
-        """Fault unless all that was declared is so."""
-        if self.total is not None and self.have < self.total:
-            raise Fault(f"it broke off after {self.have} of {self.total} bytes")
-        wrong = self._checksum.fault() if self._checksum is not None else None
-        if wrong is not None:
-            raise Fault(wrong, retryable=False, bad_copy=True)
+    def bench(self, fault: Fault, seconds: float, now: float) -> None:
+        """Set it aside because others are better, which is not its failure."""
+        self.fault = fault
+        self.benched_until = max(self.benched_until, now + seconds)
 
-    def finish(self, path: str) -> None:
-        """Put the file in place under its own name."""
-        try:
-            os.fsync(self._file)
-            os.replace(self._path, path)
-            self._complete = True
-        except OSError as error:
-            raise self.full(error) from None
+    def gave(self, count: int, now: float, *, steady: bool = True) -> None:
+        """It gave useful bytes: old faults are forgiven, lost connections come back slowly."""
+        self.bytes += count
+        if not steady:
+            return
+        self.faults = self.silences = self.refusals = 0
+        self.absent_since = None
+        if now - self._calm_since >= RESTORE and self.allowed < self.most:
+            self.allowed += 1
+            self._calm_since = now
 
-    def close(self) -> None:
-        """Close; an incomplete file is removed, it would only take room."""
-        os.close(self._file)
-        if not self._complete:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
+    def ease(self, now: float) -> None:
+        """Its rate falls: one connection less."""
+        if self.allowed > 1:
+            self.allowed -= 1
+        self._calm_since = now
 
-    def full(self, error: OSError) -> NodeError:
-        """The node's disk failed us."""
-        if error.errno in FULL:
-            words = f"the node's disk is full: {self.name} has no room beyond {self.have} bytes"
-            return NodeError(words, remedy="ask for more disk, or let the job run elsewhere")
-        return NodeError(f"the node's disk fails: {self.name}: {error.strerror}")
+    def measured(self, rate: float) -> None:
+        """Take in one lane's rate over the last moments."""
+        self.rate = rate if not self.rate else 0.7 * self.rate + 0.3 * rate

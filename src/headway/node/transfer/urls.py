@@ -1,11 +1,49 @@
-"""URLs: what may be shown of them, and which way leads to their host."""
+"""URLs: what they name, what may be shown of them, and which way leads to their host."""
 
 from __future__ import annotations
 
-import os
-from urllib.parse import SplitResult, urlsplit
+import re
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from headway.node.transfer.proxies import proxy_for
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+FEDERATED = ("osdf", "stash", "pelican")
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+._-]*)://([^/?#\\]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL
+)
+_IN_TEXT = re.compile(
+    r"([A-Za-z][A-Za-z0-9+._-]*://)([^\s/?#@\"'<>]*@)?([^\s?#\"'<>]*)[?#][^\s\"'<>]*"
+)
+_USER_IN_TEXT = re.compile(r"(://)[^\s/?#@\"'<>]*@")
+_TOKEN_IN_TEXT = re.compile(
+    r"\beyJ[\w-]+\.[\w-]*(?:\.[\w-]*)?"
+    r"|\b(?:authz|(?:access_)?token|sig(?:nature)?)=(?:bearer(?:[ +]|%20)+)?[\w.~+/%-]+=*"
+    r"|\bbearer(?:[ +]|%20)+[\w.~+/%-]+=*",
+    re.IGNORECASE,
+)
+# an escape that a path can do without may still be one that it needs (%2F), so none is touched
+_SAFE = "%/:=&?~#+!$,;'@()*[]"
+
+
+class Name:
+    """What a URL names, apart from the way there."""
+
+    def __init__(self, scheme: str, credential: str, host: str, path: str, query: str) -> None:
+        self.scheme = scheme
+        self.credential = credential  # `name` of name+osdf://…: the only token to be used
+        self.host = host  # of the federation's discovery; none: OSDF's own
+        self.path, self.query = path, query
+
+    @property
+    def federated(self) -> bool:
+        """Whether a director must be asked where the object is."""
+        return self.scheme in FEDERATED
+
+    @property
+    def plain(self) -> str:
+        """The URL without the credential's name, as HTTP can use it."""
+        return f"{self.scheme}://{self.host}{self.path}" + (f"?{self.query}" if self.query else "")
 
 
 class Route:
@@ -18,10 +56,10 @@ class Route:
         self.port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.userinfo = _userinfo(parts)
-        proxy = _proxy(parts.scheme, parts.netloc.rpartition("@")[2])
-        self.proxy_host = proxy.hostname if proxy else None
-        self.proxy_port = (proxy.port or 3128) if proxy else None
-        self.proxy_userinfo = _userinfo(proxy) if proxy else None
+        proxy = proxy_for(parts.scheme, self.host, self.port)
+        self.proxy_host = proxy.host if proxy else None
+        self.proxy_port = proxy.port if proxy else None
+        self.proxy_userinfo = proxy.userinfo if proxy else None
         shown_port = "" if self.port == DEFAULT_PORTS.get(parts.scheme) else f":{self.port}"
         bracketed = f"[{self.host}]" if ":" in self.host else self.host
         self.host_header = bracketed + shown_port
@@ -35,8 +73,35 @@ class Route:
         return self.host, self.port
 
 
+def name(url: str) -> Name:
+    """What a source's URL names; ValueError in words when the engine cannot use it."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise ValueError(f"{shown(url)} is not a URL")
+    scheme, credential = _scheme(match[1])
+    host, path, query = match[2], match[3], match[4] or ""
+    if scheme not in FEDERATED:
+        if credential and scheme == "file":
+            raise ValueError(f"{shown(url)}: a file needs no token")
+        split(f"{scheme}://{url[match.end(1) + 3 :]}")
+        return Name(scheme, credential, host, path, query)
+    if any(ord(c) <= 32 or ord(c) == 127 for c in url):
+        raise ValueError(f"{shown(url)} holds white space; write it as %20")
+    if "@" in host:
+        raise ValueError(f"{shown(url)}: a federation knows no user names")
+    if scheme != "pelican":  # osdf://ns/object is a slip of osdf:///ns/object
+        host, path = "", f"/{host}{path}" if host else path
+    elif not host:
+        raise ValueError(f"{shown(url)} names no federation: write pelican://host/namespace/object")
+    else:
+        split(f"https://{host}/")
+    if not path.strip("/"):
+        raise ValueError(f"{shown(url)} names no object")
+    return Name(scheme, credential, host, "/" + path.lstrip("/"), query)
+
+
 def split(url: str) -> SplitResult:
-    """The parts of a URL; ValueError in words when it is none that the engine can use."""
+    """The parts of a URL that leads somewhere by itself; ValueError in words when it does not."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https", "file"):
         raise ValueError(f"{shown(url)} is neither http, https nor file")
@@ -45,20 +110,40 @@ def split(url: str) -> SplitResult:
     if parts.scheme == "file":
         if parts.hostname not in (None, "localhost") or not parts.path.startswith("/"):
             raise ValueError(f"{shown(url)} does not name a file of this node")
-    elif not parts.hostname or parts.port == 0:
+        return parts
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if not parts.hostname or port == 0 or "%" in parts.hostname or "\\" in parts.netloc:
         raise ValueError(f"{shown(url)} names no host")
     return parts
 
 
+def ascii_target(target: str) -> str:
+    """A path and query as a request line can carry them."""
+    return quote(target, safe=_SAFE)
+
+
 def shown(url: str) -> str:
     """The URL as messages may show it: without query, fragment and user information."""
-    try:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-        text = f"{parts.scheme}://{host}{parts.path}" if parts.scheme else parts.path
-    except ValueError:
+    match = _URL.fullmatch(url)
+    if match is None:
+        text = re.split(r"[?#]", url, maxsplit=1)[0].rpartition("@")[2]
+    elif match[2].count("[") != match[2].count("]"):
         return "a malformed URL"
+    else:
+        text = f"{match[1]}://{match[2].rpartition('@')[2]}{match[3]}"
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def scrubbed(text: str, length: int = 200) -> str:
+    """Words of a server as messages may show them: one short line without anything secret."""
+    text = "".join(c if c.isprintable() else " " for c in text[: 16 * length])
+    text = _IN_TEXT.sub(r"\1\3", text)
+    text = _USER_IN_TEXT.sub(r"\1", text)
+    text = " ".join(_TOKEN_IN_TEXT.sub("***", text).split())
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def host_of(url: str) -> str:
@@ -69,22 +154,37 @@ def host_of(url: str) -> str:
         return "?"
 
 
-def _userinfo(parts: SplitResult) -> str | None:
-    from urllib.parse import unquote
+def authority(url: str) -> str:
+    """host:port, to tell sources of one object apart."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "localhost", parts.port
+    except ValueError:
+        return "?"
+    return host if port in (None, DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{port}"
 
+
+def same_host(one: str, other: str) -> bool:
+    """Whether two URLs lead to the same scheme, host and port."""
+    try:
+        a, b = urlsplit(one), urlsplit(other)
+        ports = [parts.port or DEFAULT_PORTS.get(parts.scheme) for parts in (a, b)]
+    except ValueError:
+        return False
+    return (a.scheme, a.hostname, ports[0]) == (b.scheme, b.hostname, ports[1]) and bool(a.hostname)
+
+
+def _scheme(text: str) -> tuple[str, str]:
+    """The scheme and the credential's name; HTCondor writes name+scheme, some write scheme+name."""
+    text = text.replace("_", ".")
+    front, _, last = text.rpartition("+")
+    if not front or last.lower() in (*FEDERATED, *DEFAULT_PORTS, "file"):
+        return last.lower(), front
+    first, _, rest = text.partition("+")
+    return (first.lower(), rest) if first.lower() in FEDERATED else (text.lower(), "")
+
+
+def _userinfo(parts: SplitResult) -> str | None:
     if parts.username is None:
         return None
     return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-
-
-def _proxy(scheme: str, host: str) -> SplitResult | None:
-    from urllib.request import proxy_bypass
-
-    lower, upper = f"{scheme}_proxy", f"{scheme.upper()}_PROXY"
-    # HTTP_PROXY in capitals can be forged by a client in CGI, so only the lower-case name counts
-    value = os.environ.get(lower) or (os.environ.get(upper) if scheme == "https" else None)
-    value = value or os.environ.get("all_proxy")  # noqa: SIM112
-    if not value or proxy_bypass(host):
-        return None
-    parts = urlsplit(value if "://" in value else f"http://{value}")
-    return parts if parts.hostname and parts.scheme == "http" else None

@@ -21,7 +21,7 @@ from headway.pool.preflight.findings import (
     warning,
     worst_first,
 )
-from headway.pool.prepare import AGENT_SCHEMES, agent_urls
+from headway.pool.prepare import agent_urls
 from headway.spec import Job, Output, format_duration, format_size
 
 __all__ = ["Finding", "Severity", "check", "preflight"]
@@ -121,11 +121,9 @@ def _inputs(case: Case) -> Iterator[Finding]:
     for number, given in enumerate(case.job.inputs):
         where = f"inputs[{number}]"
         if case.local and not agent_urls(case.job, given):
-            schemes = (url.split("://")[0] for url in case.filled(given.urls[0]))
-            odd = next(scheme for scheme in schemes if scheme.lower() not in AGENT_SCHEMES)
-            what = f"{odd}:// is HTCondor's to bring, and the local pool has none"
-            remedy = f"use the object's https:// URL, or several as a list: path = {given.path!r}"
-            yield error("input-scheme", where, what, remedy)
+            what = "is left to the job's own transfer plugin, and the local pool runs none"
+            remedy = "take transfer_plugins out of [submit]; Headway fetches it by itself"
+            yield error("input-plugin", where, what, remedy)
         if any(url.lower().split("?")[0].endswith(".zip") for url in given.urls):
             what = "is a zip archive: `unzip` is missing in many containers"
             yield hint("zip", where, what, "repack it as .tar and read it as it is")

@@ -1,0 +1,163 @@
+"""The tools that benchmarks of transfers compare: how each is called, and whether it is here.
+
+`HEADWAY_PELICANFS_PYTHON` names a Python that has pelicanfs, when this one has not. HTCondor's own
+curl_plugin comes from the tests' pool (`tests/pool/pool.sh build`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.lab import Authority  # noqa: E402
+
+_HEADWAY = """
+import inspect, sys
+from headway.node.errors import NodeError, Stopped, TransferError
+from headway.node.transfer import fetch
+path, size, checksum, connections, *urls = sys.argv[1:]
+options = {"size": int(size) if size else None, "checksum": checksum or None}
+if connections:
+    options |= {"connections": int(connections), "per_source": int(connections)}
+known = inspect.signature(fetch).parameters
+try:
+    fetch(urls, path, **{name: value for name, value in options.items() if name in known})
+except (NodeError, Stopped, TransferError) as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+_PELICANFS = """
+import sys
+from pelicanfs.core import PelicanFileSystem
+host, path, target = sys.argv[1:]
+PelicanFileSystem(host).get_file(path, target)
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to fetch."""
+
+    urls: list[str]
+    path: Path
+    size: int
+    sha256: str = ""  # hex, for tools that can check it
+    connections: int | None = None  # None: as the tool does by itself
+    federation: str = ""  # pelican://host:port of the director
+    name: str = ""  # the object's path in the federation
+    bundle: Path | None = None  # of the authority that signed the servers' certificates
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How to call one tool."""
+
+    name: str
+    command: Callable[[Task], list[str]]
+    missing: Callable[[], str | None]  # why it cannot be used here
+    environment: dict[str, str] = field(default_factory=dict)
+    most_connections: int = 1
+    mirrors: bool = False  # takes several URLs for one object
+    federated: bool = False  # wants a director
+
+
+def _program(name: str) -> Callable[[], str | None]:
+    return lambda: None if shutil.which(name) else f"{name} is not installed"
+
+
+def _curl(task: Task) -> list[str]:
+    retry = ["--retry", "10", "--retry-all-errors", "-C", "-"] if task.sha256 else []
+    return ["curl", "-sS", "--fail", "-L", *retry, "-o", str(task.path), task.urls[0]]
+
+
+def _wget(task: Task) -> list[str]:
+    trust = [f"--ca-certificate={task.bundle}"] if task.bundle is not None else []
+    return ["wget", "-q", "-c", *trust, "-O", str(task.path), task.urls[0]]
+
+
+def _aria2c(task: Task) -> list[str]:
+    count = str(task.connections or 4)
+    command = ["aria2c", "-q", "-x", count, "-s", count, "-k", "1M", "--allow-overwrite=true"]
+    command += ["--file-allocation=none", "--max-tries=10", "--retry-wait=1"]
+    if task.sha256:
+        command += [f"--checksum=sha-256={task.sha256}"]
+    if task.bundle is not None:
+        command += [f"--ca-certificate={task.bundle}"]
+    return [*command, "-d", str(task.path.parent), "-o", task.path.name, *task.urls]
+
+
+def _pelicanfs(task: Task) -> list[str]:
+    return [_pelicanfs_python(), "-c", _PELICANFS, task.federation, task.name, str(task.path)]
+
+
+def _pelicanfs_python() -> str:
+    return os.environ.get("HEADWAY_PELICANFS_PYTHON", sys.executable)
+
+
+def _pelicanfs_missing() -> str | None:
+    if "HEADWAY_PELICANFS_PYTHON" in os.environ:
+        done = subprocess.run([_pelicanfs_python(), "-c", "import pelicanfs"], capture_output=True)
+        return "HEADWAY_PELICANFS_PYTHON has no pelicanfs" if done.returncode else None
+    found = importlib.util.find_spec("pelicanfs")
+    return None if found else "pelicanfs is not installed, and HEADWAY_PELICANFS_PYTHON not set"
+
+
+def _plugin_path() -> Path | None:
+    shared = "/var/cache" if os.geteuid() == 0 else os.path.expanduser("~/.cache")
+    cache = os.environ.get("HEADWAY_POOL_CACHE", f"{shared}/headway/pool")
+    found = Path(cache, "runtime", "usr", "libexec", "condor", "curl_plugin")
+    return found if found.is_file() else None
+
+
+def _plugin(task: Task) -> list[str]:
+    asked, told = task.path.with_suffix(".in"), task.path.with_suffix(".out")
+    asked.write_text(f'[ Url = "{task.urls[0]}"; LocalFileName = "{task.path}" ]\n')
+    return [str(_plugin_path()), "-infile", str(asked), "-outfile", str(told)]
+
+
+def _headway(task: Task) -> list[str]:
+    checksum = f"sha256:{task.sha256}" if task.sha256 else ""
+    wish = [str(task.path), str(task.size), checksum, str(task.connections or ""), *task.urls]
+    return [sys.executable, "-c", _HEADWAY, *wish]
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "curl_plugin",
+            _plugin,
+            lambda: None if _plugin_path() else "tests/pool/pool.sh build brings HTCondor's plugin",
+            {"CONDOR_CONFIG": "ONLY_ENV"},
+        ),
+        Tool("curl", _curl, _program("curl")),
+        Tool("wget", _wget, _program("wget")),
+        Tool("aria2c", _aria2c, _program("aria2c"), most_connections=16, mirrors=True),
+        Tool("pelicanfs", _pelicanfs, _pelicanfs_missing, federated=True),
+        Tool(
+            "headway",
+            _headway,
+            lambda: None,
+            {"PYTHONPATH": str(ROOT / "src")},
+            most_connections=16,
+            mirrors=True,
+        ),
+    )
+}
+
+
+def environment(tool: Tool, authority: Authority) -> dict[str, str]:
+    """The environment of a tool's process: no proxies, and the lab's authority for TLS."""
+    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    kept |= {"SSL_CERT_FILE": str(authority.bundle), "CURL_CA_BUNDLE": str(authority.bundle)}
+    kept |= {"X509_CERT_DIR": str(authority.folder)}  # curl_plugin's
+    return {**kept, **tool.environment}

@@ -1,0 +1,110 @@
+"""`headway publish`: what an object must be, written down beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.cli import OK
+from headway.cli.parser import Parser, UsageError
+
+if TYPE_CHECKING:
+    from headway.node.transfer.publish import Published
+
+
+def parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "PATH [--chunk-size SIZE] [--no-index]",
+        "Write PATH.headway, the manifest of a file: its size, the digest of each chunk of it,\n"
+        "and for a tar file where each member is. Put both where your jobs fetch the file. With\n"
+        "the manifest's digest in job.toml, every chunk is proven on arrival, and a bad one is\n"
+        "fetched again alone.",
+        [
+            ("headway publish train.tar", "writes train.tar.headway, prints its digest"),
+            ("headway publish train.tar --chunk-size '32 MiB'", "other chunks than by its size"),
+            ("headway publish weights.bin --json", "for scripts"),
+        ],
+    )
+    made.add_argument("path", metavar="PATH", help="the file that jobs will fetch")
+    made.add_argument(
+        "--chunk-size",
+        metavar="SIZE",
+        help="64 KiB to 1 GiB; default: 8 MiB to 64 MiB, by the file's size",
+    )
+    made.add_argument("--no-index", action="store_true", help="do not look into a tar file")
+    made.set_defaults(call=call)
+    return made
+
+
+def call(arguments: Namespace) -> int:
+    from headway.cli.show import metered, print_json
+    from headway.node.transfer.publish import publish
+
+    chunk_size = _chunk_size(arguments.chunk_size)
+    with metered(f"reading {os.path.basename(arguments.path)}") as told:
+        done = publish(
+            arguments.path, chunk_size=chunk_size, index=not arguments.no_index, progress=told
+        )
+    if arguments.json:
+        print_json(_facts(arguments.path, done))
+    else:
+        _print(done)
+    return OK
+
+
+def _chunk_size(text: str | None) -> int | None:
+    from headway.spec.units import parse_size
+    from headway.spec.words import Wrong
+
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
+    except Wrong as wrong:
+        raise UsageError(
+            f"headway publish: --chunk-size: {wrong.what}", remedy=wrong.remedy
+        ) from None
+
+
+def _facts(path: str, done: Published) -> dict[str, Any]:
+    manifest = done.manifest
+    facts = {"path": path, "manifest": done.path, "digest": done.digest, "bytes": done.bytes}
+    return {
+        **facts,
+        "size": manifest.size,
+        "sha256": manifest.sha256,
+        "chunk_size": manifest.chunk_size,
+        "chunks": manifest.chunks,
+        "members": manifest.member_count if manifest.is_tar else None,
+        "classes": len(manifest.classes),
+        "tars": len(manifest.tars),
+        "notes": done.notes,
+    }
+
+
+def _print(done: Published) -> None:
+    from headway.cli.show import near, printable
+    from headway.spec.units import format_size
+
+    manifest = done.manifest
+    said = f"{format_size(manifest.size)} in {_count(manifest.chunks, 'chunk')}"
+    if manifest.is_tar:
+        said += f", {_count(manifest.member_count, 'member')}"
+        if manifest.tars:
+            said += f" in {_count(len(manifest.tars), 'nested tar file')}"
+        if manifest.classes:
+            said += f", {_count(len(manifest.classes), 'class')}"
+    print(f"{printable(near(Path(done.path)))} is written: {said}")
+    for note in done.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print("put it beside the file, and pin it in job.toml, in the file's [[inputs]]:")
+    print(f'  manifest = "{done.digest}"')
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

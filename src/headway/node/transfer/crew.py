@@ -1,0 +1,224 @@
+"""The crew: the threads that bring bytes, one connection each, and what is measured of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from headway.node.errors import HeadwayError
+from headway.node.transfer.answer import Quiet
+from headway.node.transfer.source import Fault
+from headway.node.transfer.steering import WINDOW, LaneView
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from headway.node.transfer.ledger import Lease
+    from headway.node.transfer.source import Source
+    from headway.node.transfer.steering import Verdict
+    from headway.node.transfer.stream import Head, Stream
+
+    class Work(Protocol):
+        """The job that a lane works for; every call takes the job's lock by itself."""
+
+        def next_lease(self, lane: Lane) -> Lease | None: ...
+        def opened(self, lane: Lane, lease: Lease, head: Head) -> None: ...
+        def write(self, lane: Lane, lease: Lease, piece: memoryview) -> None: ...
+        def sampled(self, lane: Lane, lease: Lease, piece: memoryview) -> None: ...
+        def ended(self, lane: Lane, lease: Lease, taken_back: bool) -> None: ...
+        def failed(self, lane: Lane, lease: Lease | None, fault: Fault) -> None: ...
+        def broken(self, lane: Lane, lease: Lease | None, error: BaseException) -> None: ...
+        def left(self, lane: Lane) -> None: ...
+
+
+BUFFER = 2 << 20
+_HOLD = 0.2  # seconds for which received bytes may wait for more of them before they are written
+_SLOW = 20.0  # seconds over which a lane's usual rate is taken
+
+
+class Elsewhere(Exception):
+    """Somebody else brings this stretch already: ask for another one."""
+
+
+class Lane:
+    """One connection to one source, and the thread that reads it."""
+
+    def __init__(self, key: int, source: Source, stream: Stream, work: Work) -> None:
+        self.key, self.source, self.stream = key, source, stream
+        self.lease: Lease | None = None
+        self.sampling = False  # the lease is only compared with what is here
+        self.verdict: Verdict | None = None  # why it was cut off
+        self.moved = 0  # bytes received
+        self.got = 0  # of them in this request
+        self.begun = self.last = time.monotonic()
+        self.flowing: float | None = None  # since when bytes come
+        self.gap = 0.0
+        self.usual = 0.0
+        self.on_disk = False
+        self._samples: deque[tuple[float, int]] = deque()
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name=f"lane-{key}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cut(self, verdict: Verdict | None = None) -> None:
+        """Take its bytes away; the thread ends by itself."""
+        self.verdict = self.verdict or verdict
+        self.stream.abort()
+
+    def join(self, seconds: float) -> bool:
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+    def rate(self, now: float) -> float:
+        """Bytes a second, as last measured."""
+        if not self._samples or now <= self._samples[0][0]:
+            return 0.0
+        return (self.moved - self._samples[0][1]) / (now - self._samples[0][0])
+
+    def view(self, now: float, left: int | None) -> LaneView:
+        """What steering needs to know, measured now."""
+        samples = self._samples
+        moved = self.moved
+        samples.append((now, moved))
+        while len(samples) > 2 and samples[1][0] <= now - WINDOW:
+            samples.popleft()
+        seconds = now - samples[0][0]
+        recent = (moved - samples[0][1]) / seconds if seconds > 0.05 else 0.0
+        if not recent and seconds <= 0.05 and self.flowing is not None:
+            recent = moved / max(now - self.flowing, 0.01)
+        if self.flowing is not None and now - self.flowing > WINDOW:
+            weight = min(1.0, 0.25 / _SLOW)
+            self.usual = max(recent, (1 - weight) * self.usual + weight * recent)
+        return LaneView(
+            key=self.key,
+            source=self.source.key,
+            phase="disk" if self.on_disk else self.stream.phase,
+            age=now - (self.flowing if self.flowing is not None else self.begun),
+            silence=max(0.0, now - self.last),
+            recent=recent,
+            usual=self.usual,
+            gap=self.gap,
+            left=left,
+            got=self.got,
+        )
+
+    def _run(self) -> None:
+        buffer = memoryview(bytearray(BUFFER))
+        lease = self.lease
+        try:
+            while lease is not None:
+                self.begun = self.last = time.monotonic()
+                self.got = 0
+                try:
+                    if not self._bring(lease, buffer):
+                        self.stream.close()
+                except Elsewhere:
+                    self.stream.close()
+                self.lease = lease = self._work.next_lease(self)
+        except Fault as fault:
+            self._work.failed(self, lease, fault)
+        except (HeadwayError, OSError, MemoryError) as error:
+            self._work.broken(self, lease, error)
+        except Exception as error:
+            self._work.broken(self, lease, error)
+        finally:
+            self.stream.close()
+            self._work.left(self)
+
+    def _bring(self, lease: Lease, buffer: memoryview) -> bool:
+        """Returns whether the connection serves for another request."""
+        whole = lease.end is None
+        head = self.stream.open(lease.begin, None if whole else lease.end)
+        self._came(0)
+        self._work.opened(self, lease, head)
+        stop = head.end
+        if self.sampling:
+            return self._compare(lease, head, buffer)
+        at = head.begin  # of the next byte from the wire
+        filled, since, now = 0, 0.0, self.last
+        while True:
+            end = lease.end  # it may have come nearer
+            goal = stop if end is None else end if stop is None else min(end, stop)
+            want = len(buffer) - filled
+            if goal is not None:
+                want = min(want, goal - at)
+            if want > 0:
+                try:
+                    count = self.stream.read_into(buffer[filled : filled + want])
+                except Quiet:
+                    if filled:
+                        self._put(lease, buffer[:filled])
+                        filled = 0
+                    if self.verdict is not None:
+                        raise Fault("given up", phase="body") from None
+                    continue
+                except Fault:
+                    if filled:
+                        self._put(lease, buffer[:filled])
+                    raise
+                now = self._came(count)
+                since = since if filled else now
+                at += count
+                filled += count
+            else:
+                count = 0
+            if filled and (count == 0 or filled == len(buffer) or now - since > _HOLD):
+                self._put(lease, buffer[:filled])
+                filled = 0
+            if count == 0:
+                break
+        if stop is not None and at < stop:  # the rest belongs to somebody else by now
+            if lease.end is None or at < lease.end:
+                raise Fault(f"it ended {stop - at} bytes too early", phase="body")
+            self._work.ended(self, lease, False)
+            return False
+        try:
+            again = self.stream.finish()
+        except Fault:
+            self._work.ended(self, lease, True)
+            raise
+        self._work.ended(self, lease, False)
+        return again
+
+    def _put(self, lease: Lease, piece: memoryview) -> None:
+        begin = time.monotonic()
+        self.on_disk = True
+        try:
+            self._work.write(self, lease, piece)
+        finally:
+            self.on_disk = False
+            self.last += time.monotonic() - begin  # a slow disk is not the source's silence
+
+    def _compare(self, lease: Lease, head: Head, buffer: memoryview) -> bool:
+        assert head.end is not None
+        want, filled = head.end - head.begin, 0
+        while filled < want:
+            try:
+                count = self.stream.read_into(buffer[filled:want])
+            except Quiet:
+                if self.verdict is not None:
+                    raise Fault("given up", phase="body") from None
+                continue
+            self._came(count)
+            if count == 0:
+                raise Fault("it broke off", phase="body")
+            filled += count
+        again = self.stream.finish()
+        self._work.sampled(self, lease, buffer[:filled])
+        return again
+
+    def _came(self, count: int) -> float:
+        now = time.monotonic()
+        if count:
+            if self.flowing is None:
+                self.flowing = now
+            elif self.got:
+                self.gap = max(self.gap * 0.999, now - self.last)
+            self.moved += count
+            self.got += count
+        self.last = now
+        return now

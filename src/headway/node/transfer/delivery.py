@@ -1,0 +1,387 @@
+"""Delivery: one file is put where a URL says, over http(s) or to a federation's origin.
+
+Where the server knows MOVE, the bytes go to a name of their own beside the final one and are moved
+when they are proven, so that nobody ever sees half an object. Where it does not, they go to the
+final name, and what an interrupted try leaves is removed if the name was free before. What is there
+afterwards is compared by digest where the server tells one, else by size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from urllib.parse import urlsplit, urlunsplit
+
+from headway.node.errors import Stopped
+from headway.node.transfer.digests import as_header, file_digests, said_digests
+from headway.node.transfer.exchange import ask, failed, head, read_body, read_head, refusal
+from headway.node.transfer.line import Line
+from headway.node.transfer.local import exists
+from headway.node.transfer.pelican import resolve
+from headway.node.transfer.redirects import MOST, onward
+from headway.node.transfer.source import Fault
+from headway.node.transfer.target import Pace, Target
+from headway.node.transfer.tokens import bearer
+from headway.node.transfer.urls import FEDERATED, authority, name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headway.node.transfer.exchange import Reply
+    from headway.node.transfer.pelican import Offer
+
+    Stop = Callable[[], bool]
+    Progress = Callable[[int, int | None], None]
+
+SILENCE = 60.0  # seconds in which the server must take a byte
+DIGEST_TIME = 600.0  # for its answer after the last byte: some read the whole object again
+LAG = 10.0  # seconds until a new object must be seen
+_CHUNK = 1 << 20
+_SMALL = 1 << 20  # sooner sent in vain than waited for
+_EXPECT = 1.0  # seconds to wait for a refusal before the body
+_DONE = (200, 201, 202, 204)
+_TIDY = 10.0
+_moves: dict[str, bool] = {}  # whether a host knows MOVE, as far as it has been asked
+
+
+class There:
+    """What lies under a name at the server."""
+
+    def __init__(self, known: bool, reply: Reply | None = None) -> None:
+        self.known = known  # the server says whether there is something
+        self.present = reply is not None
+        self.size = reply.length if reply else None
+        self.digests = said_digests(reply.get) if reply else {}
+
+
+class Delivery:
+    """The way of one file to one URL; it remembers between two tries what it has seen there."""
+
+    def __init__(self, path: str, url: str) -> None:
+        self.path, self.url = path, url
+        self.proof = ""  # "digest" or "size", once delivered
+        self._digests: dict[str, str] = {}
+        self._mark: tuple[int, int, int] | None = None  # of the file whose digests these are
+        self._was_free = False  # the final name, before our first byte
+
+    def put(
+        self,
+        *,
+        overwrite: bool = False,
+        again: bool = False,
+        progress: Progress | None = None,
+        should_stop: Stop = lambda: False,
+    ) -> int:
+        """Hand the file over and prove it; returns its size. Fault: it is not there, or wrong."""
+        mark = _mark(self.path)
+        if mark != self._mark:
+            self._digests, self._mark = file_digests(self.path, should_stop), mark
+        offer = resolve(self.url, write=True, should_stop=should_stop)[0]
+        size = mark[0]
+        there = self._look(offer, offer.url, should_stop)
+        if there.present and there.size in (None, size):
+            there = self._look(offer, offer.url, should_stop, digests=True)
+        if there.present:
+            known = self._common(there)
+            if self._same(there, size) and (known or again):
+                self.proof = "digest" if known else "size"
+                return size  # our own, of a try whose answer was lost
+            if not overwrite and not (again and self._was_free and self._half(there, size)):
+                raise exists()
+        elif not again:
+            self._was_free = there.known
+        pace = Pace(progress, should_stop)
+        replace = overwrite or there.present
+        if self._knows_move(offer, should_stop):
+            self._beside(offer, size, replace, pace, should_stop)
+        else:
+            self._straight(offer, size, replace, pace, should_stop)
+        try:
+            self._prove(offer, offer.url, size, should_stop)
+        except Fault as fault:
+            if fault.bad_copy and self._was_free:  # nobody else's: better nothing than wrong bytes
+                self._tidy(offer, offer.url)
+            raise
+        return size
+
+    def _beside(
+        self, offer: Offer, size: int, replace: bool, pace: Pace, should_stop: Stop
+    ) -> None:
+        """Send to a name beside the final one, prove, and move."""
+        part = beside(offer.url)
+        try:
+            self._send(offer, part, size, {}, pace, should_stop)
+            self._prove(offer, part, size, should_stop)
+            # XRootD moves over what is there whatever `Overwrite` says, so look once more
+            if not replace and self._look(offer, offer.url, should_stop).present:
+                raise exists()
+            headers = {"Destination": offer.url, "Overwrite": "T" if replace else "F"}
+            reply = self._ask("MOVE", offer, part, should_stop, headers)
+            if replace and reply.status in (409, 412):  # some never replace: then make room first
+                self._ask("DELETE", offer, offer.url, should_stop)
+                reply = self._ask("MOVE", offer, part, should_stop, headers)
+            if reply.status in (409, 412) and not replace:
+                raise exists()
+            if reply.status in (403, 405, 501):
+                _moves[authority(offer.url)] = False
+                raise Fault(f"it takes the file but does not move it: {reply.words()}")
+            if reply.status not in _DONE:
+                raise refusal(reply)
+        except BaseException:
+            self._tidy(offer, part)
+            raise
+
+    def _straight(
+        self, offer: Offer, size: int, replace: bool, pace: Pace, should_stop: Stop
+    ) -> None:
+        """Send to the final name; half an object is taken away again if the name was free."""
+        headers = {} if replace else {"If-None-Match": "*"}
+        try:
+            self._send(offer, offer.url, size, headers, pace, should_stop)
+        except BaseException:
+            if self._was_free:
+                with contextlib.suppress(Fault):
+                    there = self._look(offer, offer.url, lambda: False)
+                    if there.present and (self._half(there, size) or self._changed()):
+                        self._tidy(offer, offer.url)
+            raise
+
+    def _send(
+        self,
+        offer: Offer,
+        url: str,
+        size: int,
+        headers: Mapping[str, str],
+        pace: Pace,
+        should_stop: Stop,
+    ) -> None:
+        """PUT the file's bytes; redirects are followed before the body where the server allows."""
+        signed = bool(
+            urlsplit(url).query
+        )  # a signature may cover headers: none but the needed ones
+        claims = {} if signed else as_header(self._digests)
+        fixed = {
+            "Content-Length": str(size),
+            "Content-Type": "application/octet-stream",
+            **({"Expect": "100-continue"} if size > _SMALL else {}),
+            **claims,
+            **headers,
+        }
+        target = _with_size(url, size) if name(self.url).scheme in FEDERATED else url
+        for _ in range(MOST):
+            reply = self._send_once(offer, target, size, fixed, pace, should_stop)
+            if reply.status == 412:
+                raise exists()
+            if reply.status in _DONE:
+                if self._changed():
+                    raise Fault("the file changed while it was sent", phase="verify")
+                return
+            if reply.status == 417 and "Expect" in fixed:
+                del fixed["Expect"]
+                continue
+            target = onward(reply, target)
+        raise Fault(f"more than {MOST} redirects", phase="first byte")
+
+    def _send_once(
+        self,
+        offer: Offer,
+        url: str,
+        size: int,
+        headers: Mapping[str, str],
+        pace: Pace,
+        should_stop: Stop,
+    ) -> Reply:
+        every = {**headers, **bearer(offer.token, offer.url, url)}
+        forever = time.monotonic() + 1e9
+        phase = "connect"
+        try:
+            with contextlib.ExitStack() as stack:
+                file = stack.enter_context(open(self.path, "rb", buffering=0))
+                line = stack.enter_context(
+                    Line(url, silence=SILENCE, deadline=forever, should_stop=should_stop)
+                )
+                line.send(head(line, "PUT", every))
+                early = "Expect" in headers and line.answers_within(_EXPECT)
+                if early and not line.goes_on():
+                    return _answer(line, url)
+                phase = line.phase = "body"
+                broken = _pour(file, line, size, pace)
+                line.phase, line.silence = "first byte", DIGEST_TIME
+                try:
+                    return _answer(line, url)
+                except (OSError, Fault):
+                    if broken is None:
+                        raise
+                    raise failed(broken, phase) from None
+        except (Fault, Stopped):
+            raise
+        except (OSError, ValueError) as error:
+            raise failed(error, phase) from None
+
+    def _look(self, offer: Offer, url: str, should_stop: Stop, *, digests: bool = False) -> There:
+        """What the server says of a name; for a digest it may have to read the whole object."""
+        if digests:
+            wanted = {"Want-Digest": "sha-256, md5;q=0.6, adler32;q=0.3"}
+            wanted["Want-Repr-Digest"] = "sha-256=9, md5=5"
+            reply = self._ask("HEAD", offer, url, should_stop, wanted, seconds=DIGEST_TIME)
+        # caches refuse to tell them, and then say nothing else either
+        if not digests or reply.status == 405 or reply.status >= 500:
+            reply = self._ask("HEAD", offer, url, should_stop)
+        if reply.status in (404, 410):
+            return There(True)
+        if reply.status != 200:
+            return There(False)
+        return There(True, reply)
+
+    def _prove(self, offer: Offer, url: str, size: int, should_stop: Stop) -> None:
+        """Fault unless what is there now is the file, as far as the server lets us know."""
+        end = time.monotonic() + LAG
+        there = self._look(offer, url, should_stop, digests=True)
+        while there.known and not there.present and time.monotonic() < end:
+            _rest(0.5, should_stop)
+            there = self._look(offer, url, should_stop, digests=True)
+        if there.known and not there.present:
+            raise Fault("it is not there after the upload", phase="verify")
+        if there.present and not self._same(there, size):
+            if there.size not in (None, size):
+                words = f"{there.size} of {size} bytes are there after the upload"
+            else:
+                words = "the server's digest of it differs after the upload"
+            raise Fault(words, phase="verify", bad_copy=True)
+        if there.present:
+            known = self._common(there)
+            self.proof = "digest" if known else "size" if there.size is not None else ""
+
+    def _same(self, there: There, size: int) -> bool:
+        """Whether nothing that the server says of it speaks against it."""
+        if there.size not in (None, size):
+            return False
+        return all(self._digests.get(kind, value) == value for kind, value in there.digests.items())
+
+    def _common(self, there: There) -> bool:
+        """Whether the server tells a digest that we know, too."""
+        return bool(there.digests.keys() & self._digests.keys())
+
+    def _changed(self) -> bool:
+        return _mark(self.path) != self._mark
+
+    def _half(self, there: There, size: int) -> bool:
+        """Whether it can be the rest of a try of ours."""
+        return there.size is not None and there.size < size
+
+    def _knows_move(self, offer: Offer, should_stop: Stop) -> bool:
+        """Asked with a name that does not exist: "not found" comes only from who understands."""
+        if urlsplit(offer.url).query:
+            return False  # a signed URL is good for its own name alone
+        host = authority(offer.url)
+        if host not in _moves:
+            part = beside(offer.url)
+            headers = {"Destination": beside(offer.url), "Overwrite": "F"}
+            reply = self._ask("MOVE", offer, part, should_stop, headers)
+            if reply.status >= 500 and reply.status != 501:
+                return False  # not now, but perhaps later
+            _moves[host] = reply.status in (404, 409)
+        return _moves[host]
+
+    def _ask(
+        self,
+        method: str,
+        offer: Offer,
+        url: str,
+        should_stop: Stop,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Reply:
+        """A request without a body, through redirects; the token stays with its host."""
+        for _ in range(MOST):
+            every = {**(headers or {}), **bearer(offer.token, offer.url, url)}
+            limit = SILENCE if seconds is None else seconds
+            reply = ask(method, url, headers=every, should_stop=should_stop, seconds=limit)
+            if reply.status not in (301, 302, 303, 307, 308):
+                return reply
+            url = onward(reply, url)
+        raise Fault(f"more than {MOST} redirects", phase="first byte")
+
+    def _tidy(self, offer: Offer, url: str) -> None:
+        """Take away what a try of ours has left; nobody waits for it, nor minds if it fails."""
+        with contextlib.suppress(Fault, Stopped):
+            self._ask("DELETE", offer, url, lambda: False, seconds=_TIDY)
+
+
+class NetTarget(Target):
+    """A destination beyond the network; it keeps one delivery for all tries of one file."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._delivery: Delivery | None = None
+
+    def put(
+        self,
+        path: str,
+        size: int,
+        overwrite: bool,
+        again: bool,
+        progress: Progress | None,
+        should_stop: Stop,
+    ) -> None:
+        if self._delivery is None or self._delivery.path != path:
+            self._delivery = Delivery(path, self.url)
+        try:
+            self._delivery.put(
+                overwrite=overwrite, again=again, progress=progress, should_stop=should_stop
+            )
+        except OSError as error:
+            words = f"the file cannot be read: {error.strerror}"
+            raise Fault(words, retryable=False, phase="disk") from None
+        self.proof = self._delivery.proof
+
+
+def beside(url: str) -> str:
+    """A name of its own in the same folder."""
+    parts = urlsplit(url)
+    folder, _, last = parts.path.rpartition("/")
+    return urlunsplit(parts._replace(path=f"{folder}/.{last[:150]}.{os.urandom(6).hex()}.part"))
+
+
+def _pour(file: object, line: Line, size: int, pace: Pace) -> OSError | None:
+    """Send the bytes; a connection that no longer takes them may still hold an answer."""
+    done = 0
+    buffer = memoryview(bytearray(_CHUNK))
+    while done < size:
+        count = file.readinto(buffer[: min(_CHUNK, size - done)])  # type: ignore[attr-defined]
+        if not count:
+            raise Fault("the file became shorter while it was sent", phase="disk")
+        try:
+            line.send(buffer[:count])
+        except OSError as error:
+            return error
+        done += count
+        pace.step(done, size)
+    return None
+
+
+def _answer(line: Line, url: str) -> Reply:
+    reply = read_head(line, url)
+    with contextlib.suppress(OSError, Fault):
+        reply.body = read_body(line, reply, 1 << 14)
+    return reply
+
+
+def _with_size(url: str, size: int) -> str:
+    """XRootD reserves room by this; it is what Pelican's own client says."""
+    parts = urlsplit(url)
+    query = f"{parts.query}&" if parts.query else ""
+    return urlunsplit(parts._replace(query=f"{query}oss.asize={size}"))
+
+
+def _mark(path: str) -> tuple[int, int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _rest(seconds: float, should_stop: Stop) -> None:
+    if should_stop():
+        raise Stopped("the transfer was stopped")
+    time.sleep(seconds)

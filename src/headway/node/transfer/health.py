@@ -1,0 +1,136 @@
+"""Health: how a source answers right now, found out with one small, polite request."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from urllib.parse import unquote, urlsplit
+
+from headway.node.errors import Stopped
+from headway.node.transfer.exchange import failed, head, read_body, read_head
+from headway.node.transfer.line import Line
+from headway.node.transfer.redirects import MOST, onward
+from headway.node.transfer.source import Fault
+from headway.node.transfer.tokens import bearer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headway.node.transfer.exchange import Reply
+    from headway.node.transfer.pelican import Offer
+
+    Stop = Callable[[], bool]
+
+SAMPLE = 1 << 20  # bytes: enough to see a rate, little enough to burden nobody
+LIMIT = 10.0  # seconds for all of it
+SLOW = 0.1  # of the best source's rate
+FAST = 10e6  # bytes a second of which a small sample says nothing more than that it is fast
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+
+
+class Health:
+    """What one source showed of itself."""
+
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self.fault: Fault | None = None
+        self.first_byte: float | None = None  # seconds from the beginning to the answer's head
+        self.rate: float | None = None  # bytes a second of the sample
+        self.size: int | None = None  # of the object, as this source has it
+        self.age: int | None = None  # seconds for which a cache has had it; 0: it had to fetch it
+        self.ranges = True
+        self.state = "well"  # or "slow", or "sick": see `words`
+        self.words = ""
+
+
+def examine(
+    offer: Offer, *, should_stop: Stop = lambda: False, sample: int = SAMPLE, limit: float = LIMIT
+) -> Health:
+    """Ask one source for the object's first bytes."""
+    health = Health(offer)
+    begin = time.monotonic()
+    try:
+        if offer.url.lower().startswith("file:"):
+            _read(health, sample)
+        else:
+            _fetch(health, begin, sample, limit, should_stop)
+    except Fault as fault:
+        health.fault = fault
+        health.state = "sick"
+        health.words = f"{fault.words} ({fault.phase})" if fault.phase else fault.words
+    return health
+
+
+def judge(found: Sequence[Health]) -> None:
+    """Compare the sources: a slow one, and one with another object, show only beside the others."""
+    fit = [each for each in found if each.state != "sick"]
+    sizes = [each.size for each in fit if each.size is not None]
+    usual = max(set(sizes), key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)
+    rates = [each.rate for each in fit if each.rate is not None and each.size in (usual, None)]
+    for each in fit:
+        if each.size is not None and each.size != usual:
+            each.state = "sick"
+            each.words = f"it has {each.size} bytes, the others have {usual}"
+        elif each.rate is not None and each.rate < min(SLOW * max(rates), FAST):
+            each.state, each.words = "slow", "much slower than the best"
+        elif not each.ranges:
+            each.words = "gives the whole object only, no ranges"
+
+
+def _fetch(health: Health, begin: float, sample: int, limit: float, should_stop: Stop) -> None:
+    offer, url = health.offer, health.offer.url
+    deadline = begin + limit
+    for _ in range(MOST):
+        headers = {"Range": f"bytes=0-{sample - 1}", **bearer(offer.token, offer.url, url)}
+        try:
+            with Line(url, silence=limit, deadline=deadline, should_stop=should_stop) as line:
+                line.send(head(line, "GET", headers))
+                reply = read_head(line, url)
+                if reply.status in (200, 206):
+                    health.first_byte = time.monotonic() - begin
+                    line.phase = "body"
+                    _measure(health, line, reply, sample)
+                    return
+        except (Fault, Stopped):
+            raise
+        except (OSError, ValueError) as error:
+            raise failed(error) from None
+        if reply.status == 416:  # an empty object has no first byte
+            health.first_byte, health.size = time.monotonic() - begin, 0
+            return
+        url = onward(reply, url)
+    raise Fault(f"more than {MOST} redirects", phase="first byte")
+
+
+def _measure(health: Health, line: Line, reply: Reply, sample: int) -> None:
+    begin = time.monotonic()
+    match = _RANGE.fullmatch(reply.get("Content-Range"))
+    if reply.status == 206:
+        if match is None or match[1] != "0":
+            raise Fault("it gives other bytes than it was asked for", phase="first byte")
+        health.size = int(match[3])
+    else:
+        health.ranges, health.size = False, reply.length
+    age = reply.get("Age")
+    health.age = int(age) if age.isascii() and age.isdigit() and len(age) < 12 else None
+    data = read_body(line, reply, sample)
+    wanted = sample if health.size is None else min(sample, health.size)
+    if len(data) < wanted and health.size is not None:
+        raise Fault(f"it broke off after {len(data)} of {wanted} bytes", phase="body")
+    seconds = time.monotonic() - begin
+    health.rate = len(data) / seconds if seconds > 0 and data else None
+
+
+def _read(health: Health, sample: int) -> None:
+    begin = time.monotonic()
+    try:
+        with open(unquote(urlsplit(health.offer.url).path), "rb") as file:
+            health.size = os.fstat(file.fileno()).st_size
+            data = file.read(sample)
+    except OSError as error:
+        raise Fault(str(error.strerror), phase="disk") from None
+    seconds = time.monotonic() - begin
+    health.first_byte = seconds
+    health.rate = len(data) / seconds if seconds > 0 and data else None

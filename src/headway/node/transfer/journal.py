@@ -1,0 +1,228 @@
+"""The journal: what of PATH.part is proven to be on disk, so that another process can go on.
+
+It lies beside the part as PATH.part.journal and only ever grows. Each line is a CRC and a JSON
+array; the first says which object and which part it belongs to. Reading stops at the first line
+that is not whole, so a kill at any point, or damage, loses the newest lines and nothing else. Data
+is synchronised before the line that speaks of it, and a loss is told before the bytes are written
+anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import zlib
+
+from headway.node.transfer.source import Identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Stretches = list[tuple[int, int, int]]
+
+SUFFIX = ".journal"
+FORMAT = 1
+MAX_BYTES = 32 << 20
+_MAX_TEXT = 1000
+_EARLIER = -1  # the source of bytes that an earlier process has brought
+
+
+class Past:
+    """What an earlier process has left."""
+
+    def __init__(self, size: int, identity: Identity, place: str, stretches: Stretches) -> None:
+        self.size = size
+        self.identity = identity  # of the version that was being gathered
+        self.place = place  # the source that the identity is from, as `place_of` writes it
+        self.stretches = stretches
+
+
+class Journal:
+    """Writes the journal of one part; trouble with it never stops a transfer."""
+
+    def __init__(self, path: str, proof: str) -> None:
+        self._path = path
+        self.proof = proof  # the declared checksum or manifest, to which the part belongs
+        self._file: int | None = None
+        self._told: Stretches = []
+        self._broken = False
+
+    def begin(self, part: int, size: int, identity: Identity, place: str, had: Stretches) -> None:
+        """Start it anew for a part; `had` is what is already on disk."""
+        self.remove()
+        self._broken = False
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
+        try:
+            self._file = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self._broken = True
+            return
+        head = [FORMAT, os.fstat(part).st_ino, size, self.proof, identity.as_json(), place]
+        self._told = []
+        self._append([head])
+        self.extend(had)
+
+    @property
+    def begun(self) -> bool:
+        return self._file is not None
+
+    def extend(self, written: Stretches) -> None:
+        """Add what is new; the caller has synchronised the data."""
+        lines: list[list[object]] = []
+        for begin, end, _ in _joined(written):
+            for a, b in _without(begin, end, self._told):
+                lines.append(["+", a, b])
+        if lines:
+            self._told = _joined(written)
+            self._append(lines)
+
+    def forget(self, written: Stretches) -> None:
+        """Some bytes were wrong: only these are left. To be called before any is written anew."""
+        if self._file is None:
+            return
+        self._told = _joined(written)
+        self._append([["=", *([a, b] for a, b, _ in self._told)]])
+
+    def remove(self) -> None:
+        self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _append(self, lines: list[list[object]]) -> None:
+        if self._file is None or self._broken:
+            return
+        data = b"".join(_line(each) for each in lines)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fdatasync(self._file)
+        except OSError:
+            # half a line would hide every later one, and a loss that is not told would be worse
+            self._broken = True
+            self.remove()
+
+
+def read_journal(path: str, part: int, proof: str) -> Past | None:
+    """What the journal of this part says; None when there is nothing that can be relied upon."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
+            return None
+        data = b""
+        while len(data) <= MAX_BYTES and (piece := os.read(file, 1 << 20)):
+            data += piece
+        mark = os.fstat(part)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return parse(data, inode=mark.st_ino, length=mark.st_size, proof=proof)
+
+
+def parse(data: bytes, *, inode: int, length: int, proof: str) -> Past | None:
+    """Judge the bytes of a journal, from anybody."""
+    past: Past | None = None
+    for raw in data.split(b"\n")[:-1]:
+        line = _checked(raw)
+        if line is None:
+            break
+        if past is None:
+            past = _head(line, inode, proof)
+            if past is None:
+                return None
+        elif not _apply(past, line):
+            break
+    if past is not None:
+        limit = min(length, past.size)
+        past.stretches = [(a, min(b, limit), s) for a, b, s in past.stretches if a < limit]
+    return past
+
+
+def _head(line: list[object], inode: int, proof: str) -> Past | None:
+    if len(line) != 6 or line[:2] != [FORMAT, inode] or line[3] != proof:
+        return None
+    size, about, place = line[2], line[4], line[5]
+    if not _natural(size) or not isinstance(about, dict) or not isinstance(place, str):
+        return None
+    texts = [about.get("etag"), about.get("modified")]
+    digests = about.get("digests")
+    if not all(isinstance(text, str) and len(text) <= _MAX_TEXT for text in texts):
+        return None
+    if not isinstance(digests, dict) or about.get("size") != size:
+        return None
+    if not all(isinstance(each, str) for pair in digests.items() for each in pair):
+        return None
+    return Past(
+        int(str(size)), Identity(int(str(size)), str(texts[0]), str(texts[1]), digests), place, []
+    )
+
+
+def _apply(past: Past, line: list[object]) -> bool:
+    pairs = [line[1:]] if line[:1] == ["+"] else line[1:] if line[:1] == ["="] else None
+    if pairs is None:
+        return False
+    stretches = []
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(map(_natural, pair)):
+            return False
+        if not pair[0] < pair[1] <= past.size:
+            return False
+        stretches.append((pair[0], pair[1], _EARLIER))
+    past.stretches = _joined(stretches + (past.stretches if line[0] == "+" else []))
+    return True
+
+
+def _line(content: list[object]) -> bytes:
+    text = json.dumps(content, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _checked(raw: bytes) -> list[object] | None:
+    try:
+        if int(raw[:8], 16) != zlib.crc32(raw[9:]) or raw[8:9] != b" ":
+            return None
+        content = json.loads(raw[9:])
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, list) else None
+
+
+def _natural(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _joined(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
+    """The same bytes in as few stretches as possible; who gave them is not kept."""
+    result: Stretches = []
+    for begin, end, _ in sorted(stretches):
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]), _EARLIER)
+        else:
+            result.append((begin, end, _EARLIER))
+    return result
+
+
+def _without(begin: int, end: int, known: Stretches) -> list[tuple[int, int]]:
+    result = []
+    for a, b, _ in known:
+        if b <= begin or a >= end:
+            continue
+        if a > begin:
+            result.append((begin, a))
+        begin = max(begin, b)
+    if begin < end:
+        result.append((begin, end))
+    return result

@@ -1,0 +1,285 @@
+"""The ledger: which bytes of an object are here and who gave them, and who is fetching which.
+
+Pure. A lease is a stretch that one lane is fetching; a stretch is *given* from the moment in which
+a lane is about to write it, so that no byte is ever written twice by two lanes. All offsets are
+half-open: [begin, end).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Stretch = tuple[int, int]
+
+
+class Lease:
+    """A stretch that one source is asked for; `end` may come nearer while it runs."""
+
+    def __init__(self, key: int, source: int, begin: int, end: int | None, hedge: bool) -> None:
+        self.key, self.source = key, source
+        self.begin, self.at, self.end = begin, begin, end
+        self.hedge = hedge  # somebody else is fetching the same
+        self.rival = False  # several were asked for it at once; the first to answer brings it
+        self.over = False
+
+    @property
+    def left(self) -> int | None:
+        """Bytes to come; None: nobody knows."""
+        return None if self.end is None else max(0, self.end - self.at)
+
+
+class Ledger:
+    """The account of one object."""
+
+    def __init__(self, size: int | None = None, *, grain: int = 1) -> None:
+        self.size = size
+        self.grain = grain  # leases end at multiples of it where they can
+        self._given: list[tuple[int, int, int]] = []  # (begin, end, source), sorted, disjoint
+        self._avoid: list[tuple[int, int, int]] = []  # what a source gave wrong
+        self._leases: dict[int, Lease] = {}
+        self._writing: dict[int, Stretch] = {}
+        self._next = 0
+        self.bytes = 0  # given
+
+    # -- what is here
+
+    @property
+    def complete(self) -> bool:
+        return self.size is not None and self.bytes == self.size and not self._writing
+
+    @property
+    def remaining(self) -> int | None:
+        return None if self.size is None else self.size - self.bytes
+
+    def prefix(self) -> int:
+        """How far the bytes on disk reach from the beginning without a gap."""
+        end = 0
+        for begin, stop, _ in self._given:
+            if begin > end:
+                break
+            end = stop
+        return min([end, *(begin for begin, _ in self._writing.values())])
+
+    def on_disk(self, begin: int, end: int) -> bool:
+        """Whether the whole stretch has been written."""
+        if any(a < end and b > begin for a, b in self._writing.values()):
+            return False
+        return not self.gaps(begin, end)
+
+    def written(self) -> list[tuple[int, int, int]]:
+        """What is on disk, with its sources; what is being written just now is left out."""
+        result = list(self._given)
+        for begin, end in self._writing.values():
+            result = _cut(result, begin, end)
+        return result
+
+    def givers(self, begin: int = 0, end: int | None = None) -> dict[int, int]:
+        """The bytes that each source gave of a stretch."""
+        shares: dict[int, int] = {}
+        for a, b, source in self._given:
+            count = min(b, b if end is None else end) - max(a, begin)
+            if count > 0:
+                shares[source] = shares.get(source, 0) + count
+        return shares
+
+    def gaps(self, begin: int, end: int) -> list[Stretch]:
+        """The parts of a stretch that nobody has given."""
+        result = []
+        at = bisect_left(self._given, (begin,))
+        at -= bool(at and self._given[at - 1][1] > begin)
+        while at < len(self._given) and self._given[at][0] < end:
+            a, b, _ = self._given[at]
+            if a > begin:
+                result.append((begin, a))
+            begin = max(begin, b)
+            at += 1
+        if begin < end:
+            result.append((begin, end))
+        return result
+
+    # -- who fetches what
+
+    def leases(self) -> list[Lease]:
+        return list(self._leases.values())
+
+    def wanted(self, source: int | None = None) -> list[Stretch]:
+        """What is neither here nor leased, without what this source gave wrong before."""
+        if self.size is None:
+            return []
+        taken = [(a, b) for a, b, _ in self._given]
+        taken += [(x.at, x.end if x.end is not None else self.size) for x in self.leases()]
+        taken += [(a, b) for a, b, who in self._avoid if who == source]
+        return _complement(taken, self.size)
+
+    def take(self, source: int, most: int) -> Lease | None:
+        """Lease the first stretch that is wanted, at most so many bytes."""
+        for begin, end in self.wanted(source):
+            stop = self._cut_at(begin, min(end, begin + max(1, most)), end)
+            return self._lease(source, begin, stop)
+        return None
+
+    def first(self, source: int, count: int) -> Lease:
+        """Lease the beginning before anything is known, even if somebody else has it too."""
+        lease = self._lease(source, 0, count, hedge=False)
+        lease.rival = True
+        return lease
+
+    def sample(self, source: int, begin: int, end: int) -> Lease:
+        """A stretch that is here already, to be compared; it is never written."""
+        self._next += 1
+        return Lease(self._next, source, begin, end, hedge=False)
+
+    def take_whole(self, source: int) -> Lease:
+        """Lease everything, for a source that knows no ranges or an object of unknown length."""
+        return self._lease(source, 0, self.size, hedge=bool(self._leases))
+
+    def steal(self, victim: Lease, source: int, count: int) -> Lease | None:
+        """Take the last bytes of somebody's lease; the victim's end comes nearer."""
+        left = victim.left
+        if victim.end is None or left is None or victim.key not in self._leases:
+            return None
+        begin = max(victim.at, victim.end - max(0, count))
+        if left - count > 0:
+            begin = min(self._cut_at(victim.at, begin, victim.end), victim.end)
+        gaps = self.gaps(begin, victim.end)
+        if not gaps or self.avoids(source, begin, victim.end):
+            return None
+        lease = self._lease(source, begin, victim.end)
+        victim.end = begin
+        return lease
+
+    def hedge(self, other: Lease, source: int) -> Lease | None:
+        """Lease the same as another lease has left."""
+        if other.end is None or not other.left or self.avoids(source, other.at, other.end):
+            return None
+        return self._lease(source, other.at, other.end, hedge=True)
+
+    def release(self, lease: Lease) -> None:
+        """The lane is done with it, well or not."""
+        lease.over = True
+        self._leases.pop(lease.key, None)
+
+    def revoke(self) -> None:
+        """End all leases: nobody may write any more."""
+        for lease in self.leases():
+            self.release(lease)
+
+    # -- bytes come in
+
+    def claim(self, lease: Lease, count: int) -> list[Stretch]:
+        """The parts of the next `count` bytes that this lane shall write; then call `wrote`."""
+        begin, end = lease.at, lease.at + count
+        if lease.over:
+            return []
+        if lease.end is not None:
+            end = min(end, lease.end)
+        if self.size is not None:
+            end = min(end, self.size)
+        lease.at = max(begin, end)
+        gaps = self.gaps(begin, end) if begin < end else []
+        for a, b in gaps:
+            self._add(a, b, lease.source)
+        if gaps:
+            self._writing[lease.key] = (gaps[0][0], gaps[-1][1])
+        return gaps
+
+    def wrote(self, lease: Lease) -> None:
+        """What was claimed is on disk."""
+        self._writing.pop(lease.key, None)
+
+    @property
+    def writing(self) -> bool:
+        return bool(self._writing)
+
+    def restore(self, stretches: Iterable[tuple[int, int, int]]) -> None:
+        """Take over what an earlier process has written."""
+        for begin, end, source in stretches:
+            for a, b in self.gaps(begin, end):
+                self._add(a, b, source)
+
+    # -- bytes turn out to be wrong
+
+    def forget(self, begin: int, end: int, *, blame: bool) -> set[int]:
+        """A stretch is wrong; returns who gave it. With `blame` they are not asked for it again."""
+        blamed = set(self.givers(begin, end))
+        if blame:
+            self._avoid += [(begin, end, source) for source in blamed]
+        self._given = _cut(self._given, begin, end)
+        self._count()
+        return blamed
+
+    def forget_source(self, source: int) -> int:
+        """Whatever one source gave is in doubt; returns the bytes."""
+        before = self.bytes
+        self._given = [each for each in self._given if each[2] != source]
+        self._count()
+        return before - self.bytes
+
+    def forget_all(self) -> None:
+        self._given, self._avoid = [], []
+        self._count()
+
+    def pardon(self, source: int) -> None:
+        """There is nobody else: ask it again for what it gave wrong."""
+        self._avoid = [each for each in self._avoid if each[2] != source]
+
+    def avoids(self, source: int, begin: int, end: int) -> bool:
+        """Whether a source gave some of a stretch wrong before."""
+        return any(who == source and a < end and b > begin for a, b, who in self._avoid)
+
+    def _lease(self, source: int, begin: int, end: int | None, *, hedge: bool = False) -> Lease:
+        self._next += 1
+        lease = Lease(self._next, source, begin, end, hedge)
+        self._leases[lease.key] = lease
+        return lease
+
+    def _cut_at(self, begin: int, wish: int, end: int) -> int:
+        """The multiple of the grain next to the wish, if one lies within the stretch."""
+        if wish >= end or self.grain <= 1:
+            return wish
+        up = -(-wish // self.grain) * self.grain
+        return up if begin < up <= end else wish
+
+    def _add(self, begin: int, end: int, source: int) -> None:
+        """Insert a stretch that overlaps none; neighbours of the same source grow together."""
+        self.bytes += end - begin
+        at = bisect_left(self._given, (begin,))
+        if at and self._given[at - 1][1:] == (begin, source):
+            at -= 1
+            begin = self._given.pop(at)[0]
+        if at < len(self._given) and self._given[at][0] == end and self._given[at][2] == source:
+            end = self._given.pop(at)[1]
+        self._given.insert(at, (begin, end, source))
+
+    def _count(self) -> None:
+        self.bytes = sum(end - begin for begin, end, _ in self._given)
+
+
+def _cut(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tuple[int, int, int]]:
+    """The list without a stretch."""
+    result = []
+    for a, b, source in given:
+        if b <= begin or a >= end:
+            result.append((a, b, source))
+            continue
+        if a < begin:
+            result.append((a, begin, source))
+        if b > end:
+            result.append((end, b, source))
+    return result
+
+
+def _complement(taken: list[Stretch], size: int) -> list[Stretch]:
+    result, at = [], 0
+    for begin, end in sorted(taken):
+        if begin > at:
+            result.append((at, min(begin, size)))
+        at = max(at, end)
+        if at >= size:
+            return result
+    result.append((at, size))
+    return result

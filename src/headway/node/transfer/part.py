@@ -1,0 +1,164 @@
+"""The part: the file in which the bytes of an object gather before it gets its name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+
+from headway.node.errors import NodeError, TransferError
+from headway.node.transfer.target import FULL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUFFIX = ".part"
+_PROBE = 16 << 20
+_QUICK = 0.005  # seconds; a library that has to imitate preallocation writes into every block
+
+
+class Part:
+    """PATH.part, locked against other processes; trouble with the disk is a NodeError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = os.path.basename(path)
+        self.place = f"{path}{SUFFIX}"
+        self.seconds = 0.0  # in writing
+        self.written = 0
+        self._gone = False
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+            try:
+                self.file = os.open(self.place, flags, 0o644)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                os.unlink(self.place)  # a link could lead anywhere
+                self.file = os.open(self.place, flags | os.O_EXCL, 0o644)
+        except OSError as error:
+            raise self.trouble(error) from None
+        try:
+            if not stat.S_ISREG(os.fstat(self.file).st_mode):
+                raise NodeError(f"{self.name}{SUFFIX} is in the way and is not a file")
+            self._lock()
+        except Exception:
+            os.close(self.file)
+            raise
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TransferError(
+                f"another process is bringing {self.name} at this moment",
+                retryable=True,
+                remedy="wait for it, or end it",
+            ) from None
+        except (ImportError, OSError):
+            pass  # a file system without locks
+        with contextlib.suppress(OSError):
+            if os.stat(self.place).st_ino != os.fstat(self.file).st_ino:
+                raise TransferError(f"another process has just brought {self.name}", retryable=True)
+
+    def clear(self) -> None:
+        """Make it empty."""
+        try:
+            os.ftruncate(self.file, 0)
+        except OSError as error:
+            raise self.trouble(error) from None
+
+    def reserve(self, size: int) -> None:
+        """Give the file its size, with room on the disk where the file system can promise it."""
+        try:
+            if os.fstat(self.file).st_size > size:
+                os.ftruncate(self.file, size)
+            if size == 0:
+                return
+            begin = time.monotonic()
+            os.posix_fallocate(self.file, 0, min(size, _PROBE))
+            if size <= _PROBE or time.monotonic() - begin < _QUICK:
+                os.posix_fallocate(self.file, 0, size)
+                return
+        except (OSError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise self.trouble(error) from None
+        try:
+            free = os.fstatvfs(self.file)
+            held = os.fstat(self.file).st_blocks * 512
+            if free.f_bavail * free.f_frsize + held < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(self.file, size)
+        except OSError as error:
+            raise self.trouble(error) from None
+
+    def write(self, buffer: memoryview, offset: int) -> None:
+        """Write all of the buffer at its place."""
+        begin = time.monotonic()
+        count = len(buffer)
+        try:
+            while buffer:
+                done = os.pwrite(self.file, buffer, offset)
+                buffer = buffer[done:]
+                offset += done
+        except OSError as error:
+            raise self.trouble(error) from None
+        self.seconds += time.monotonic() - begin
+        self.written += count
+
+    def read_into(self, views: Sequence[memoryview], offset: int) -> int:
+        try:
+            return os.preadv(self.file, views, offset)
+        except OSError as error:
+            raise self.trouble(error) from None
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self.file)
+        except OSError as error:
+            raise self.trouble(error) from None
+
+    def finish(self, size: int) -> None:
+        """Put the file in place under its own name."""
+        try:
+            if os.fstat(self.file).st_size != size:
+                os.ftruncate(self.file, size)
+            os.fsync(self.file)
+            os.replace(self.place, self.path)
+            self._gone = True
+        except OSError as error:
+            raise self.trouble(error) from None
+
+    def close(self, *, keep: bool, busy: bool = False) -> None:
+        """Close; an incomplete file is removed unless somebody may go on with it.
+
+        `busy`: a thread may still hold the number of the file, which must then not be used again.
+        """
+        if not self._gone and not keep:
+            with contextlib.suppress(OSError):
+                os.unlink(self.place)
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+        if not busy:
+            os.close(self.file)
+
+    def trouble(self, error: OSError) -> NodeError:
+        """The node's disk failed us."""
+        if error.errno in (*FULL, errno.EFBIG):
+            words = f"the node's disk is full: {self.name} has no room beyond {self.written_here}"
+            return NodeError(
+                f"{words} bytes", remedy="ask for more disk, or let the job run elsewhere"
+            )
+        return NodeError(f"the node's disk fails: {self.name}: {error.strerror}")
+
+    @property
+    def written_here(self) -> int:
+        return getattr(self, "written", 0)

@@ -1,0 +1,380 @@
+"""Sources by name: from what a user wrote (osdf://, pelican://, https://, …) to where to ask.
+
+`resolve` asks the federation's director once and offers what it says; a failure is a Fault, and the
+caller, who knows about other sources and about time, decides when to ask again. Caches are offered;
+the origin must be asked for (`direct`), for it is there for the caches, and for clients in need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from urllib.parse import unquote, urlsplit
+
+from headway.node.environment import FEDERATIONS
+from headway.node.errors import TransferError
+from headway.node.transfer.director import ORIGINS, Absent, ask_director
+from headway.node.transfer.exchange import ask
+from headway.node.transfer.source import Fault
+from headway.node.transfer.tokens import Need, find_token
+from headway.node.transfer.urls import authority, name, same_host, scrubbed, shown, split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headway.node.transfer.director import Directions
+    from headway.node.transfer.tokens import Secret, Token
+    from headway.node.transfer.urls import Name
+
+    Stop = Callable[[], bool]
+
+OSDF = "osg-htc.org"
+CACHES = 6
+ABSENCES, GRACE = 3, 20.0  # a director's 404 counts for good when said so often, over such a time
+_DOCUMENT = "/.well-known/pelican-configuration"
+_KNOWN = ("directread", "prefercached", "skipstat")
+_federations: dict[str, Federation] = {}
+_absences: dict[str, tuple[int, float]] = {}
+_lock = threading.Lock()
+
+
+class Offer:
+    """One place to fetch an object from, or to send it to, and the token that opens it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        priority: int = 0,
+        depth: int = 0,
+        origin: bool = False,
+        token: Secret | None = None,
+        cache: bool = False,
+    ) -> None:
+        self.url = url
+        self.priority, self.depth = priority, depth
+        self.origin = origin  # where the object lives, past the caches
+        self.cache = cache  # a federation's cache; neither: a mirror that the user named
+        self.token = token  # for this host alone: see `tokens.bearer`
+
+    @property
+    def name(self) -> str:
+        """The host, as messages and tables call the source."""
+        return authority(self.url)
+
+    def __repr__(self) -> str:
+        return f"Offer({shown(self.url)}, priority={self.priority}, origin={self.origin})"
+
+
+class Federation:
+    """What a discovery document says; no director: the discovery host has the objects itself."""
+
+    def __init__(self, discovery: str, director: str) -> None:
+        self.discovery, self.director = discovery, director
+
+
+def resolve(
+    url: str,
+    *,
+    direct: bool = False,
+    write: bool = False,
+    should_stop: Stop = lambda: False,
+    environ: Mapping[str, str] = os.environ,
+) -> list[Offer]:
+    """Where the object that a URL names can be had, best first; `direct`: its origins only.
+
+    A URL that names no federation offers itself. Fault: nothing to be had now, or (not
+    retryable) ever; a URL that cannot be used at all is a TransferError.
+    """
+    try:
+        named = name(url)
+    except ValueError as error:
+        raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
+    try:
+        if named.federated:
+            return _resolve(named, direct, write, should_stop, environ)
+        return [Offer(named.plain, token=_named_token(named, write, environ))]
+    except Fault as fault:
+        fault.phase = "resolve"  # whatever it was for the director, here nothing else has begun
+        raise
+
+
+def _resolve(
+    named: Name, direct: bool, write: bool, should_stop: Stop, environ: Mapping[str, str]
+) -> list[Offer]:
+    options = [part.partition("=")[0] for part in named.query.split("&") if part]
+    if "recursive" in options or "pack" in options:
+        raise Fault(
+            "Headway moves single objects: `recursive` and `pack` are not for it",
+            retryable=False,
+            settled=True,
+            remedy="name each object by a URL of its own",
+        )
+    direct = direct or write or "directread" in options
+    federation = discover(named, should_stop=should_stop, environ=environ)
+    if not federation.director:
+        url = _joined(federation.discovery, named)
+        return [Offer(url, origin=True, token=_named_token(named, write, environ))]
+    try:
+        found = _ask(federation, named, direct, write, should_stop)
+    except Absent as absent:
+        raise _judged(absent, f"{federation.director}{named.path}") from None
+    except Fault:
+        with _lock:  # perhaps the federation has another director by now
+            _federations.pop(federation.discovery, None)
+        raise
+    with _lock:
+        _absences.pop(f"{federation.director}{named.path}", None)
+    token = _token(named, found, write, environ)
+    offers = _offers(found, token, direct)
+    if not direct:
+        offers = _preferred(offers, named, token is not None, environ)[:CACHES]
+    if not offers:
+        raise Fault("the director offers only unencrypted ways to an object that needs a token")
+    return offers
+
+
+def sources_of(
+    urls: Sequence[str],
+    *,
+    origins: bool = False,
+    faults: dict[str, Fault] | None = None,
+    should_stop: Stop = lambda: False,
+) -> list[Offer]:
+    """All that the mirrors of one object offer, in order; with `origins` these last.
+
+    What cannot be resolved goes into `faults` by its URL; when nothing can be, the first is raised.
+    """
+    failed: dict[str, Fault] = {} if faults is None else faults
+    offers: list[Offer] = []
+    last: list[Offer] = []
+    for url in urls:
+        try:
+            found = resolve(url, should_stop=should_stop)
+            offers += [each for each in found if not each.origin]
+            last += [each for each in found if each.origin]
+            if origins and found[0].cache:
+                last += resolve(url, direct=True, should_stop=should_stop)
+        except Fault as fault:
+            failed[url] = fault
+    seen: set[str] = set()
+    told = []
+    for offer in [*offers, *last]:
+        if offer.url not in seen:
+            seen.add(offer.url)
+            told.append(offer)
+    if not told and failed:
+        raise next(iter(failed.values()))
+    return told
+
+
+def discover(
+    named: Name, *, should_stop: Stop = lambda: False, environ: Mapping[str, str] = os.environ
+) -> Federation:
+    """The federation behind a name; its answer is kept for the life of the process."""
+    discovery = f"https://{named.host}"
+    if not named.host:
+        director = _setting(environ, "DIRECTOR_URL", "FEDERATION_DIRECTORURL")
+        if director:
+            return Federation("", _endpoint(director, "the environment's director", True))
+        discovery = _setting(environ, "FEDERATION_DISCOVERYURL") or OSDF
+        if "://" not in discovery:
+            discovery = f"https://{discovery}"
+    discovery = discovery.rstrip("/")
+    with _lock:
+        kept = _federations.get(discovery)
+    if kept is None:
+        kept = _discover(discovery, should_stop)
+        with _lock:
+            _federations[discovery] = kept
+    return kept
+
+
+def forget() -> None:
+    """Forget all federations and absences; for tests, and for a process that lives on."""
+    with _lock:
+        _federations.clear()
+        _absences.clear()
+
+
+def absence_is_final(count: int, seconds: float) -> bool:
+    """Whether a director has said 404 often and long enough to be believed."""
+    return count >= ABSENCES and seconds >= GRACE
+
+
+def _discover(discovery: str, should_stop: Stop) -> Federation:
+    endpoint = _endpoint(discovery, "the federation", True)
+    host = authority(endpoint)
+    try:
+        reply = ask("GET", endpoint + _DOCUMENT, should_stop=should_stop)
+    except Fault as fault:
+        fault.words = f"the federation {host} cannot be asked: {fault.words}"
+        raise
+    if reply.status != 200:
+        # a wrong name and a passing trouble look alike, and asking again is cheap
+        remedy = "" if reply.status >= 500 else f"is {host} the name of a federation?"
+        raise Fault(
+            f"{host} gives no federation document: {reply.words()}",
+            after=reply.after,
+            remedy=remedy,
+        )
+    try:
+        document = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Fault(f"{host} gives something else than a federation document")
+    director = document.get("director_endpoint") or ""
+    if not isinstance(director, str):
+        raise Fault(f"{host} names no proper director")
+    plain = endpoint.startswith("http:")  # only where the user's own setting says so
+    return Federation(discovery, _endpoint(director, "its director", plain) if director else "")
+
+
+def _endpoint(url: str, what: str, plain: bool) -> str:
+    """An endpoint without query; plain http only if the user's own setting has it."""
+    try:
+        parts = split(url if "://" in url else f"https://{url}")
+        if parts.scheme != "https" and not (plain and parts.scheme == "http"):
+            raise ValueError("it is not https")
+        if parts.username is not None:
+            raise ValueError("it holds a user name")
+    except ValueError as error:
+        words = f"{what} {shown(url)} cannot be used: {scrubbed(str(error))}"
+        raise Fault(words, retryable=False, settled=True) from None
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _ask(
+    federation: Federation, named: Name, direct: bool, write: bool, should_stop: Stop
+) -> Directions:
+    query = [part for part in named.query.split("&") if part]
+    target = named.path
+    if direct and not write:
+        target = ORIGINS + target
+        if not any(part.partition("=")[0] == "directread" for part in query):
+            query.append("directread")
+    target += f"?{'&'.join(query)}" if query else ""
+    method = "PUT" if write else "GET"
+    return ask_director(federation.director, target, method=method, should_stop=should_stop)
+
+
+def _judged(absent: Absent, key: str) -> Fault:
+    """A 404 as it is to be taken: passing until it has been said often enough."""
+    now = time.monotonic()
+    with _lock:
+        count, since = _absences.get(key, (0, now))
+        _absences[key] = (count + 1, since)
+        if len(_absences) > 10_000:
+            _absences.pop(next(iter(_absences)))
+    final = absence_is_final(count + 1, now - since)
+    absent.retryable, absent.settled = not final, final
+    return absent
+
+
+def _offers(found: Directions, token: Secret | None, origin: bool) -> list[Offer]:
+    """What the director says, without ways on which a token would be seen."""
+    return [
+        Offer(
+            place.url,
+            priority=place.priority,
+            depth=place.depth,
+            origin=origin,
+            token=token,
+            cache=not origin,
+        )
+        for place in found.places
+        if token is None or place.url.startswith("https:")
+    ]
+
+
+def _preferred(
+    offers: list[Offer], named: Name, secret: bool, environ: Mapping[str, str]
+) -> list[Offer]:
+    """The caches that the environment prefers come first; `+` at the end lets the others follow."""
+    wished = [word.strip() for word in _wish(environ).split(",") if word.strip()]
+    if not wished:
+        return offers
+    first: list[Offer] = []
+    for place in wished:
+        if place == "+":
+            continue
+        base = place if "://" in place else f"https://{place}"
+        known = [each for each in offers if same_host(each.url, base)]
+        if known:
+            first += known
+        elif not secret:  # a token goes only where the director sends us
+            try:
+                split(base)
+                first.append(Offer(_joined(base, named), cache=True))
+            except ValueError:
+                continue
+    others = [each for each in offers if each not in first]
+    return [*first, *others] if wished[-1] == "+" or not first else first
+
+
+def _token(named: Name, found: Directions, write: bool, environ: Mapping[str, str]) -> Token | None:
+    """The token for an object; Fault when it needs one and there is none that is still good."""
+    if not (found.needs_token or write or named.credential):
+        return None
+    bases = [*found.bases, found.namespace] if found.namespace else found.bases
+    need = Need(unquote(named.path), write=write, issuers=found.issuers, bases=bases)
+    token = find_token(need, named.credential, environ)
+    space = found.namespace or "its namespace"
+    if token is None and (found.needs_token or named.credential):
+        words = f"{space} wants a token, and this job has none for it"
+        if named.credential:
+            words = f"the token {named.credential} is not among the job's credentials"
+        raise Fault(
+            words,
+            retryable=False,
+            settled=True,
+            remedy="let HTCondor bring one (use_oauth_services), or set BEARER_TOKEN_FILE",
+        )
+    if token is not None and token.expired(time.time()):
+        raise Fault(
+            f"the token in {token.where} has expired",
+            remedy="HTCondor renews the tokens it brings; one of your own must be made anew",
+        )
+    return token
+
+
+def _named_token(named: Name, write: bool, environ: Mapping[str, str]) -> Token | None:
+    """Only a token that the URL names goes where no director has sent us."""
+    if not named.credential:
+        return None
+    if named.scheme == "http":
+        raise Fault("a token goes only over https", retryable=False, settled=True)
+    token = find_token(Need(unquote(named.path), write=write), named.credential, environ)
+    if token is None:
+        raise Fault(
+            f"the token {named.credential} is not among the job's credentials",
+            retryable=False,
+            settled=True,
+            remedy="let HTCondor bring it (use_oauth_services)",
+        )
+    return token
+
+
+def _joined(base: str, named: Name) -> str:
+    query = "&".join(
+        part for part in named.query.split("&") if part and part.partition("=")[0] not in _KNOWN
+    )
+    parts = urlsplit(base)
+    path = parts.path.rstrip("/") + named.path
+    return f"{parts.scheme}://{parts.netloc}{path}" + (f"?{query}" if query else "")
+
+
+def _setting(environ: Mapping[str, str], *names: str) -> str:
+    """A setting of Pelican's own clients, under any of its prefixes."""
+    values = (environ.get(f"{prefix}_{each}") for prefix in FEDERATIONS for each in names)
+    return next((value.strip() for value in values if value and value.strip()), "")
+
+
+def _wish(environ: Mapping[str, str]) -> str:
+    return environ.get("NEAREST_CACHE") or _setting(
+        environ, "NEAREST_CACHE", "CLIENT_PREFERREDCACHES"
+    )

@@ -1,0 +1,302 @@
+"""Steering: who is asked for which bytes, who is stalled, and when patience is over.
+
+Pure: everything that counts is in the views, so every decision can be tested without a clock, a
+socket or a thread. Rates are bytes a second, times are seconds, lanes are connections in use.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIRST_CHUNK = 16 << 20  # the first request, when nobody knows the size
+LEAST_CHUNK = 1 << 20
+MOST_CHUNK = 64 << 20  # bounds how far proofs lie behind the bytes, and what one lease can hold up
+CHUNK_SECONDS = 20.0
+RACE = 1.0  # seconds without a first byte after which the next source is asked too
+WORTH = 2.0  # seconds that must be left for another connection to be worth its opening
+WINDOW = 3.0  # seconds over which a rate is recent
+SETTLE = 3.0  # seconds of body before a rate says anything
+FLOOR = 0.15  # of what the peers give: below it a source is stalled
+OWN_FLOOR = 0.1  # of what it gave itself
+SILENCE = 2.0  # seconds without a byte, while others could give them
+ALONE = 3.0  # the same when there is nobody else; doubled while it does not help
+MOST_ALONE = 60.0
+HEDGE_SHARE = 0.04  # of the object that may be fetched twice
+HEDGE_LEAST = 1 << 20
+TRIES = 4  # refusals in a row that are believed
+_WAITING = ("resolve", "connect", "TLS", "first byte")
+
+
+class LaneView:
+    """One connection at one moment."""
+
+    def __init__(
+        self,
+        *,
+        key: int,
+        source: int,
+        phase: str,
+        age: float,
+        silence: float,
+        recent: float,
+        usual: float = 0.0,
+        gap: float = 0.0,
+        left: int | None = None,
+        got: int = 0,
+    ) -> None:
+        self.key, self.source, self.phase = key, source, phase
+        self.age = age  # of this request
+        self.silence = silence  # since the last byte, or since the request
+        self.recent = recent  # rate over the last WINDOW
+        self.usual = usual  # what it gave over a longer time
+        self.gap = gap  # the longest pause between two pieces that it has come back from
+        self.left = left  # of its lease
+        self.got = got  # of this request
+
+    @property
+    def eta(self) -> float:
+        """Seconds to the end of its lease at the recent rate."""
+        if self.left == 0:
+            return 0.0
+        if self.left is None or self.recent <= 0:
+            return float("inf")
+        return self.left / self.recent
+
+
+class SourceView:
+    """One source at one moment."""
+
+    def __init__(
+        self,
+        *,
+        key: int,
+        rank: int = 0,
+        ready: bool = True,
+        allowed: int = 2,
+        lanes: int = 0,
+        rate: float = 0.0,
+        ranges: bool | None = None,
+        last_resort: bool = False,
+        silences: int = 0,
+        closed: bool = False,
+        answered: bool = True,
+    ) -> None:
+        self.answered = answered  # ever; else one connection has to show first that it does
+        self.key, self.rank, self.ready, self.allowed = key, rank, ready, allowed
+        self.lanes, self.rate, self.ranges = lanes, rate, ranges
+        self.last_resort, self.silences, self.closed = last_resort, silences, closed
+
+
+class Verdict:
+    """A lane loses its bytes."""
+
+    def __init__(self, lane: int, words: str, bench: float, *, failure: bool) -> None:
+        self.lane, self.words = lane, words
+        self.bench = bench  # seconds for which its source is set aside
+        self.failure = failure  # the source failed; else others are only better
+
+
+def stalls(lanes: Sequence[LaneView], sources: Sequence[SourceView]) -> list[Verdict]:
+    """The lanes that shall lose their bytes."""
+    verdicts = []
+    for lane in lanes:
+        verdict = _stall(lane, lanes, sources)
+        if verdict is not None:
+            verdicts.append(verdict)
+    return verdicts
+
+
+def _stall(
+    lane: LaneView, lanes: Sequence[LaneView], sources: Sequence[SourceView]
+) -> Verdict | None:
+    if lane.phase in ("disk", "verify"):  # the node's doing, not the source's
+        return None
+    others = [s for s in sources if s.key != lane.source and (s.ready or s.lanes) and not s.closed]
+    peers = [
+        x for x in lanes if x.source != lane.source and x.phase == "body" and x.silence < SILENCE
+    ]
+    limit = _silence_limit(lane, others, peers, sources)
+    if lane.silence > limit:
+        doing = "said nothing" if lane.phase in _WAITING else "gave nothing"
+        words = f"it {doing} for {lane.silence:.0f} s"
+        return Verdict(lane.key, words, 0.0, failure=True)
+    if lane.phase != "body" or lane.age < SETTLE or not others:
+        return None
+    best = max((peer.recent for peer in peers if peer.age >= SETTLE / 2), default=0.0)
+    if lane.recent < FLOOR * best and lane.eta > WORTH:
+        words = f"it gives {shown_rate(lane.recent)} where others give {shown_rate(best)}"
+        return Verdict(lane.key, words, 15.0, failure=False)
+    fallen = lane.usual > 0 and lane.recent < OWN_FLOOR * lane.usual and lane.age > 2 * SETTLE
+    # when the others have fallen just as far, it is the network, and leaving would not help
+    alike = any(peer.recent < 4 * lane.recent for peer in peers)
+    fresh = [s for s in others if s.ready and s.lanes < s.allowed and not s.last_resort]
+    if fallen and fresh and not alike and lane.eta > WORTH:
+        words = f"it fell from {shown_rate(lane.usual)} to {shown_rate(lane.recent)}"
+        return Verdict(lane.key, words, 15.0, failure=False)
+    return None
+
+
+def _silence_limit(
+    lane: LaneView,
+    others: Sequence[SourceView],
+    peers: Sequence[LaneView],
+    sources: Sequence[SourceView],
+) -> float:
+    """How long this lane may be silent."""
+    own = next((s for s in sources if s.key == lane.source), None)
+    # waiting longer may help one that never begins; one that gave bytes and fell silent has failed
+    again = 1.0 if lane.got else 2.0 ** min(own.silences if own else 0, 6)
+    if lane.phase in _WAITING:
+        if peers:
+            return 5.0
+        return 8.0 if others else min(15.0 * again, MOST_ALONE)
+    pause = 4 * lane.gap
+    if peers:  # the network is well, so silence is the source's
+        return max(SILENCE, min(pause, 2 * ALONE))
+    if others:
+        return max(SILENCE * 2, min(pause, 4 * ALONE))
+    return max(min(ALONE * again, MOST_ALONE), pause)
+
+
+def openings(
+    sources: Sequence[SourceView],
+    lanes: Sequence[LaneView],
+    *,
+    most: int,
+    remaining: int | None,
+    known: bool,
+) -> list[int]:
+    """The sources at which lanes are worth opening, best first, as long as there is room.
+
+    `known`: somebody has answered; before that, only the first that has something to do is meant.
+    """
+    usable = [s for s in sources if s.ready and not s.closed]
+    caches = [s for s in usable if not s.last_resort]
+    working = {lane.source for lane in lanes if lane.silence < RACE}
+    if not caches and not (working - {s.key for s in sources if s.last_resort}):
+        caches = usable
+    usable = sorted(caches, key=lambda s: (-_class(s, caches), s.rank, s.key))
+    if len(lanes) >= most or not usable:
+        return []
+    if not lanes and not known:
+        return [source.key for source in usable]
+    waiting = [lane for lane in lanes if lane.phase in _WAITING and lane.got == 0]
+    if not known:
+        # nobody has answered yet: ask one more source for each second of silence
+        if all(lane.silence >= RACE for lane in waiting):
+            return [s.key for s in usable if s.lanes == 0]
+        return []
+    if remaining is not None and not _worth(remaining, lanes):
+        return []
+    picked: list[int] = []
+    for source in usable:
+        # one that knows no ranges, or has not answered yet, has no use for a second lane
+        allowed = source.allowed if source.answered and source.ranges is not False else 1
+        picked += [source.key] * max(0, allowed - source.lanes)
+    return picked
+
+
+def _class(source: SourceView, all_of_them: Sequence[SourceView]) -> int:
+    """2: fast or not yet measured, 1: much slower than the best; ranks decide within a class."""
+    best = max((s.rate for s in all_of_them), default=0.0)
+    known_ranges = 0 if source.ranges is False else 1
+    return 2 * known_ranges + (0 if 0 < source.rate < 0.3 * best else 1)
+
+
+def _worth(remaining: int, lanes: Sequence[LaneView]) -> bool:
+    """Whether another connection can bring the end nearer."""
+    flowing = sum(lane.recent for lane in lanes)
+    free = remaining - sum(lane.left or 0 for lane in lanes)
+    if not lanes or free >= 4 * LEAST_CHUNK:
+        return True
+    if any(lane.left is not None and lane.left > 2 * LEAST_CHUNK for lane in lanes):
+        return flowing <= 0 or remaining / flowing > WORTH / 4
+    slow = max((lane.silence if lane.recent <= 0 else lane.eta for lane in lanes), default=0.0)
+    return slow > WORTH
+
+
+def chunk(
+    remaining: int | None, lanes: int, rate: float, total_rate: float, *, free: int | None = None
+) -> int:
+    """How many bytes a lane shall ask for: less and less towards the end, so that all end at once.
+
+    `free` is what nobody has leased yet.
+    """
+    if remaining is None:
+        return FIRST_CHUNK
+    pool = remaining if free is None else free
+    share = rate / total_rate if rate > 0 and total_rate > 0 else 1.0 / max(1, lanes)
+    count = int(pool * min(1.0, max(share, 0.05)) / 2)
+    if rate > 0:
+        count = min(count, int(rate * CHUNK_SECONDS))
+    return max(LEAST_CHUNK, min(count, MOST_CHUNK))
+
+
+def steal(lanes: Sequence[LaneView], source: int, rate: float) -> tuple[int, int] | None:
+    """From which lane an idle one takes how many of the last bytes; None: it would not help."""
+    best: tuple[float, int, int] | None = None
+    for lane in lanes:
+        if lane.left is None or lane.left <= 0 or lane.phase == "disk":
+            continue
+        if lane.got == 0 and lane.silence < RACE:
+            continue  # it has just begun
+        mine = rate or lane.recent or 1.0
+        theirs = lane.recent if lane.silence < SILENCE else 0.0
+        if theirs > 0:
+            little = lane.left < 2 * LEAST_CHUNK or lane.left / theirs < WORTH / 4
+            drags = lane.left / theirs > WORTH and mine > 2 * theirs
+            if little and not drags:
+                continue
+        count = int(lane.left * mine / (mine + theirs))
+        if theirs > 0 and lane.left - count < LEAST_CHUNK and mine < 4 * theirs:
+            continue
+        gain = lane.left / max(theirs, 1.0)
+        if count > 0 and (best is None or gain > best[0]):
+            best = (gain, lane.key, count)
+    return best[1:] if best else None
+
+
+def hedge(lanes: Sequence[LaneView], source: int, rate: float, *, budget: int) -> int | None:
+    """Which lane's rest an idle one fetches too: a small rest at the very end that drags on."""
+    best: tuple[float, int] | None = None
+    for lane in lanes:
+        if lane.source == source or lane.left is None or not 0 < lane.left <= budget:
+            continue
+        waits = lane.silence if lane.recent <= 0 else lane.eta
+        mine = lane.left / rate if rate > 0 else 0.5
+        if waits > max(1.0, 3 * mine) and (best is None or waits > best[0]):
+            best = (waits, lane.key)
+    return best[1] if best else None
+
+
+def hedge_budget(size: int | None, spent: int) -> int:
+    """Bytes that may still be fetched twice."""
+    return 0 if size is None else max(HEDGE_LEAST, int(size * HEDGE_SHARE)) - spent
+
+
+def falling(source: SourceView, lanes: Sequence[LaneView], best_rate: float) -> bool:
+    """Whether a source gives each of several lanes so much less than once that one should go."""
+    own = [x for x in lanes if x.source == source.key and x.phase == "body" and x.age >= SETTLE]
+    if len(own) < 2 or best_rate <= 0:
+        return False
+    return max(lane.recent for lane in own) < 0.3 * best_rate
+
+
+def hopeless(refusals: Sequence[int], closed: Sequence[bool]) -> bool:
+    """Whether every source has refused for good, or so often that it is believed."""
+    return bool(closed) and all(shut or count >= TRIES for count, shut in zip(refusals, closed))
+
+
+def agreed_absent(since: Sequence[float | None], now: float, grace: float) -> bool:
+    """Whether every source has said "not there", and nothing else, for the grace period."""
+    return bool(since) and all(each is not None and now - each >= grace for each in since)
+
+
+def shown_rate(rate: float) -> str:
+    """A rate for people."""
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.1f} {unit}"
+    return f"{rate:.0f} B/s"

@@ -1,0 +1,334 @@
+"""Streams: the bytes of a stretch of an object, from a web server or from a file of this node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from urllib.parse import unquote, urljoin, urlsplit
+
+from headway.node.transfer.answer import number
+from headway.node.transfer.digests import said_digests
+from headway.node.transfer.source import Fault, Identity
+from headway.node.transfer.urls import scrubbed, split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headway.node.transfer.answer import Answer
+    from headway.node.transfer.tokens import Secret
+    from headway.node.transfer.wire import Wire
+
+WANT = {
+    "Want-Repr-Digest": "sha-256=10, md5=3, crc32c=2, adler32=1",
+    "Want-Digest": "sha-256;q=1, md5;q=0.3, crc32c;q=0.2, adler32;q=0.1",
+}
+_HOPS = 5
+_REMEMBER = 300.0  # seconds for which the end of a chain of redirects is asked directly
+_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)\Z")
+# refusals that may pass by themselves: an XCache under load says 404 to what it has
+_PASSING = (404, 405, 407, 408, 409, 416, 421, 423, 425, 429)
+
+
+class Head:
+    """What a source says before the bytes."""
+
+    def __init__(self, begin: int, end: int | None, identity: Identity, whole: bool) -> None:
+        self.begin, self.end = begin, end  # of the bytes that follow; None: until it ends
+        self.identity = identity
+        self.whole = whole  # it gives everything, whatever it was asked for
+
+
+class Stream:
+    """Bytes of one object, stretch by stretch; `abort` may be called from another thread."""
+
+    phase = "connect"
+
+    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+        raise NotImplementedError
+
+    def read_into(self, view: memoryview) -> int:
+        """0 at the proper end of the stretch; Fault when it ends otherwise."""
+        raise NotImplementedError
+
+    def finish(self) -> bool:
+        """Called when all bytes are here; Fault when the server takes them back.
+
+        Returns whether another stretch can be asked for at no cost.
+        """
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def open_stream(url: str, token: Secret | None = None) -> Stream:
+    """The stream behind a URL, by its scheme."""
+    if url.startswith("file:"):
+        return FileStream(url)
+    return HttpStream(url, token)
+
+
+class HttpStream(Stream):
+    """Ranges from a web server, over one connection as long as it lasts."""
+
+    def __init__(self, url: str, token: Secret | None = None) -> None:
+        self._url, self._token = url, token
+        self._final, self._until = url, 0.0  # where redirects ended
+        self._wire: Wire | None = None
+        self._answer: Answer | None = None
+        self._aborted = False
+        self._at = url  # where the wire leads
+
+    @property
+    def phase(self) -> str:  # type: ignore[override]
+        wire = self._wire
+        return wire.phase if wire is not None else "connect"
+
+    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+        last = "" if end is None else str(end - 1)
+        headers = {
+            "Accept-Encoding": "identity",
+            "Range": f"bytes={begin}-{last}",
+            "TE": "trailers",
+            "X-Transfer-Status": "true",
+            **(WANT if want_digest else {}),
+        }
+        answer = self._ask("GET", headers)
+        self._answer = answer
+        identity = _identity(answer)
+        if answer.status == 206:
+            first, stop, identity.size = _content_range(answer, begin, end)
+            return Head(first, stop, identity, whole=False)
+        if answer.status == 200:
+            identity.size = answer.left
+            if answer.left == 0 and not answer.chunked:
+                identity.size = 0
+            return Head(0, identity.size, identity, whole=True)
+        if answer.status == 416:
+            match = _RANGE.match(answer.get("content-range") or "")
+            if begin == 0 and match is not None and match[3] == "0":
+                answer.drain()
+                identity.size = 0
+                return Head(0, 0, identity, whole=True)
+        raise self._refused(answer)
+
+    def about(self, *, want_digest: bool) -> Identity | None:
+        """What the server tells of the whole object when it is asked for nothing else."""
+        headers = {"Accept-Encoding": "identity", **(WANT if want_digest else {})}
+        answer = self._ask("HEAD", headers)
+        if answer.status != 200:
+            return None
+        identity = _identity(answer)
+        length = answer.get("content-length")
+        identity.size = number(length) if length is not None else None
+        return identity
+
+    def read_into(self, view: memoryview) -> int:
+        assert self._answer is not None
+        return self._answer.read_into(view)
+
+    def finish(self) -> bool:
+        answer = self._answer
+        if answer is None:
+            return True
+        # the bytes are here, but the word on whether they are right comes behind them
+        if answer.chunked and answer.drain():
+            raise Fault("it gives more bytes than it announced", phase="body")
+        status = next((v for n, v in answer.trailers if n == "x-transfer-status"), "")
+        if status and not status.strip().startswith("200"):
+            raise Fault(f"it failed on the way: {scrubbed(status, 80)}", phase="body")
+        return self._wire is not None and self._wire.usable
+
+    def abort(self) -> None:
+        self._aborted = True
+        wire = self._wire
+        if wire is not None:
+            wire.abort()
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+
+    def _ask(self, method: str, headers: dict[str, str]) -> Answer:
+        url = self._final if time.monotonic() < self._until else self._url
+        for _ in range(_HOPS):
+            answer = self._once(method, url, headers)
+            if answer.status not in (301, 302, 303, 307, 308):
+                if url != self._url and answer.status < 300:
+                    self._final, self._until = url, max(self._until, time.monotonic() + _REMEMBER)
+                elif answer.status >= 400:
+                    self._until = 0.0  # next time from the beginning
+                return answer
+            location = answer.get("location") or ""
+            answer.drain()
+            url = _redirected(url, location)
+        raise Fault(f"more than {_HOPS} redirects", phase="first byte")
+
+    def _once(self, method: str, url: str, headers: dict[str, str]) -> Answer:
+        from headway.node.transfer.tokens import bearer
+        from headway.node.transfer.urls import same_host
+        from headway.node.transfer.wire import Wire
+
+        every = {**headers, **bearer(self._token, self._url, url)}
+        wire = self._wire
+        if wire is not None and wire.usable and same_host(self._at, url):
+            if url != self._at:
+                wire.retarget(url)
+                self._at = url
+            try:
+                return wire.ask(method, every)
+            except Fault:
+                if self._aborted:
+                    raise
+                # a server may close a connection that waits; only a fresh one tells
+        if wire is not None:
+            wire.close()
+        wire = Wire(url)
+        self._wire, self._at = wire, url
+        if self._aborted:
+            raise Fault("given up", phase="connect")
+        return wire.ask(method, every)
+
+    def _refused(self, answer: Answer) -> Fault:
+        answer.drain()
+        return refusal(answer)
+
+
+def refusal(answer: Answer) -> Fault:
+    """What a status other than success means."""
+    status = answer.status
+    remedy = ""
+    if status in (401, 403):
+        remedy = "check that the job may read and write there, and that its token has not expired"
+    elif status in (404, 410):
+        remedy = "check that the object exists under this URL"
+    return Fault(
+        f"HTTP {status} {answer.reason}".strip(),
+        retryable=status in _PASSING or not 400 <= status < 500,
+        after=retry_after(answer.get("retry-after") or "", time.time()),
+        remedy=remedy,
+        phase="first byte",
+        absent=status == 404,
+        strain=status in (429, 503),
+    )
+
+
+def retry_after(text: str, now: float) -> float:
+    """Seconds that a server asks to wait, whether it names them or a date."""
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return float(text)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0.0
+
+
+def _identity(answer: Answer) -> Identity:
+    return Identity(
+        None,
+        _strong(answer.get("etag")),
+        (answer.get("last-modified") or "")[:100],
+        said_digests(lambda field: answer.get(field.lower()) or ""),
+    )
+
+
+def _strong(etag: str | None) -> str:
+    return etag if etag is not None and etag.startswith('"') and len(etag) <= 200 else ""
+
+
+def _redirected(url: str, location: str) -> str:
+    target = urljoin(url, location)
+    if url.startswith("https:") and not target.startswith("https:"):
+        raise Fault(
+            "it redirects from https to http, which is refused",
+            retryable=False,
+            phase="first byte",
+        )
+    try:
+        if not location or split(target).scheme == "file":
+            raise ValueError("it redirects to a file of the node" if location else "no address")
+    except ValueError as error:
+        raise Fault(
+            f"it redirects to nowhere: {error}", retryable=False, phase="first byte"
+        ) from None
+    return target
+
+
+def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, int, int | None]:
+    """The stretch that a 206 holds: it must begin where it was asked to, and not be longer."""
+    match = _RANGE.match(answer.get("content-range") or "")
+    if match is None or match[1] is None:
+        raise _wrong_range(answer, "it gives a part, but does not say which")
+    first, stop = int(match[1]), int(match[2]) + 1
+    total = None if match[3] == "*" else int(match[3])
+    if first != begin or stop <= first or (end is not None and stop > end):
+        raise _wrong_range(answer, "it gives another part than it was asked for")
+    if total is not None and stop > total:
+        raise _wrong_range(answer, "it gives bytes beyond the end")
+    if answer.left is not None and answer.left != stop - first:
+        raise _wrong_range(answer, "the length of its answer is not that of the part")
+    return first, stop, total
+
+
+def _wrong_range(answer: Answer, words: str) -> Fault:
+    answer.wire.close()
+    return Fault(words, phase="first byte")
+
+
+class FileStream(Stream):
+    """A file of this node, or of a folder that it shares with others."""
+
+    def __init__(self, url: str) -> None:
+        self._path = unquote(urlsplit(url).path)
+        self._file: int | None = None
+        self._at = self._end = 0
+        self.phase = "connect"
+
+    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+        import stat
+
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            about = os.fstat(self._file)
+        except OSError as error:
+            absent = isinstance(error, FileNotFoundError)
+            raise Fault(f"{error.strerror}", phase="connect", absent=absent) from None
+        if not stat.S_ISREG(about.st_mode):
+            raise Fault("it is not a file", retryable=False, phase="connect")
+        size = about.st_size
+        self.phase = "body"
+        self._at, self._end = begin, size if end is None else min(end, size)
+        return Head(begin, self._end, Identity(size, "", str(about.st_mtime_ns)), whole=False)
+
+    def read_into(self, view: memoryview) -> int:
+        assert self._file is not None
+        want = min(len(view), self._end - self._at)
+        if want <= 0:
+            return 0
+        try:
+            count = os.preadv(self._file, [view[:want]], self._at)
+        except OSError as error:
+            raise Fault(f"it cannot be read: {error.strerror}", phase="body") from None
+        if count == 0:
+            raise Fault("it became shorter while it was read", phase="body")
+        self._at += count
+        return count
+
+    def finish(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        self._end = self._at
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file = None

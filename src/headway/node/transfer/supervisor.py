@@ -1,0 +1,370 @@
+"""The supervisor of one transfer: it watches the lanes, steers them, and says when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+from headway.node.errors import HeadwayError, Stopped
+from headway.node.transfer import steering
+from headway.node.transfer.checksum import best_digest
+from headway.node.transfer.enquiry import Enquiry
+from headway.node.transfer.job import Job
+from headway.node.transfer.journal import SUFFIX, Journal, read_journal
+from headway.node.transfer.part import Part
+from headway.node.transfer.report import Snapshot, absence, failure, impatience, snapshot
+from headway.node.transfer.roster import Roster
+from headway.node.transfer.steering import LaneView, SourceView
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headway.node.transfer.proof import Chunks
+    from headway.node.transfer.source import Identity, Source
+
+_TICK = 0.1
+_MEASURE = 0.25
+_TELL = 0.5
+_JOURNAL = 2.0
+_THIRST = 5.0  # seconds without a byte after which directors are asked for more sources
+_RIVAL = 10.0  # seconds without progress after which another version is better than none
+_SMALL = steering.FIRST_CHUNK
+_ENQUIRY = 3.0  # seconds for which a whole object waits for a server's last word
+
+
+class Supervisor:
+    """Measures, decides, and never touches a byte itself."""
+
+    def __init__(
+        self,
+        part: Part,
+        journal: Journal,
+        roster: Roster,
+        size: int | None,
+        checksum: str | None,
+        manifest: Chunks | None,
+        connections: int,
+    ) -> None:
+        self.part, self.journal, self.roster = part, journal, roster
+        self.job = Job(
+            part,
+            journal,
+            size=size,
+            checksum=checksum,
+            manifest=manifest,
+            connections=connections,
+        )
+        self.patience = self.grace = 0.0
+        self.final = False
+        self.progress: Callable[[int, int | None], None] | None = None
+        self.watch: Callable[[Snapshot], None] | None = None
+        self.should_stop: Callable[[], bool] = lambda: False
+        self.negotiate = False
+        self.proof = ""
+        self._begin = time.monotonic()
+        self._measured = self._told = 0.0
+        self._journalled = self._begin
+        self._keeper: threading.Thread | None = None
+        self._asked = 0.0
+        self._enquiry: Enquiry | None = None
+        self._farewell: Enquiry | None = None
+        self._whole_since: float | None = None
+
+    def resume(self) -> None:
+        """Go on from what is there, or begin anew."""
+        past = read_journal(f"{self.part.place}{SUFFIX}", self.part.file, self.journal.proof)
+        if past is not None and past.stretches:
+            self.job.resume(past)
+        if not self.job.ledger.bytes:
+            self.journal.remove()
+            self.part.clear()
+
+    def supervise(self) -> None:
+        """Until the object is whole and proven; an error when it cannot be."""
+        job = self.job
+        with job.changed:
+            while True:
+                now = time.monotonic()
+                self._raise_errors()
+                if self._proven(now):
+                    return
+                self._steer(now)
+                self._raise_hopeless(now)
+                self._keep_journal(now)
+                job.changed.wait(_TICK)
+                job.changed.release()  # callbacks may take their time, and may call us
+                try:
+                    self._tell(time.monotonic())
+                    if self.should_stop():
+                        raise Stopped("the transfer was stopped")
+                finally:
+                    job.changed.acquire()
+
+    def finish(self) -> None:
+        job = self.job
+        self._end_lanes()
+        if self._keeper is not None:
+            self._keeper.join()
+        assert job.ledger.size is not None
+        self._tell(time.monotonic(), last=True)
+        self.part.finish(job.ledger.size)
+        self.journal.remove()
+        if job.manifest is not None:
+            self.proof = "manifest"
+        elif job.checksum is not None:
+            self.proof = "checksum"
+        elif job.prover.expects:
+            self.proof = "digest"
+        elif job.declared is not None:
+            self.proof = "size"
+
+    def close(self, *, keep: bool) -> None:
+        """Let go of everything; nobody writes after this."""
+        ended = self._end_lanes()
+        if self._keeper is not None:
+            self._keeper.join()
+        if keep and self.job.error is None:
+            with contextlib.suppress(HeadwayError), self.job.changed:
+                self._write_journal()
+        ended = self.job.prover.close() and ended
+        if keep:
+            self.journal.close()
+        else:
+            self.journal.remove()
+        self.part.close(keep=keep, busy=not ended)
+
+    def snapshot(self) -> Snapshot:
+        with self.job.changed:
+            return snapshot(self.job, time.monotonic(), self._begin)
+
+    # -- with the lock held
+
+    def _raise_errors(self) -> None:
+        job = self.job
+        error = job.error or job.prover.error
+        if error is not None:
+            raise error
+
+    def _proven(self, now: float) -> bool:
+        job = self.job
+        if not job.ledger.complete:
+            self._whole_since = self._farewell = None
+            return False
+        if self._whole_since is None:
+            self._whole_since = now
+        waited = now - self._whole_since >= _ENQUIRY
+        if self._enquiry is not None and self._enquiry.under_way and not waited:
+            return False
+        job.prover.wake()
+        if not job.prover.done():
+            return False
+        wrong = job.prover.wrong()
+        if wrong is not None:
+            job.wrong_whole(wrong)
+            return False
+        if job.requests <= 1 or job.manifest is not None or job.prover.expects:
+            return True
+        if job.lanes and not waited:
+            for lane in job.lanes.values():
+                lane.cut()  # it has nothing to bring any more
+            return False
+        if self._farewell is None:
+            given = job.ledger.givers()
+            self._farewell = Enquiry([s for s in job.sources if s.key in given], self._told_still)
+            return False
+        return waited or not self._farewell.under_way
+
+    def _steer(self, now: float) -> None:
+        job = self.job
+        stuck = not job.lanes or now - job.progressed > _THIRST
+        for fresh in self.roster.news(now, stuck=stuck):
+            job.add(fresh)
+        lanes, sources = job.views(now)
+        if now - self._measured >= _MEASURE:
+            self._measured = now
+            self._measure(lanes, sources, now)
+        for verdict in steering.stalls(lanes, sources):
+            lane = job.lanes.get(verdict.lane)
+            if lane is not None and not (lane.lease is None and lane.got):
+                lane.cut(verdict)
+        if job.ledger.complete:
+            return
+        if self.negotiate and not job.versions.open:
+            self._ask_digest()
+        job.enquired = self._enquired(now)
+        lanes, sources = job.views(now)
+        cut = {lane.key for lane in job.lanes.values() if lane.verdict is not None}
+        live = [view for view in lanes if view.key not in cut]
+        known = not job.versions.open and any(s.identity is not None for s in job.sources)
+        picked = steering.openings(
+            sources, live, most=job.connections, remaining=job.ledger.remaining, known=known
+        )
+        opened = 0
+        for key in picked:
+            if len(live) + opened + len(job.enquired) >= job.connections:
+                break
+            if opened and not known:
+                break
+            source = job.source(key)
+            opened += source is not None and job.open_lane(source)
+        idle = now - job.progressed if not opened and not job.lanes else 0.0
+        if idle > _THIRST:
+            for each in job.sources:  # nobody else can help: ask again for what was wrong
+                job.ledger.pardon(each.key)
+        if idle > _RIVAL:
+            self._try_rivals(now)
+
+    def _measure(self, lanes: list[LaneView], sources: list[SourceView], now: float) -> None:
+        job = self.job
+        for view in lanes:
+            source = job.source(view.source)
+            if source is not None and view.phase == "body" and view.age > 0.5 and view.got:
+                source.measured(view.recent)
+        for each in sources:
+            best = job.best_rates.get(each.key, 0.0)
+            own = job.source(each.key)
+            if own is None:
+                continue
+            if steering.falling(each, lanes, best):
+                own.ease(now)
+                job.best_rates[each.key] = own.rate
+            else:
+                job.best_rates[each.key] = max(best, own.rate)
+
+    def _try_rivals(self, now: float) -> None:
+        """Nobody gives the version that was begun; another one may be had."""
+        job = self.job
+        rivals = [s for s in job.sources if s.key in job.versions.rivals]
+        if rivals:
+            job.switch(rivals)
+
+    def _ask_digest(self) -> None:
+        """Ask a server for a digest of the whole, beside the transfer."""
+        job = self.job
+        size = job.ledger.size
+        asked = [each for each in job.sources if each.trusted][:1]
+        pinned = job.versions.pinned
+        if pinned is None or size is None or not asked:
+            return
+        self.negotiate = False
+        self._expect(pinned, size)
+        if size > _SMALL and not job.prover.expects:
+            self._asked = time.monotonic()
+            self._enquiry = Enquiry(asked, self._told_digest, want_digest=True)
+
+    def _enquired(self, now: float) -> list[int]:
+        """Where a connection of ours is busy with an enquiry; one that takes long is ended."""
+        if self._enquiry is None or not self._enquiry.under_way:
+            return []
+        if now - self._asked > 2 * _ENQUIRY:
+            self._enquiry.end()
+        return self._enquiry.keys
+
+    def _expect(self, identity: Identity, size: int) -> None:
+        best = best_digest(identity.digests, size)
+        if best is not None and not self.job.prover.expects:
+            self.job.prover.expect(best)
+            self.job.prover.wake()
+
+    def _told_digest(self, source: Source, identity: Identity) -> None:
+        job = self.job
+        with job.changed:
+            size = job.ledger.size
+            if size is not None and source.trusted and not job.over and not job.restarts:
+                self._expect(identity, size)
+            job.changed.notify_all()
+
+    def _told_still(self, source: Source, identity: Identity) -> None:
+        """The same object still, after the last byte? A change in the middle shows only here."""
+        job = self.job
+        with job.changed:
+            before = source.identity
+            if before is not None and before.differs(identity, same_place=True) and not job.over:
+                job.start_over(source)
+            job.changed.notify_all()
+
+    def _raise_hopeless(self, now: float) -> None:
+        job, roster = self.job, self.roster
+        if job.lanes or job.ledger.complete:
+            if now - job.progressed > self.patience and not job.ledger.complete:
+                raise impatience(job, roster, now, self.patience)
+            return
+        if not job.sources:
+            if roster.refused(now) or now - job.progressed > self.patience:
+                raise failure(job, roster)
+            return
+        sources = job.sources
+        if not roster.waiting(now):
+            if steering.agreed_absent([s.absent_since for s in sources], now, self.grace):
+                raise absence(job, self.final)
+            refusals = [s.refusals for s in sources]
+            if steering.hopeless(refusals, [s.closed for s in sources]):
+                raise failure(job, roster)
+        if now - job.progressed > self.patience:
+            raise impatience(job, roster, now, self.patience)
+
+    def _keep_journal(self, now: float) -> None:
+        if now - self._journalled < _JOURNAL or not self.job.ledger.bytes:
+            return
+        if self._keeper is not None and self._keeper.is_alive():
+            return
+        self._journalled = now
+        self._keeper = threading.Thread(target=self._sync, name="journal", daemon=True)
+        self._keeper.start()
+
+    def _sync(self) -> None:
+        with self.job.changed:
+            epoch, written = self.job.restarts, self.job.ledger.written()
+            losses = self.job.losses
+        with contextlib.suppress(HeadwayError):
+            self.part.sync()
+            with self.job.changed:
+                if (epoch, losses) == (self.job.restarts, self.job.losses) and not self.job.over:
+                    self._write_journal(written)
+
+    def _write_journal(self, written: list[tuple[int, int, int]] | None = None) -> None:
+        job = self.job
+        about = job.identity_for_journal()
+        if about is None:
+            return
+        if written is None:
+            written = job.ledger.written()
+            self.part.sync()
+        if not self.journal.begun:
+            self.journal.begin(self.part.file, about[0].size or 0, *about, written)
+        else:
+            self.journal.extend(written)
+
+    # -- without it
+
+    def _tell(self, now: float, *, last: bool = False) -> None:
+        if now - self._told < _TELL and not last:
+            return
+        self._told = now
+        if self.progress is not None:
+            self.progress(self.job.ledger.bytes, self.job.ledger.size)
+        if self.watch is not None:
+            self.watch(self.snapshot())
+
+    def _end_lanes(self) -> bool:
+        """Whether no thread can touch the part any more."""
+        job = self.job
+        with job.changed:
+            job.over = True
+            job.ledger.revoke()
+            lanes = list(job.lanes.values())
+        for lane in lanes:
+            lane.cut()
+        for enquiry in (self._enquiry, self._farewell):
+            if enquiry is not None:
+                enquiry.end()
+        end = time.monotonic() + 2.0
+        for lane in lanes:
+            lane.join(end - time.monotonic())
+        with job.changed:
+            # a name service can keep a thread for long; it writes nothing, for its lease is over
+            while job.ledger.writing:
+                job.changed.wait(_TICK)
+            return not job.lanes

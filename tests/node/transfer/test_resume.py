@@ -1,0 +1,226 @@
+"""What another process finds, and what a disk that is full or gone does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.lab import Made, Object, Rate, Server, Silent
+
+from headway.node.errors import NodeError, TransferError
+from headway.node.transfer import fetch
+
+from .chunks import Chunks
+
+MB = 1 << 20
+SIZE = 40 * MB
+CONTENT = Made(SIZE, seed=11)
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+def fetch_and_be_killed(url: str, path: Path, checksum: str | None, enough: int) -> int:
+    """Another process fetches, and is killed once its journal speaks of so many bytes."""
+    code = (
+        "import sys; from headway.node.transfer import fetch; "
+        "fetch([sys.argv[1]], sys.argv[2], checksum=sys.argv[3] or None)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, url, str(path), checksum or ""])
+    try:
+        end = time.monotonic() + 20
+        while (known := journalled(path)) < enough:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    return known
+
+
+def journalled(path: Path) -> int:
+    from headway.node.transfer.journal import parse
+
+    part, journal = Path(f"{path}.part"), Path(f"{path}.part.journal")
+    if not part.exists() or not journal.exists():
+        return 0
+    about = part.stat()
+    data = journal.read_bytes()
+    proof = data.partition(b"\n")[0].split(b'"')
+    past = parse(
+        data,
+        inode=about.st_ino,
+        length=about.st_size,
+        proof=proof[1].decode() if len(proof) > 1 else "",
+    )
+    return sum(end - begin for begin, end, _ in past.stretches) if past is not None else 0
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["checksum", "nothing declared"])
+def test_another_process_goes_on_after_a_kill(declared: bool, tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    checksum = CONTENT.checksum() if declared else None
+    with Server({"/a": CONTENT}, [Rate(8 * MB, "server")]) as server:
+        known = fetch_and_be_killed(server.url("/a"), path, checksum, 5 * MB)
+        assert not path.exists()
+        server.faults = []
+        before = server.sent
+        fetch([server.url("/a", query="token=new")], str(path), checksum=checksum)
+        assert CONTENT.fault(path) is None
+        assert server.sent - before <= SIZE - known + 2 * MB
+    assert os.listdir(tmp_path) == ["object"]
+
+
+def kept(path: Path, server: Server, **more: object) -> int:
+    """A fetch that is stopped in the middle and keeps what it has; returns how much that is."""
+    begin = time.monotonic()
+    with pytest.raises(TransferError):
+        fetch([server.url("/a")], str(path), patience=1, keep=True, **more)  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 10
+    return journalled(path)
+
+
+def half(limit: int = 20 * MB) -> list[Silent]:
+    return [Silent(after=limit, scope="server")]
+
+
+def test_what_is_kept_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    with Server({"/a": CONTENT}, half()) as server:
+        assert kept(path, server, size=SIZE) == 20 * MB
+        server.faults, before = [], server.sent
+        got = fetch([server.url("/a")], str(path), size=SIZE)
+        assert server.sent - before == 20 * MB
+    assert CONTENT.fault(path) is None
+    assert got.bytes == SIZE
+
+
+@pytest.mark.parametrize("etag", ["content", None], ids=["another ETag", "no ETag"])
+def test_versions_are_not_mixed(etag: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    new = Made(SIZE, seed=12)
+    old = Object(CONTENT, etag=etag, modified=None)
+    with Server({"/a": old}, half()) as server:
+        assert kept(path, server) > 0
+    with Server({"/a": Object(new, etag=etag, modified=None)}) as server:
+        fetch([server.url("/a")], str(path))
+    assert new.fault(path) is None
+
+
+@pytest.mark.parametrize("damage", ["part", "journal", "other part", "bytes", "link"])
+def test_what_is_damaged_is_fetched_anew(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    part, journal = Path(f"{path}.part"), Path(f"{path}.part.journal")
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    with Server({"/a": CONTENT}, half()) as server:
+        kept(path, server, checksum=CONTENT.checksum())
+        if damage == "part":
+            part.unlink()
+        elif damage == "journal":
+            journal.write_bytes(os.urandom(100))
+        elif damage == "other part":
+            part.rename(tmp_path / "moved")
+            part.write_bytes(bytes(SIZE))
+        elif damage == "bytes":
+            with part.open("r+b") as file:
+                file.write(b"wrong")
+        else:
+            part.unlink()
+            part.symlink_to(outside)
+        server.faults = []
+        fetch([server.url("/a")], str(path), checksum=CONTENT.checksum())
+    assert CONTENT.fault(path) is None
+    assert outside.read_bytes() == b"precious"
+    assert not part.exists() and not journal.exists()
+
+
+def test_with_a_manifest_only_the_damaged_chunk_is_fetched_anew(tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    chunks = Chunks(CONTENT, 2 * MB)
+    with Server({"/a": CONTENT}, half()) as server:
+        known = kept(path, server, manifest=chunks)
+        with Path(f"{path}.part").open("r+b") as file:
+            file.write(b"wrong")
+        server.faults, before = [], server.sent
+        fetch([server.url("/a")], str(path), manifest=chunks)
+        assert server.sent - before <= SIZE - known + 2 * MB
+    assert CONTENT.fault(path) is None
+
+
+def test_two_processes_do_not_write_the_same_part(tmp_path: Path) -> None:
+    from headway.node.transfer.part import Part
+
+    part = Part(str(tmp_path / "object"))
+    with Server({"/a": CONTENT}) as server, pytest.raises(TransferError) as caught:
+        fetch([server.url("/a")], str(tmp_path / "object"))
+    assert caught.value.retryable
+    assert "another process" in caught.value.message
+    part.close(keep=False)
+
+
+def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk; the kernel says so in the same way."""
+    code = (
+        "import sys, signal, resource; from headway.node.transfer import fetch; "
+        "from headway.node.errors import NodeError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({10 * MB}, {10 * MB}))\n"
+        "try: fetch([sys.argv[1]], sys.argv[2])\n"
+        "except NodeError as error: print(error.message)"
+    )
+    with Server({"/a": CONTENT}) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", code, server.url("/a"), str(tmp_path / "object")],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert "disk is full: object" in done.stdout, done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_that_is_too_small(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        with Server({"/a": CONTENT}) as server, pytest.raises(NodeError) as caught:
+            fetch([server.url("/a")], str(folder / "object"))
+        assert "disk is full" in caught.value.message
+        assert os.listdir(folder) == []
+        assert server.sent < 12 * MB  # it was known before the bytes came
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
+    code = (
+        "import sys; from headway.node.transfer import fetch\n"
+        "fetch([sys.argv[1]], sys.argv[2], checksum=sys.argv[3])\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    with (
+        Made(300 * MB, seed=1).write(tmp_path / "source") as large,
+        Server({"/a": large}) as server,
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, server.url("/a"), str(tmp_path / "o"), large.checksum()],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * 1024 < 80e6

@@ -1,0 +1,213 @@
+"""Steering: decisions about sources and lanes, without a clock or a socket."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from headway.node.transfer import steering
+from headway.node.transfer.source import Fault, Source
+from headway.node.transfer.steering import LaneView, SourceView, openings, stalls
+
+MB = 1 << 20
+
+
+def lane(source: int = 0, **changes: object) -> LaneView:
+    about: dict[str, object] = {
+        "key": source * 10,
+        "source": source,
+        "phase": "body",
+        "age": 10.0,
+        "silence": 0.0,
+        "recent": 10.0 * MB,
+        "usual": 10.0 * MB,
+        "left": 50 * MB,
+        "got": MB,
+    }
+    return LaneView(**{**about, **changes})  # type: ignore[arg-type]
+
+
+def cut(lanes: list[LaneView], sources: list[SourceView]) -> list[int]:
+    return [verdict.lane for verdict in stalls(lanes, sources)]
+
+
+@given(rate=st.floats(0.001, 1e9), age=st.floats(0, 1e6), usual=st.floats(0, 1e10))
+def test_a_slow_source_that_is_alone_is_never_stalled(
+    rate: float, age: float, usual: float
+) -> None:
+    alone = lane(recent=rate, age=age, usual=usual, silence=0.9, gap=1.0)
+    assert cut([alone], [SourceView(key=0, lanes=1)]) == []
+
+
+@given(rates=st.lists(st.floats(1.0, 1e9), min_size=2, max_size=4), gaps=st.floats(0, 1.5))
+def test_the_fastest_lane_is_never_cut(rates: list[float], gaps: float) -> None:
+    lanes = [lane(i, recent=rate, silence=gaps) for i, rate in enumerate(rates)]
+    sources = [SourceView(key=i, lanes=1) for i in range(len(rates))]
+    fastest = max(lanes, key=lambda view: view.recent)
+    assert fastest.key not in cut(lanes, sources)
+
+
+def test_silence_beside_others_is_noticed_in_seconds() -> None:
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1, lanes=1)]
+    assert cut([lane(0, silence=2.1), lane(1)], sources) == [0]
+    assert cut([lane(0, silence=1.9), lane(1)], sources) == []
+    # a source that is known to pause is given longer
+    assert cut([lane(0, silence=2.1, gap=1.0), lane(1)], sources) == []
+
+
+def test_a_source_far_below_its_peers_loses_its_chunk() -> None:
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1, lanes=1)]
+    assert cut([lane(0, recent=MB), lane(1)], sources) == [0]
+    assert cut([lane(0, recent=2 * MB), lane(1)], sources) == []
+    assert cut([lane(0, recent=MB, age=1.0), lane(1)], sources) == []  # it has just begun
+    assert cut([lane(0, recent=MB, left=MB), lane(1)], sources) == []  # it is nearly done
+
+
+def test_a_source_that_fell_below_its_own_rate_gives_way_to_a_fresh_one() -> None:
+    fallen = lane(0, recent=0.5 * MB, usual=20.0 * MB)
+    assert cut([fallen], [SourceView(key=0, lanes=1), SourceView(key=1)]) == [0]
+    assert cut([fallen], [SourceView(key=0, lanes=1), SourceView(key=1, ready=False)]) == []
+
+
+def test_when_all_fall_together_it_is_the_network() -> None:
+    sources = [SourceView(key=i, lanes=1) for i in range(2)] + [SourceView(key=2)]
+    lanes = [lane(i, recent=0.5 * MB, usual=20.0 * MB) for i in range(2)]
+    assert cut(lanes, sources) == []
+
+
+def test_a_slow_disk_is_nobodys_stall() -> None:
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1, lanes=1)]
+    assert cut([lane(0, phase="disk", silence=60.0), lane(1)], sources) == []
+
+
+def test_first_bytes_may_take_longer_when_nobody_else_can_help() -> None:
+    waiting = lane(0, phase="first byte", silence=9.0, got=0, recent=0.0)
+    assert cut([waiting], [SourceView(key=0, lanes=1)]) == []
+    assert cut([waiting], [SourceView(key=0, lanes=1), SourceView(key=1)]) == [0]
+    late = lane(0, phase="first byte", silence=20.0, got=0, recent=0.0)
+    assert cut([late], [SourceView(key=0, lanes=1)]) == [0]
+    # after a few vain tries it is given more time
+    assert cut([late], [SourceView(key=0, lanes=1, silences=2)]) == []
+
+
+def opened(sources: list[SourceView], lanes: list[LaneView], **changes: object) -> list[int]:
+    about: dict[str, object] = {"most": 4, "remaining": 1000 * MB, "known": True, **changes}
+    return openings(sources, lanes, **about)  # type: ignore[arg-type]
+
+
+def test_one_source_is_asked_first_and_the_next_when_it_is_silent() -> None:
+    sources = [SourceView(key=i, rank=i) for i in range(3)]
+    assert opened(sources, [], known=False)[0] == 0
+    waiting = lane(0, phase="connect", silence=0.5, got=0, recent=0.0)
+    sources[0].lanes = 1
+    assert opened(sources, [waiting], known=False) == []
+    waiting.silence = 1.1
+    assert opened(sources, [waiting], known=False)[0] == 1
+
+
+def test_lanes_are_limited_by_source_and_in_all() -> None:
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1, rank=1)]
+    assert opened(sources, [lane(0)]) == [0, 1, 1]
+    assert opened(sources, [lane(0), lane(0), lane(1), lane(1)]) == []
+    sources[0].allowed = 1
+    assert opened(sources, [lane(0)]) == [1, 1]
+
+
+def test_the_origin_comes_last() -> None:
+    cache, origin = SourceView(key=0, lanes=1), SourceView(key=1, last_resort=True)
+    assert 1 not in opened([cache, origin], [lane(0)])
+    cache.ready = False
+    assert opened([cache, origin], [], known=False) == [1]
+
+
+def test_a_small_rest_needs_no_further_connection() -> None:
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1)]
+    assert opened(sources, [lane(0, left=MB)], remaining=MB) == []
+    drags = lane(0, left=MB, recent=1000.0)
+    assert opened(sources, [drags], remaining=MB) != []
+
+
+@given(
+    remaining=st.integers(1, 1 << 42),
+    lanes=st.integers(1, 4),
+    rate=st.floats(0, 1e10),
+    others=st.floats(0, 1e10),
+)
+def test_chunks_have_bounds(remaining: int, lanes: int, rate: float, others: float) -> None:
+    count = steering.chunk(remaining, lanes, rate, rate + others)
+    assert steering.LEAST_CHUNK <= count <= steering.MOST_CHUNK
+
+
+def test_chunks_shrink_towards_the_end() -> None:
+    sizes, left = [], 2000 * MB
+    while left > 0:
+        sizes.append(min(left, steering.chunk(left, 4, 0.0, 0.0)))
+        left -= sizes[-1]
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+    assert sizes[0] == steering.MOST_CHUNK and len(sizes) < 70
+
+
+def test_an_idle_lane_takes_its_share_of_a_slow_ones_rest() -> None:
+    found = steering.steal([lane(0, left=50 * MB, recent=1.0 * MB)], 1, 9.0 * MB)
+    assert found is not None and found[0] == 0
+    assert found[1] == pytest.approx(45 * MB, rel=0.01)
+    assert steering.steal([lane(0, left=MB)], 1, 9.0 * MB) is None
+    silent = steering.steal([lane(0, left=MB, silence=3.0, recent=0.0)], 1, 9.0 * MB)
+    assert silent == (0, MB)
+
+
+def test_hedges_are_small_late_and_elsewhere() -> None:
+    drags = lane(0, left=MB, recent=1000.0)
+    assert steering.hedge([drags], 1, 10.0 * MB, budget=2 * MB) == 0
+    assert steering.hedge([drags], 0, 10.0 * MB, budget=2 * MB) is None
+    assert steering.hedge([drags], 1, 10.0 * MB, budget=MB // 2) is None
+    assert steering.hedge([lane(0, left=MB)], 1, 10.0 * MB, budget=2 * MB) is None
+    assert steering.hedge_budget(1000 * MB, 0) == 40 * MB
+    assert steering.hedge_budget(1000 * MB, 40 * MB) == 0
+
+
+def test_absence_needs_everybodys_word_for_the_grace_period() -> None:
+    assert steering.agreed_absent([0.0, 1.0], 11.5, 10.0)
+    assert not steering.agreed_absent([0.0, 3.0], 11.5, 10.0)
+    assert not steering.agreed_absent([0.0, None], 99.0, 10.0)
+    assert not steering.agreed_absent([], 99.0, 10.0)
+
+
+def test_a_source_is_benched_longer_each_time_and_forgiven_by_bytes() -> None:
+    source = Source("http://h/x", key=0)
+    pauses = []
+    for number in range(10):
+        now = 1000.0 * number
+        source.failed(Fault("x"), now, 0.5)
+        pauses.append(source.benched_until - now)
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0] and pauses[-1] == 60.0
+    source.gave(1, 20_000.0)
+    source.failed(Fault("x"), 20_000.0, 0.5)
+    assert source.benched_until == 20_000.5
+
+
+def test_retry_after_is_honoured_up_to_a_limit() -> None:
+    source = Source("http://h/x", key=0)
+    source.failed(Fault("x", after=7.0, strain=True), 100.0, 0.5)
+    assert (source.benched_until, source.allowed) == (107.0, 1)
+    source.failed(Fault("x", after=1e9), 200.0, 0.5)
+    assert source.benched_until == 500.0
+
+
+def test_lost_connections_come_back_one_by_one() -> None:
+    source = Source("http://h/x", key=0, most=4)
+    source.failed(Fault("x", strain=True), 0.0, 0.5)
+    source.failed(Fault("x", strain=True), 1.0, 0.5)
+    assert source.allowed == 1
+    for now in range(2, 50):
+        source.gave(1000, float(now))
+    assert source.allowed == 3
+
+
+def test_a_falling_rate_costs_a_connection() -> None:
+    about = SourceView(key=0, lanes=2)
+    slow = [lane(0, recent=2.0 * MB), lane(0, recent=2.5 * MB)]
+    assert steering.falling(about, slow, 10.0 * MB)
+    assert not steering.falling(about, slow, 5.0 * MB)
+    assert not steering.falling(about, slow[:1], 10.0 * MB)

@@ -1,0 +1,229 @@
+"""The wire: whatever a server says, it ends in the right bytes or in a Fault."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from headway.node.errors import TransferError
+from headway.node.transfer import fetch
+from headway.node.transfer.answer import Quiet, number
+from headway.node.transfer.source import Fault
+from headway.node.transfer.stream import HttpStream, retry_after
+from headway.node.transfer.wire import Wire
+
+NAMES = ("Content-Range", "Content-Length", "Transfer-Encoding", "ETag", "Location", "Trailer")
+
+
+class Script:
+    """A server that sends given bytes to whoever connects, whatever is asked."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.pieces = 1
+        self.asked: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/x?sig=geheim"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client:
+                self.asked.append(client.recv(65536))
+                step = max(1, len(self.data) // self.pieces)
+                try:
+                    for at in range(0, len(self.data), step):
+                        client.sendall(self.data[at : at + step])
+                    client.shutdown(socket.SHUT_WR)
+                except OSError:
+                    continue
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Script]:
+    server = Script()
+    yield server
+    server.close()
+
+
+def ask(script: Script, data: bytes, pieces: int = 1) -> tuple[int, bytes, list[tuple[str, str]]]:
+    script.data, script.pieces = data, pieces
+    wire = Wire(script.url)
+    try:
+        answer = wire.ask("GET", {})
+        body, view = b"", memoryview(bytearray(1000))
+        while True:
+            try:
+                count = answer.read_into(view)
+            except Quiet:
+                continue
+            if not count:
+                return answer.status, body, answer.trailers
+            body += view[:count]
+    finally:
+        wire.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000])
+def test_bodies_however_they_are_framed(script: Script, pieces: int) -> None:
+    head = b"HTTP/1.1 200 OK\r\n"
+    assert ask(script, head + b"Content-Length: 5\r\n\r\nhello", pieces)[1] == b"hello"
+    assert ask(script, head + b"\r\nhello", pieces)[1] == b"hello"
+    interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
+    assert ask(script, interim + head + b"Content-Length: 1\r\n\r\nx", pieces)[1] == b"x"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\n"
+    status, body, trailers = ask(
+        script, head + chunked + b"X-Transfer-Status: 200: OK\r\n\r\n", pieces
+    )
+    assert (status, body) == (200, b"hello")
+    assert trailers == [("x-transfer-status", "200: OK")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 999 x\r\n\r\n",
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5_0\r\n\r\n" + b"x" * 60,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 500 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nA: " + b"x" * 100_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 50,
+        b"HTTP/1.1 101 Switching\r\n\r\n",
+    ],
+)
+def test_answers_that_are_none(script: Script, data: bytes) -> None:
+    with pytest.raises(Fault) as caught:
+        ask(script, data)
+    assert caught.value.phase in ("first byte", "body")
+    assert "geheim" not in caught.value.words
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    status=st.sampled_from(
+        ["HTTP/1.1 206 P", "HTTP/1.1 200 OK", "HTTP/1.1 416 x", "HTTP/1.0 302 F"]
+    ),
+    fields=st.lists(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.one_of(
+                st.sampled_from(
+                    ["bytes 0-9/10", "bytes */0", "10", "chunked", "/x", '"e"', "bytes 5-9/10"]
+                ),
+                st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=20),
+            ),
+        ),
+        max_size=5,
+    ),
+    body=st.one_of(st.just(b"0" * 10), st.binary(max_size=40)),
+    pieces=st.integers(1, 50),
+)
+def test_no_answer_crashes_the_engine_or_leaves_a_wrong_file(
+    script: Script,
+    tmp_path_factory: pytest.TempPathFactory,
+    status: str,
+    fields: list[tuple[str, str]],
+    body: bytes,
+    pieces: int,
+) -> None:
+    """The object is ten noughts; nothing else may ever lie under its name."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    lines = [status, *(f"{name}: {value}" for name, value in fields), "", ""]
+    script.data, script.pieces = "\r\n".join(lines).encode("latin-1") + body, pieces
+    checksum = "md5:f1b708bba17f1ce948dc979f4d7092bc"
+    try:
+        fetch([script.url], str(folder / "o"), size=10, checksum=checksum, patience=0.05)
+    except TransferError as error:
+        assert "geheim" not in str(error)
+        assert os.listdir(folder) == []
+    else:
+        assert (folder / "o").read_bytes() == b"0" * 10
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.binary(max_size=200))
+def test_no_bytes_crash_the_wire(script: Script, data: bytes) -> None:
+    for prefix in (b"", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"):
+        with contextlib.suppress(Fault):
+            ask(script, prefix + data)
+
+
+def test_a_reply_that_promises_more_than_it_gives(script: Script, tmp_path: Path) -> None:
+    script.data = (
+        b"HTTP/1.1 206 P\r\nContent-Range: bytes 0-9/10\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nf\r\n0000000000XXXXX\r\n0\r\n\r\n"
+    )
+    with pytest.raises(TransferError) as caught:
+        fetch([script.url], str(tmp_path / "o"), patience=0.3)
+    assert "more bytes than it announced" in caught.value.message
+    assert os.listdir(tmp_path) == []
+
+
+def test_abort_wakes_a_reader() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = HttpStream(f"http://127.0.0.1:{listener.getsockname()[1]}/x")
+        threading.Timer(0.2, stream.abort).start()
+        with pytest.raises(Fault):
+            stream.open(0, 10)
+        stream.close()
+
+
+def test_a_line_break_cannot_be_smuggled_into_a_request(script: Script) -> None:
+    wire = Wire(script.url)
+    with pytest.raises(Fault):
+        wire.ask("GET", {"X": "a\r\nEvil: b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("12", 12), ("", None), ("-1", None), ("+1", None), ("1_0", None), ("٣", None)],
+)
+def test_numbers(text: str, value: int | None) -> None:
+    assert number(text) == value
+
+
+def test_retry_after() -> None:
+    now = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
+    assert retry_after("120", now) == 120
+    assert retry_after("Sun, 06 Nov 1994 08:49:47 GMT", now) == 10
+    assert retry_after("Sun, 06 Nov 1994 08:40:00 GMT", now) == 0
+    for text in ("", "soon", "-5", "9" * 50, "Sun, 99 Nov 1994 08:49:37 GMT"):
+        assert retry_after(text, now) == 0

@@ -1,0 +1,85 @@
+"""Objects through a real XRootD origin and XCache, with a director before them."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from tests.xrootd.house import CACHE, ORIGIN, House
+
+DATA = os.urandom(8_000_000)
+
+
+@pytest.fixture
+def stored(house: House) -> str:
+    house.put("a", DATA)
+    return house.url("a")
+
+
+def told(house: House, *arguments: str, code: int = 0, **env: str) -> dict[str, object]:
+    done = house.run("-m", "headway", *arguments, "--json", env=env)
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}\n{house.logs()}"
+    answer = json.loads(done.stdout.splitlines()[-1] if code else done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_sources_are_measured(house: House, stored: str) -> None:
+    sources = told(house, "sources", stored)["sources"]
+    assert isinstance(sources, list)
+    assert [(each["name"], each["kind"], each["state"]) for each in sources] == [
+        (f"127.0.0.1:{CACHE}", "cache", "well"),
+        (f"127.0.0.1:{ORIGIN}", "origin", "well"),
+    ]
+    assert all(each["size"] == len(DATA) for each in sources)
+
+
+def test_fetch_through_the_cache(house: House, stored: str) -> None:
+    code = (
+        "import sys; from headway.node.transfer import fetch\n"
+        "got = fetch([sys.argv[1]], sys.argv[2], size=int(sys.argv[3]))\n"
+        "print(got.url)"
+    )
+    target = house.folder / "got"
+    done = house.run("-c", code, stored, str(target), str(len(DATA)))
+    assert done.returncode == 0, f"{done.stderr}\n{house.logs()}"
+    assert f":{CACHE}/" in done.stdout
+    assert target.read_bytes() == DATA
+
+
+def test_put_is_whole_and_proven_by_the_origins_digest(house: House) -> None:
+    (house.folder / "model").write_bytes(DATA[:3_000_000])
+    sent = told(house, "put", "model", house.url("out/model"))
+    assert (sent["bytes"], sent["proof"]) == (3_000_000, "digest")
+    folder = house.objects / "out"
+    assert [path.name for path in folder.iterdir()] == ["model"]  # moved, nothing left beside it
+    assert (folder / "model").read_bytes() == DATA[:3_000_000]
+    (house.folder / "model").write_bytes(b"other")
+    refused = told(house, "put", "model", house.url("out/model"), code=2)
+    assert "already" in json.dumps(refused)
+    assert (folder / "model").read_bytes() == DATA[:3_000_000]
+    told(house, "put", "model", house.url("out/model"), "--overwrite")
+    assert (folder / "model").read_bytes() == b"other"
+
+
+def test_a_killed_put_leaves_no_half_object(house: House) -> None:
+    """XRootD keeps what came of a broken put; it must not be under the final name."""
+    code = (
+        "import os, sys; from headway.node.transfer.delivery import Delivery\n"
+        "done = lambda far, total: os.kill(os.getpid(), 9) if far else None\n"
+        "Delivery(sys.argv[1], sys.argv[2]).put(progress=done)"
+    )
+    (house.folder / "model").write_bytes(DATA)
+    done = house.run("-c", code, "model", house.url("killed/model"))
+    assert done.returncode == -9, done.stderr
+    assert not (house.objects / "killed" / "model").exists()
+    left = [path.stat().st_size for path in (house.objects / "killed").iterdir()]
+    assert left and left[0] < len(DATA)  # the half object is there, under another name
+    told(house, "put", "model", house.url("killed/model"))
+    assert (house.objects / "killed" / "model").read_bytes() == DATA
+
+
+def test_an_object_that_is_not_there(house: House) -> None:
+    sources = told(house, "sources", house.url("none"), code=1)
+    assert "404" in json.dumps(sources)
