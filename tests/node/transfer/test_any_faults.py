@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from tests.lab import (
     Drop,
     FailedTrailer,
@@ -102,6 +102,8 @@ def small_and_quick() -> Iterator[None]:
     other=st.lists(sick(), max_size=2),
     proof=st.sampled_from(["checksum", "manifest", "both"]),
 )
+@example([Reset(1), Version(Made(SIZE, seed=22))], [], "checksum")
+@example([Reset(1).connections(1), Version(Made(SIZE, seed=22))], [], "manifest")
 def test_right_bytes_or_a_clean_error(
     tmp_path_factory: pytest.TempPathFactory, one: list[Fault], other: list[Fault], proof: str
 ) -> None:

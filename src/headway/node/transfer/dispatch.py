@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from headway.node.transfer import steering
+from headway.node.transfer.views import views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def next_lease(job: Job, lane: Lane) -> Lease | None:
         return None if flowing or _whole_taken(job) else ledger.take_whole(source.key)
     if ledger.size is None or (not job.reserved and not ledger.bytes):
         return _first(job, source)
-    lanes, _ = job.views(now)
+    lanes, _ = views(job, now)
     return _share(job, lane, [view for view in lanes if view.key != lane.key])
 
 

@@ -16,7 +16,6 @@ from headway.node.transfer.dispatch import next_lease
 from headway.node.transfer.ledger import Ledger
 from headway.node.transfer.proof import Prover
 from headway.node.transfer.source import Fault, Identity, Source
-from headway.node.transfer.steering import LaneView, SourceView
 from headway.node.transfer.versions import Versions, place_of
 
 TYPE_CHECKING = False
@@ -99,45 +98,6 @@ class Job:
         self.lanes[lane.key] = lane
         lane.start()
         return True
-
-    def views(self, now: float) -> tuple[list[LaneView], list[SourceView]]:
-        """What steering decides upon, the lock being held."""
-        lanes = [
-            lane.view(now, self._left(lane)) for lane in self.lanes.values() if lane.verdict is None
-        ]
-        count = dict.fromkeys((source.key for source in self.sources), 0)
-        for view in lanes:
-            count[view.source] += 1
-        for key in self.enquired:
-            count[key] += 1
-        sources = [
-            SourceView(
-                key=source.key,
-                rank=source.rank,
-                ready=source.ready(now) and self._may_help(source),
-                allowed=source.allowed,
-                lanes=count[source.key],
-                rate=source.rate,
-                ranges=source.ranges,
-                last_resort=source.last_resort,
-                silences=source.silences,
-                closed=source.closed,
-                answered=source.identity is not None,
-            )
-            for source in self.sources
-        ]
-        return lanes, sources
-
-    def _left(self, lane: Lane) -> int | None:
-        """What a lane has to bring that nobody else has brought by now."""
-        lease = lane.lease
-        if lease is None or lease.end is None or lane.sampling:
-            return None
-        return sum(end - begin for begin, end in self.ledger.gaps(lease.at, lease.end))
-
-    def _may_help(self, source: Source) -> bool:
-        """A source of unknown version cannot begin before there is something to compare it with."""
-        return not self.versions.must_wait(source, self.ledger)
 
     def source(self, key: int) -> Source | None:
         return next((each for each in self.sources if each.key == key), None)

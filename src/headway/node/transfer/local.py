@@ -6,6 +6,7 @@ import contextlib
 import os
 from urllib.parse import unquote, urlsplit
 
+from headway.node.transfer.naming import name_new, settle
 from headway.node.transfer.source import Fault
 from headway.node.transfer.target import FULL, Pace, Target
 
@@ -55,8 +56,8 @@ class FileTarget(Target):
             if overwrite:
                 os.replace(part, self._path)
             else:
-                _put_new(part, self._path)
-            _settle(folder)
+                name_new(part, self._path)
+            settle(folder)
             self.proof = "size"
         except FileExistsError:
             raise exists() from None
@@ -75,25 +76,3 @@ def exists() -> Fault:
         retryable=False,
         remedy="remove it, choose another `to`, or say overwrite = true for this output",
     )
-
-
-def _settle(folder: str) -> None:
-    """Let the new name survive a crash, where the file system allows that."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _put_new(part: str, path: str) -> None:
-    """Give the file its name unless the name is taken."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if os.path.lexists(path):
-            raise FileExistsError(path) from None
-        os.replace(part, path)

@@ -13,6 +13,7 @@ from headway.node.transfer.manifest import (
     looks_like_manifest,
     read_manifest,
 )
+from headway.node.transfer.naming import name_new, settle
 from headway.node.transfer.survey import survey
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst")
@@ -104,10 +105,10 @@ def _put(data: bytes, target: str, is_new: bool) -> None:
         finally:
             os.close(file)
         if is_new:
-            _name_new(temporary, target)
+            name_new(temporary, target)
         else:
             os.replace(temporary, target)
-        _sync_folder(folder or os.curdir)
+        settle(folder)
     except FileExistsError:
         raise _foreign(target) from None
     except OSError as error:
@@ -115,26 +116,6 @@ def _put(data: bytes, target: str, is_new: bool) -> None:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-
-
-def _name_new(temporary: str, target: str) -> None:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if os.path.lexists(target):
-            raise FileExistsError(target) from None
-        os.replace(temporary, target)
-
-
-def _sync_folder(folder: str) -> None:
-    with contextlib.suppress(OSError):  # some network file systems refuse
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _foreign(target: str) -> ManifestError:

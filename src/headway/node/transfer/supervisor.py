@@ -16,6 +16,7 @@ from headway.node.transfer.part import Part
 from headway.node.transfer.report import Snapshot, absence, failure, impatience, snapshot
 from headway.node.transfer.roster import Roster
 from headway.node.transfer.steering import LaneView, SourceView
+from headway.node.transfer.views import views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _MEASURE = 0.25
 _TELL = 0.5
 _JOURNAL = 2.0
 _THIRST = 5.0  # seconds without a byte after which directors are asked for more sources
-_RIVAL = 10.0  # seconds without progress after which another version is better than none
+_RIVAL = 3.0  # seconds without progress after which another version is better than none
 _SMALL = steering.FIRST_CHUNK
 _ENQUIRY = 3.0  # seconds for which a whole object waits for a server's last word
 
@@ -181,7 +182,7 @@ class Supervisor:
         stuck = not job.lanes or now - job.progressed > _THIRST
         for fresh in self.roster.news(now, stuck=stuck):
             job.add(fresh)
-        lanes, sources = job.views(now)
+        lanes, sources = views(job, now)
         if now - self._measured >= _MEASURE:
             self._measured = now
             self._measure(lanes, sources, now)
@@ -194,7 +195,7 @@ class Supervisor:
         if self.negotiate and not job.versions.open:
             self._ask_digest()
         job.enquired = self._enquired(now)
-        lanes, sources = job.views(now)
+        lanes, sources = views(job, now)
         cut = {lane.key for lane in job.lanes.values() if lane.verdict is not None}
         live = [view for view in lanes if view.key not in cut]
         known = not job.versions.open and any(s.identity is not None for s in job.sources)
@@ -213,8 +214,8 @@ class Supervisor:
         if idle > _THIRST:
             for each in job.sources:  # nobody else can help: ask again for what was wrong
                 job.ledger.pardon(each.key)
-        if idle > _RIVAL:
-            self._try_rivals(now)
+        if idle > min(_RIVAL, self.patience / 3):
+            self._try_rivals()
 
     def _measure(self, lanes: list[LaneView], sources: list[SourceView], now: float) -> None:
         job = self.job
@@ -233,12 +234,13 @@ class Supervisor:
             else:
                 job.best_rates[each.key] = max(best, own.rate)
 
-    def _try_rivals(self, now: float) -> None:
+    def _try_rivals(self) -> bool:
         """Nobody gives the version that was begun; another one may be had."""
         job = self.job
-        rivals = [s for s in job.sources if s.key in job.versions.rivals]
+        rivals = [s for s in job.sources if s.key in job.versions.rivals and not s.bad]
         if rivals:
             job.switch(rivals)
+        return bool(rivals)
 
     def _ask_digest(self) -> None:
         """Ask a server for a digest of the whole, beside the transfer."""
@@ -301,6 +303,8 @@ class Supervisor:
                 raise absence(job, self.final)
             refusals = [s.refusals for s in sources]
             if steering.hopeless(refusals, [s.closed for s in sources]):
+                if self._try_rivals():
+                    return
                 raise failure(job, roster)
         if now - job.progressed > self.patience:
             raise impatience(job, roster, now, self.patience)
