@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+_SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
 
 
 def step(*arguments: str) -> int:
@@ -27,13 +28,18 @@ def main(arguments: list[str]) -> int:
         if code := step(*check):
             return code
     workers = str(os.cpu_count() or 1)
-    failed = step("pytest", "-n", workers, "--ignore", "tests/pool", "--durations", "10")
-    # The pool is one; its tests run one after the other. Some kill daemons at moments that a busy
-    # machine shifts: what failed gets a second try, in plain sight.
-    if step("pytest", "tests/pool", "--durations", "10"):
-        print("\n== second try of the pool tests that failed", flush=True)
-        return step("pytest", "tests/pool", "--last-failed") or failed
-    return failed
+    beside = tested("--ignore", "tests/pool", workers=workers)
+    return tested("tests/pool") or beside  # the pool is one: its tests run one after the other
+
+
+def tested(*chosen: str, workers: str = "0") -> int:
+    """Some tests kill daemons, or count seconds, at moments that a busy machine shifts: what failed
+    gets a second try, alone and in plain sight."""
+    code = step("pytest", *chosen, "-n", workers, "--durations", "10")
+    if code != _SOME_FAILED:
+        return code
+    print("\n== second try of what failed", flush=True)
+    return step("pytest", *chosen, "--last-failed")
 
 
 if __name__ == "__main__":
