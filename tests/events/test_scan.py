@@ -140,6 +140,10 @@ CASES: dict[str, bytes] = {
     + event(number="039"),
     "crlf": (ONE + TERMINATED + TWO).replace(b"\n", b"\r\n"),
     "some crlf": ONE + TWO.replace(b"\n", b"\r\n") + THREE + b"a\rb\n" + TERMINATED,
+    "crlf transfers": (
+        event("Started transferring input files\n\tTransferring to host: <1.2.3.4>", number="040")
+        + event("Finished transferring input files", number="040")
+    ).replace(b"\n", b"\r\n"),
     "crlf last": (ONE + TWO).replace(b"\n", b"\r\n")[:-1],
     "hand-made cuts": ONE + TERMINATED[:200] + TERMINATED[300:] + TERMINATED[100:] + TWO,
     "header in a body": event("Job was held.\n012 (1.0.0) oh no\n\tCode 1 Subcode 2", number="012")

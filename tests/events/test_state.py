@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.cli.words import fetching_words
 from headway.events import (
     TERMINAL,
     Direction,
@@ -96,6 +97,41 @@ def test_the_agents_phases(job: Job) -> None:
         act(begin, "nonce=b phase=run state=begin", "phase=run", "nonce=a bytes=x total=-1")
     )
     assert (state.phase, state.foreign, state.progress_bytes) == ("stage-in", 2, None)
+
+
+def test_the_file_under_way(job: Job) -> None:
+    def act(*lines: str) -> Act:
+        def write(w: EventWriter) -> None:
+            start(w)
+            for line in lines:
+                w.generic(*J, f"headway nonce=a phase=stage-in {line}")
+
+        return write
+
+    moved = (
+        "state=progress bytes=51 total=110 file=in/train%20a.tar done=41 size=100 rate=38000000"
+        " from=cache.one:8443/active/30+cache.two/active/11+cache.three/benched/0"
+    )
+    state = job(act("state=begin", moved))
+    assert state.progress_file == "in/train a.tar"
+    assert (state.progress_file_bytes, state.progress_file_size) == (41, 100)
+    assert (state.progress_rate, state.progress_sources) == (38_000_000, 2)
+    assert fetching_words(state) == "fetching in/train a.tar 41 %, 38 MB/s from 2 sources"
+    state = job(act("state=begin", moved, "state=arrived file=in/train%20a.tar size=100"))
+    assert (state.progress_bytes, fetching_words(state)) == (51, "")
+    state = job(act("state=begin", "state=progress file=%1b[31m done=x size=- rate=5 from=+/+//"))
+    assert "\x1b" not in fetching_words(state)
+
+
+def test_a_transfer_beside_the_command(job: Job) -> None:
+    def act(w: EventWriter) -> None:
+        start(w)
+        w.generic(*J, "headway nonce=a phase=run state=begin")
+        w.generic(*J, "headway nonce=a phase=run state=progress file=a.tar done=41 size=100 rate=5")
+
+    state = job(act)
+    assert state.phase == "run"
+    assert fetching_words(state) == "streaming a.tar 41 %, 5 B/s"
 
 
 def test_another_attempt_has_another_nonce(job: Job) -> None:

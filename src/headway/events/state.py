@@ -48,6 +48,13 @@ class JobState:
     phase_since: float | None = None
     progress_bytes: int | None = None
     progress_total: int | None = None
+    #: The file that is being moved, as far as the agent's last line tells.
+    progress_file: str = ""
+    progress_file_bytes: int | None = None
+    progress_file_size: int | None = None
+    progress_rate: int | None = None
+    #: How many sources give bytes.
+    progress_sources: int | None = None
     #: Starts, those that never got further than the input transfer included.
     attempts: int = 0
     holds: int = 0
@@ -143,6 +150,12 @@ class JobState:
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
         self.progress_bytes = self.progress_total = None
+        self._clear_file()
+
+    def _clear_file(self) -> None:
+        self.progress_file = ""
+        self.progress_file_bytes = self.progress_file_size = None
+        self.progress_rate = self.progress_sources = None
 
     def _on_submit(self, event: Event) -> None:
         if self.submitted is None:
@@ -187,6 +200,15 @@ class JobState:
             self.phase, self.phase_since = phase[:40], event.time
         self.progress_bytes = _count(line.get("bytes"), self.progress_bytes)
         self.progress_total = _count(line.get("total"), self.progress_total)
+        self._clear_file()
+        if line.get("state") == "progress":
+            self.progress_file = inert(line.get("file", ""))
+            self.progress_file_bytes = _count(line.get("done"), None)
+            self.progress_file_size = _count(line.get("size"), None)
+            self.progress_rate = _count(line.get("rate"), None)
+            sources = line.get("from", "").split("+")
+            active = sum(source.split("/")[1:2] == ["active"] for source in sources)
+            self.progress_sources = active or None
 
     def _on_remote_error(self, event: Event) -> None:
         if self._life.open:

@@ -20,7 +20,7 @@ from headway.events.kind import BY_TRANSFER
 
 Places = NDArray[np.int32]
 
-_TAB, _QUOTE, _OPEN, _CLOSE = b'\t"<>'
+_TAB, _RETURN, _QUOTE, _OPEN, _CLOSE = b'\t\r"<>'
 _EXECUTING = b"Job executing on host: "
 _TO_HOST = b"\tTransferring to host: "
 _ERROR_ON = b"Error from starter on "
@@ -210,7 +210,7 @@ _TRANSFERS = {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFE
 def transfer_kinds(view: View, texts: Longs, ends: Longs) -> NDArray[np.uint8]:
     """The kinds of the 040 events whose headers' texts begin and end at these places."""
     kinds = np.zeros(len(texts), np.uint8)
-    lengths = ends - texts
+    lengths = ends - texts - (view.byte[ends - 1] == _RETURN)
     for text, kind in _TRANSFERS.items():
         rows = np.flatnonzero(lengths == len(text))
         kinds[rows[view.says(texts[rows], text)]] = kind

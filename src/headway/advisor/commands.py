@@ -1,0 +1,89 @@
+"""The command to type, which is made of numbers and of the table's words alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Protocol
+
+from headway.advisor.hold import JobId
+from headway.text import printable
+
+_LONGEST_URL = 1000
+
+
+class Commands(Protocol):
+    """How one acts on jobs."""
+
+    def release(self, jobs: Sequence[JobId]) -> str:
+        """Let them go on."""
+
+    def remove(self, jobs: Sequence[JobId]) -> str:
+        """Take them out of the queue."""
+
+    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
+        """Set an attribute."""
+
+
+class Condor:
+    """HTCondor's own tools."""
+
+    def release(self, jobs: Sequence[JobId]) -> str:
+        """`condor_release` with the jobs' numbers."""
+        return f"condor_release {_named(jobs)}"
+
+    def remove(self, jobs: Sequence[JobId]) -> str:
+        """`condor_rm` with the jobs' numbers."""
+        return f"condor_rm {_named(jobs)}"
+
+    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
+        """`condor_qedit` takes one job, one cluster or a constraint."""
+        if len(jobs) == 1:
+            return f"condor_qedit {jobs[0]} {attribute} {shlex.quote(value)}"
+        return f"condor_qedit -constraint {shlex.quote(constraint(jobs))} {attribute} " + (
+            shlex.quote(value)
+        )
+
+
+CONDOR = Condor()
+
+
+def look(url: str) -> str:
+    """How one asks whether an object answers."""
+    return f"headway sources {shlex.quote(printable(url[:_LONGEST_URL]))}"
+
+
+def constraint(jobs: Sequence[JobId]) -> str:
+    """The ClassAd expression that is true for these jobs."""
+    clusters: dict[int, list[int]] = {}
+    for job in jobs:
+        clusters.setdefault(job.cluster, []).append(job.proc)
+    return " || ".join(_of_cluster(cluster, procs) for cluster, procs in sorted(clusters.items()))
+
+
+def _of_cluster(cluster: int, procs: Sequence[int]) -> str:
+    parts = []
+    for first, last in _ranges(procs):
+        if first == last:
+            parts.append(f"ProcId == {first}")
+        else:
+            parts.append(f"(ProcId >= {first} && ProcId <= {last})")
+    return f"(ClusterId == {cluster} && ({' || '.join(parts)}))"
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _named(jobs: Sequence[JobId]) -> str:
+    """A few numbers as they are, more as a constraint that is shorter."""
+    plain = " ".join(str(job) for job in jobs)
+    if len(jobs) <= 5:
+        return plain
+    return f"-constraint {shlex.quote(constraint(jobs))}"

@@ -1,0 +1,116 @@
+"""A hold: what stopped a job, as the log and the queue tell it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from headway.advisor.reason import parse
+from headway.advisor.series import Cut
+
+#: Before everything: a hold that is put nowhere has no evidence.
+_NOWHERE = Cut(0.0)
+
+
+class JobId(NamedTuple):
+    """Two logs may both have a job 1.0, so a job is named with the log that tells of it."""
+
+    log: str
+    cluster: int
+    proc: int
+
+    def __str__(self) -> str:
+        return f"{self.cluster}.{self.proc}"
+
+    @property
+    def batch(self) -> tuple[str, int]:
+        """What its cluster-mates have in common: each may write a log of its own, in one folder."""
+        return os.path.dirname(self.log), self.cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One hold of one job.
+
+    `reason` is the log's own text and hostile; `template`, and what `values` hold (see
+    `advisor.reason`), are made of it. `code` is 0 where the log says none.
+    """
+
+    job: JobId
+    time: float  # seconds since the epoch, as the log has it
+    code: int
+    subcode: int
+    reason: str
+    site: str = ""
+    slot: str = ""
+    template: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    holds: int = 1  # its number among the job's holds
+    starts: int = 0  # of the job so far, those that ended in the input transfer included
+    user: str = ""
+    #: What the queue knows of the job (RequestMemory, MemoryUsage, RequestDisk, DiskUsage,
+    #: RequestGpus, NumHolds, JobDurationCategory, …); a log alone knows some of it.
+    facts: Mapping[str, object] = field(default_factory=dict)
+    #: How often the job's command had started.
+    past: int = 0
+    #: Hours on slots: of the attempt that ended in this hold (None: not known), and of all so far.
+    attempt: float | None = None
+    spent: float = 0.0
+    #: The place of the hold in the order of events, which is where evidence ends; see `history`.
+    at: Cut = _NOWHERE
+
+    @property
+    def cluster(self) -> int:
+        """The job's cluster."""
+        return self.job.cluster
+
+    @property
+    def proc(self) -> int:
+        """The job's number in its cluster."""
+        return self.job.proc
+
+    @property
+    def log(self) -> str:
+        """The log that tells of the hold; empty where only the queue does."""
+        return self.job.log
+
+    def knowing(self, facts: Mapping[str, object]) -> Hold:
+        """The same hold, with more facts from the queue; an absent value (None) says nothing."""
+        told = {key: value for key, value in facts.items() if value is not None}
+        return replace(self, facts={**self.facts, **told})
+
+
+def hold_of(
+    job: JobId,
+    time: float,
+    code: int,
+    subcode: int,
+    reason: str,
+    *,
+    site: str = "",
+    slot: str = "",
+    holds: int = 1,
+    starts: int = 0,
+    user: str = "",
+    facts: Mapping[str, object] | None = None,
+) -> Hold:
+    """A hold that no log has told of, such as one from the queue; its reason is parsed here."""
+    parsed = parse(reason)
+    return Hold(
+        job,
+        time,
+        code,
+        subcode,
+        reason,
+        site,
+        slot or parsed.values.get("slot", ""),
+        parsed.template,
+        parsed.values,
+        holds,
+        starts,
+        user,
+        facts or {},
+        at=Cut(time),
+    )

@@ -1,0 +1,90 @@
+"""Raising a request: to what, after a job used more than it asked for."""
+
+from __future__ import annotations
+
+import math
+
+from headway.advisor.advice import Change
+from headway.advisor.hold import Hold
+
+#: Half as much again: what was measured is what it had when it was stopped, not what it needs.
+_MORE = 1.5
+_MB_OF = {
+    "b": 1e-6, "bytes": 1e-6, "kb": 1e-3, "kib": 1.024e-3, "kilobytes": 1e-3, "mb": 1.0,
+    "mib": 1.0, "megabytes": 1.0, "gb": 1024.0, "gib": 1024.0, "gigabytes": 1024.0, "tb": 1048576.0,
+    "tib": 1048576.0,
+}  # fmt: skip
+#: The largest request that a log may talk us into, in MB: no node has more.
+_MOST = {"memory": 64 * 1024 * 1024.0, "disk": 1024 * 1024 * 1024.0}
+
+
+def raised(hold: Hold, what: str) -> Change:
+    """The change of the memory or disk request; `new` is empty where nothing tells how much."""
+    asked, used = amounts(hold, what)
+    attribute = {"memory": "RequestMemory", "disk": "RequestDisk"}[what]
+    known = max(used or 0.0, asked or 0.0)
+    if not known or known > _MOST[what]:
+        return Change(
+            words=f"raise the {what} request by half",
+            attribute=attribute,
+            line=f'{what} = "…" in job.toml; request_{what} = … in a submit file',
+        )
+    megabytes = _round(min(known * _MORE, _ceiling(hold, what)))
+    shown = _shown(megabytes)
+    measured = f" (it used {_shown(used)})" if used else ""
+    from_ = f" from {_shown(asked)}" if asked else ""
+    return Change(
+        words=f"raise the {what} request{from_} to {shown}{measured}",
+        attribute=attribute,
+        old="" if asked is None else str(round(asked if what == "memory" else asked * 1024)),
+        new=str(megabytes if what == "memory" else megabytes * 1024),
+        line=f'{what} = "{shown}" in job.toml; request_{what} = {megabytes}MB in a submit file',
+    )
+
+
+def amounts(hold: Hold, what: str) -> tuple[float | None, float | None]:
+    """What was asked for and what was used, in MB, by the queue, the log or the reason."""
+    scale = 1.0 if what == "memory" else 1 / 1024  # RequestDisk is in KB
+    name = {"memory": "Memory", "disk": "Disk"}[what]
+    asked = _number(hold.facts.get(f"Request{name}"), scale)
+    used = _number(hold.facts.get(f"{name}Usage"), scale)
+    unit = _MB_OF.get(hold.values.get("unit", ""))
+    if unit is not None:
+        said = {key: _number(hold.values.get(key), unit) for key in ("limit", "used")}
+        asked = asked or said["limit"]
+        used = max(filter(None, (used, said["used"])), default=None)
+    return asked, used
+
+
+def enough_now(hold: Hold, what: str) -> bool | None:
+    """Whether the request is by now larger than what was used; None: not known."""
+    asked, used = amounts(hold, what)
+    if not asked or not used:
+        return None
+    return asked > used * 1.1
+
+
+def _ceiling(hold: Hold, what: str) -> float:
+    """What the largest slot of the pool has, where the caller knows it (MB)."""
+    largest = _number(hold.facts.get(f"Largest{what.capitalize()}"), 1.0)
+    return largest or math.inf
+
+
+def _number(value: object, scale: float) -> float | None:
+    try:
+        number = float(value) * scale  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _round(megabytes: float) -> int:
+    """Up to what people would write."""
+    step = 128 if megabytes <= 2048 else 1024
+    return math.ceil(megabytes / step) * step
+
+
+def _shown(megabytes: float) -> str:
+    if megabytes >= 1024:
+        return f"{megabytes / 1024:.3g} GiB"
+    return f"{megabytes:.3g} MiB" if megabytes < 1000 else f"{megabytes:.0f} MiB"

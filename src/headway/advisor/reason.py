@@ -1,0 +1,178 @@
+"""A hold's reason: what is the same in all reasons of its kind, and what is this job's alone.
+
+The template is the reason with its paths, hosts, names and numbers replaced by what they are:
+`<path>`, `<host>`, `<n>` …; numbers that say what happened (an HTTP status, an errno, an exit code)
+stay. A template's template is the template itself. The reason is hostile text and may be megabytes:
+only its beginning counts, and no pattern looks back over what it has read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headway.text import printable
+
+#: Characters of a reason that are looked at, and of a template.
+_LONGEST = 2000
+_LONGEST_TEMPLATE = 1200
+_LONGEST_VALUE = 500
+_LEADING = "errno|status|exit|exited|returned|http|code|subcode|signal|error|user|site|point|file"
+_HTTP_WORDS = "page|not|no|forbidden|bad|internal|service|gateway|too|gone|unauthorized"
+_PLACEHOLDERS = "url|path|slot|host|user|site|text|id|n"
+
+#: The words of errno that HTCondor puts between quotes; other quoted text is the job's own.
+_ERRNO_WORDS = frozenset(
+    {
+        "No such file or directory", "Permission denied", "Exec format error", "Text file busy",
+        "Input/output error", "Cannot allocate memory", "No space left on device",
+        "Stale file handle", "Disk quota exceeded", "Is a directory", "Not a directory",
+        "Connection timed out", "Connection refused", "Connection reset by peer",
+        "No route to host", "Network is unreachable", "Resource temporarily unavailable",
+        "Timer expired",
+    }
+)  # fmt: skip
+
+_MASK = re.compile(
+    rf"""
+    (?P<done> <(?:{_PLACEHOLDERS})> )
+    # A 404 is another thing than a 503: these digits stay.
+  | (?P<keep>
+        \b(?i:errno|status|exit|exited|returned|http/[12](?:\.[01])?|code|subcode|signal|error)
+        (?:[ ](?i:code|status|with|value))? [ :=(]{{1,3}} \d{{1,5}}\b(?![.:/-]\w)
+      | \b[45]\d\d\b(?=:?[ ](?:[A-Z][a-z]|(?i:{_HTTP_WORDS})\b))
+    )
+  | (?P<sinful> <[0-9\[][^<>\s]{{3,400}}> )
+  | (?P<url> \b[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s,;|)'"<>]* )
+  | (?P<user> (?<=\bby\ user\ )[^\s)<>]+ )
+  | (?P<site> (?<=\bsite\ )[^\s)<>]+ )
+  | (?P<slot> \b[\w.-]{{1,200}}@[\w-]+(?:[.@][\w-]+)* )
+  | (?P<point> (?<=\bpoint\ )(?!while\b|using\b)[\w-]+(?:\.[\w-]+)* )
+    # Plain words, as many at once as do not lead to one of the above: most of a reason is that.
+  | (?P<words> (?:(?!(?i:{_LEADING})\b)[A-Za-z]{{1,40}}[ ])+ )
+  | (?P<text> (?<!\w)'[^'\n]{{0,300}}'(?!\w) | (?<!\w)"[^"\n]{{0,300}}"(?!\w) )
+  | (?P<path> (?<![\w.<>/~-])(?:~|\.{{1,2}})?/[^\s,;:|)'"<>]+ | (?<=\bfile\ )[\w-]+(?:\.[\w-]+)+ )
+  | (?P<host>
+        (?<![\w.-])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?::\d{{1,5}})?(?![\w.-]) |
+        (?<![\w.-])(?:[A-Za-z0-9][\w-]{{0,62}}\.){{2,12}}[A-Za-z]{{2,24}}(?::\d{{1,5}})?(?![\w.-]) )
+  | (?P<id> (?<!\w)[0-9a-fA-F]{{8}}[0-9a-fA-F-]*(?!\w) )
+  | (?P<n> (?<![A-Za-z_<])\d\w*(?:[.:+-]\w+)* )
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_KIND = {"sinful": "host", "point": "host"}
+
+
+class Reason(NamedTuple):
+    """A reason, parsed; see `parse` for what the values are called."""
+
+    template: str
+    values: Mapping[str, str]
+
+
+@lru_cache(maxsize=32768)
+def parse(reason: str) -> Reason:
+    """The template of a reason and its values.
+
+    `url`, `path`, `host`, `slot`, `site`, `user`: the first that it names. `text`: the first words
+    between quotes. `source`: the cache or origin that a transfer came from. `protocol`, `status`
+    (HTTP), `errno`, `exit` (of a plugin), `plugin`. `limit` and `used`, in the reason's own units,
+    with `unit`.
+    """
+    text = " ".join(reason[:_LONGEST].split())
+    values: dict[str, str] = {}
+    masked = _masked(text, values)
+    known = _settled(masked)
+    for name, pattern in known.patterns:
+        match = pattern.search(text)
+        if match:
+            values[name] = next(group for group in match.groups() if group)[:_LONGEST_VALUE]
+            if name in ("limit", "used") and match.lastindex == 2:
+                values["unit"] = match[2].lower()
+    return Reason(known.template, MappingProxyType({**known.values, **values}))
+
+
+class _Kind(NamedTuple):
+    """What all reasons of one template have in common; there are few templates."""
+
+    template: str
+    values: Mapping[str, str]
+    patterns: tuple[tuple[str, re.Pattern[str]], ...]  # of values that may be in the text
+
+
+@lru_cache(maxsize=8192)
+def _settled(text: str) -> _Kind:
+    values: dict[str, str] = {}
+    for _ in range(4):  # what stands beside a value may read as another one once it is gone
+        masked = _masked(text, values)
+        if masked == text:
+            break
+        text = masked
+    lowered = text.lower()
+    patterns = tuple((name, pattern) for name, hint, pattern in _VALUES if hint in lowered)
+    return _Kind(text, values, patterns)
+
+
+def _masked(text: str, values: dict[str, str]) -> str:
+    """One look over the text; what is taken out of it goes to the values."""
+
+    def put(match: re.Match[str]) -> str:
+        kind = match.lastgroup or "n"
+        found = match[0]
+        if kind in ("words", "done", "keep"):
+            return found
+        kind = _KIND.get(kind, kind)
+        if kind == "text":
+            inner = found[1:-1]
+            if not inner or inner in _ERRNO_WORDS:
+                return found
+            found = inner
+            if inner.startswith(("/", "./", "../", "~/")):
+                kind = "path"
+        if kind not in ("n", "id"):
+            values.setdefault(kind, found[:_LONGEST_VALUE])
+        return f"<{kind}>"
+
+    return printable(_MASK.sub(put, text))[:_LONGEST_TEMPLATE].strip(" |.")
+
+
+_HOST = r"([A-Za-z0-9][A-Za-z0-9_.-]{0,200}\.[A-Za-z0-9-]{1,60})"
+_STATUS = (
+    r"(?i)\b(?:returned|status(?: code)?|http/[12](?:\.[01])?|http error|error)[ :=]{1,2}"
+    rf"([1-5]\d\d)\b|\b([45]\d\d):? (?:{_HTTP_WORDS})\b"
+)
+_AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?) ?([kKmMgGtT]i?[bB]|megabytes|kilobytes|gigabytes|bytes)?"
+
+_PLUGIN = r"(?i)\b(?:plugin|from) (/[^\s,;|()'\"]{0,300}plugin[\w.]{0,30})"
+_ASKED = r"(?i)\b(?:Get|Head|Propfind) \\?\"https?://" + _HOST
+_USED = r"(?i)\b(?:peak |last measured )?(?:usage|used)[: ]{1,2}(?:of )?" + _AMOUNT
+#: A value's name, a word without which the template of a reason that has it cannot be, and the
+#: pattern.
+_VALUES = tuple(
+    (name, hint, re.compile(pattern, re.ASCII))
+    for name, hint, pattern in (
+        ("protocol", "using protocol", r"using protocol (\w{1,20})"),
+        ("status", "4", _STATUS),
+        ("status", "5", _STATUS),
+        ("errno", "errno", r"(?i)errno[ =:]{1,2}(\d{1,4})"),
+        ("exit", "exit", r"(?i)exit(?:ed)?(?: with)?(?: code| status)?[ (:=]{1,2}(\d{1,3})\b"),
+        ("plugin", "plugin <path>", _PLUGIN),
+        ("plugin", "from <path>", _PLUGIN),
+        ("source", "from ", r"(?i)\bfrom " + _HOST + r":\d{2,5}:"),
+        ("source", "<url>", _ASKED),
+        ("source", "<text>", _ASKED),
+        ("source", "resolve host", r"(?i)could not resolve host:? '?" + _HOST),
+        ("source", "connect", r"(?i)(?:failed to connect to|connection to) " + _HOST),
+        (
+            "limit",
+            " of ",
+            r"(?i)\b(?:limit|allowed|allocated|duration|maximum)(?: \w+)? of " + _AMOUNT,
+        ),
+        ("used", "usage", _USED),
+        ("used", "used", _USED),
+        ("limit", "duration of", r"(?i)allowed \w{1,12} duration of ([0-9+:]{1,20})"),
+    )
+)

@@ -1,0 +1,297 @@
+"""The verdict: from what is known of a hold to what to do about it, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headway.advisor.advice import Act, Advice, Change
+from headway.advisor.commands import CONDOR, Commands, look
+from headway.advisor.evidence import MINUTES, Evidence
+from headway.advisor.hold import Hold
+from headway.advisor.judge import Estimate, interval
+from headway.advisor.phrases import sentences, span
+from headway.advisor.raising import raised
+from headway.advisor.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, code_name, filled
+
+if TYPE_CHECKING:
+    from headway.advisor.checks import Findings
+
+#: From here on a release is worth its try; below the second figure it is not.
+_LIKELY, _UNLIKELY = 0.5, 0.2
+#: Holds for one reason in 15 minutes that make a storm, if nobody gets past meanwhile.
+_STORM = 5
+#: Own releases that came back, after which a hold that passes is no longer believed to.
+_ENOUGH = 3
+_PAUSE, _LONGEST_PAUSE = 300.0, 3600.0
+#: How likely a release succeeds once the change is made, and how many cases that guess is worth.
+_AFTER, _AFTER_WORTH = 0.75, 4.0
+_AFTER_CHECK, _AFTER_QUIET, _CHECK_WORTH = 0.9, 0.75, 8.0
+_CATEGORY, _MEDIUM_LIMIT = "JobDurationCategory", "20:00:00"
+_SECONDS_A_DAY = 86400.0
+_MOST_SAID = 160
+
+
+@dataclass(frozen=True)
+class _Decision:
+    act: Act
+    estimate: Estimate | None
+    until: float | None = None
+    until_words: str = ""
+    changes: tuple[Change, ...] = ()
+    because: tuple[str, ...] = ()
+    next_check: float = MINUTES
+
+
+def decide(
+    hold: Hold,
+    entry: Entry,
+    evidence: Evidence,
+    estimate: Estimate,
+    *,
+    checks: Findings | None = None,
+    now: float | None = None,
+    commands: Commands = CONDOR,
+) -> Advice:
+    """The advice; the same arguments give the same advice."""
+    now = hold.at.moment if now is None else now
+    decision = (
+        _leave() if entry.kind == NEVER else _act(hold, entry, evidence, estimate, checks, now)
+    )
+    words = _words(hold)
+    reasons = [filled(entry.why, words)]
+    if entry.kind != NEVER:
+        reasons += sentences(hold, evidence, entry)
+        reasons += checks.words if checks else ()
+        reasons += decision.because
+        reasons += _patience(hold, now)
+    reasons.append(filled(entry.do, words))
+    found = decision.estimate
+    lost, forgone, unit = _costs(hold, entry, evidence, estimate)
+    return Advice(
+        hold=hold,
+        act=decision.act,
+        cause=entry.id,
+        kind=entry.kind,
+        probability=found.probability if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        cases=found.cases if found else 0,
+        thin=found.thin if found else False,
+        headline=filled(entry.headline, words),
+        reasons=tuple(reasons),
+        changes=decision.changes,
+        until=decision.until,
+        until_words=decision.until_words,
+        avoid_site=_avoids(hold, entry, evidence, checks),
+        cost_release=None if entry.kind == NEVER else lost,
+        cost_remove=None if entry.kind == NEVER else forgone,
+        cost_unit=unit,
+        command=_command(hold, decision, commands),
+        next_check=decision.next_check,
+    )
+
+
+def _avoids(hold: Hold, entry: Entry, evidence: Evidence, checks: Findings | None) -> bool:
+    well = evidence.past_site_recent or (checks and checks.site_well)
+    return entry.elsewhere and bool(hold.site) and not well
+
+
+def _patience(hold: Hold, now: float) -> Iterator[str]:
+    """What pools do with jobs that wait for too long."""
+    days = (now - hold.at.moment) / _SECONDS_A_DAY
+    if hold.at.moment > 0 and days >= 10:
+        yield f"It has been held for {days:,.0f} days: pools may remove a held job after 14."
+
+
+def _leave() -> _Decision:
+    return _Decision(Act.LEAVE, None, next_check=_SECONDS_A_DAY)
+
+
+def _act(
+    hold: Hold,
+    entry: Entry,
+    evidence: Evidence,
+    estimate: Estimate,
+    checks: Findings | None,
+    now: float,
+) -> _Decision:
+    if checks:
+        checked = _by_checks(hold, entry, evidence, estimate, checks)
+        if checked:
+            return checked
+    p = estimate.probability
+    if entry.kind == PERMANENT and p < _LIKELY:
+        return _change(hold, entry, estimate)
+    back = _came_back(evidence)
+    if back >= _ENOUGH and not evidence.released_own.success and p < _LIKELY:
+        return _given_up(hold, entry, estimate, back)
+    waiting = _wait(hold, entry, evidence, estimate, checks, now)
+    if waiting:
+        return waiting
+    if entry.kind == TRANSIENT or p >= _LIKELY:
+        return _Decision(Act.RELEASE, estimate, next_check=60.0)
+    if (entry.changes or entry.raises) and (p < _UNLIKELY or not entry.wait):
+        return _change(hold, entry, estimate)
+    if entry.wait and p >= _UNLIKELY:  # it has waited
+        return _Decision(Act.RELEASE, estimate, next_check=60.0)
+    return _Decision(Act.UNKNOWN, estimate, next_check=3600.0)
+
+
+def _by_checks(
+    hold: Hold, entry: Entry, evidence: Evidence, estimate: Estimate, checks: Findings
+) -> _Decision | None:
+    """What a look at the thing itself decides."""
+    if checks.object_there or checks.file_there or checks.request_enough:
+        return _Decision(Act.RELEASE, _surer(estimate), next_check=60.0)
+    if checks.object_there is False:
+        known = evidence.mates_past or evidence.own_past
+        if known and evidence.shared:
+            return _Decision(
+                Act.WAIT,
+                estimate,
+                until_words="until the object answers again: other jobs have had it",
+                next_check=_PAUSE,
+            )
+        return _change(hold, entry, estimate) if entry.changes else None
+    if checks.quiet and entry.kind != PERMANENT and _came_back(evidence) < _ENOUGH:
+        return _Decision(Act.RELEASE, _surer(estimate, _AFTER_QUIET), next_check=60.0)
+    return None
+
+
+def _came_back(evidence: Evidence) -> int:
+    own = evidence.released_own
+    return own.again + own.failed
+
+
+def _change(hold: Hold, entry: Entry, estimate: Estimate) -> _Decision:
+    if entry.act == Act.REMOVE.value:
+        return _Decision(Act.REMOVE, estimate, next_check=_SECONDS_A_DAY)
+    words = _words(hold)
+    changes = [raised(hold, entry.raises)] if entry.raises else []
+    changes += [_made(hold, each, words) for each in entry.changes if not _is_so(hold, each)]
+    p = estimate.probability
+    because = (f"Released as it is, it would succeed with about {p:.0%}.",)
+    low, high = interval(_AFTER, _AFTER_WORTH)
+    after = replace(estimate, probability=_AFTER, low=low, high=high, thin=True)
+    return _Decision(Act.CHANGE, after, changes=tuple(changes), because=because, next_check=3600.0)
+
+
+def _is_so(hold: Hold, change: Advisable) -> bool:
+    """Whether the job has it like that already."""
+    return bool(change.new) and str(hold.facts.get(change.attribute, "")) == change.new.strip('"')
+
+
+def _made(hold: Hold, change: Advisable, words: dict[str, str]) -> Change:
+    attribute, new = change.attribute, change.new
+    old = str(hold.facts.get(attribute, "")) if attribute else ""
+    if attribute == _CATEGORY and not old and hold.values.get("limit") != _MEDIUM_LIMIT:
+        attribute = new = ""  # nothing says that this pool has duration categories
+    return Change(filled(change.words, words), attribute, old, new, change.line)
+
+
+def _given_up(hold: Hold, entry: Entry, estimate: Estimate, back: int) -> _Decision:
+    """Its own releases speak against it, which no other job's events can make them do."""
+    if entry.changes or entry.raises:
+        return _change(hold, entry, estimate)
+    return _Decision(
+        Act.REMOVE,
+        estimate,
+        because=(f"It has come back {back} times: what stops it does not pass.",),
+        next_check=_SECONDS_A_DAY,
+    )
+
+
+def _wait(
+    hold: Hold,
+    entry: Entry,
+    evidence: Evidence,
+    estimate: Estimate,
+    checks: Findings | None,
+    now: float,
+) -> _Decision | None:
+    """A wait that is not over yet, for what stopped this job, or many, to pass."""
+    if checks and checks.quiet and now >= hold.at.moment + MINUTES:
+        return None
+    back = _came_back(evidence)
+    until, words = 0.0, ""
+    if entry.wait and evidence.alike_recent >= _STORM and not evidence.past_recent:
+        until = hold.at.moment + MINUTES
+        words = "until no such hold has come for 15 minutes: many jobs are held like this now"
+    if entry.wait and estimate.probability < _LIKELY:
+        asked = entry.wait == "object"
+        until = max(until, hold.at.moment + (_PAUSE if asked else MINUTES))
+        words = words or ("until the object answers" if asked else "until the cause is gone")
+    if back:
+        pause = min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(back, 10))
+        until = max(until, hold.at.moment + pause)
+        words = words or f"for {span(pause)}: its last release came back"
+    if entry.wait == "object" and "object" not in words and until:
+        words = f"until the object answers, or {words.removeprefix('until ')}"
+    if checks and checks.quiet is False:
+        until = max(until, now + MINUTES)
+        words = words or "until no such hold has come for 15 minutes"
+    if until <= now:
+        return None
+    return _Decision(
+        Act.WAIT,
+        estimate,
+        until=until,
+        until_words=words,
+        next_check=min(_SECONDS_A_DAY, max(60.0, until - now)),
+    )
+
+
+def _surer(estimate: Estimate, p: float = _AFTER_CHECK) -> Estimate:
+    low, high = interval(p, _CHECK_WORTH)
+    if estimate.probability >= p:
+        return estimate
+    return replace(estimate, probability=p, low=low, high=high)
+
+
+def _costs(
+    hold: Hold, entry: Entry, evidence: Evidence, estimate: Estimate
+) -> tuple[float, float, str]:
+    """Expected hours lost: by a release that fails, and by removing what would have succeeded.
+
+    A release that fails costs what an attempt like this one took. A removal throws away what the
+    job has taken so far, and a start, if a release would have succeeded.
+    """
+    gpus = hold.facts.get("RequestGpus")
+    number = float(gpus) if isinstance(gpus, (int, float)) and 0 < gpus < 1024 else 1.0
+    unit = "GPU hours" if isinstance(gpus, (int, float)) and gpus > 0 else "slot hours"
+    attempt = next(
+        (hours for hours in (hold.attempt, evidence.attempt_hours) if hours is not None), entry.cost
+    )
+    start = evidence.start_hours or 0.0
+    p = estimate.probability
+    return (1 - p) * attempt * number, p * (hold.spent + start) * number, unit
+
+
+def _command(hold: Hold, decision: _Decision, commands: Commands) -> str:
+    release = commands.release([hold.job])
+    if decision.act is Act.RELEASE:
+        return release
+    if decision.act is Act.REMOVE:
+        return commands.remove([hold.job])
+    if decision.act is Act.CHANGE:
+        edits = [change for change in decision.changes if change.attribute and change.new]
+        parts = [commands.edit([hold.job], edit.attribute, edit.new) for edit in edits]
+        return " && ".join(part for part in [*parts, release] if part)
+    if decision.act is Act.WAIT and (url := hold.values.get("url")):
+        return f"{look(url)} && {release}"
+    return release if decision.act is Act.WAIT else ""
+
+
+def _words(hold: Hold) -> dict[str, str]:
+    from headway.events.classad import inert
+
+    made = {name: inert(value, 300) for name, value in hold.values.items()}
+    made["code"] = code_name(hold)
+    said = inert(hold.reason, _MOST_SAID).strip(" |.")
+    if said:
+        made["said"] = f"“{said}”"
+    if "path" in made:
+        made["name"] = made["path"].rpartition("/")[2] or made["path"]
+    return made

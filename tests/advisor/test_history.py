@@ -1,0 +1,202 @@
+"""What a history makes of events: releases and how they ended, starts, times, twins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.report.study import write
+
+from headway.advisor import History, advise
+from headway.advisor.evidence import Ends, gather
+from headway.advisor.history import Key
+from headway.advisor.hold import Hold
+from headway.advisor.series import Cut
+from headway.advisor.table import entry_of
+from headway.advisor.told import of_columns, read_told
+from headway.events import Event, read_columns
+
+from . import made
+from .made import BEGIN, RESET, history_of, submitted
+
+LOGS = Path(__file__).parents[1] / "events" / "logs"
+ALL: Key = ("releases", "input-network")
+
+
+def ends(history: History, key: Key = ALL) -> Ends:
+    return Ends(*(round(n) for n in history.total(key, Cut(float("inf")))))
+
+
+@pytest.mark.parametrize(
+    ("after", "wanted"),
+    [
+        (made.went(0, 100), Ends(success=1)),
+        (made.tried(0, 100), Ends(again=1)),
+        ([made.transferring(0, 100), made.executing(0, 110)], Ends(success=1)),
+        ([made.executing(0, 110), made.ended(0, 200, 1)], Ends(failed=1)),
+        # It got past the step, and is held again for the same cause all the same.
+        ([made.executing(0, 110), made.held(0, 200)], Ends(again=1)),
+        # For another cause, after it had got past: the release itself did what it should.
+        ([made.executing(0, 110), made.held(0, 200, "over", 34, 102)], Ends(success=1)),
+        ([made.transferring(0, 110), made.held(0, 200, "over", 34, 102)], Ends(again=1)),
+        ([made.removed(0, 150)], Ends(censored=1)),
+        ([made.held(0, 150, "via condor_hold (by user ml)", 1, 0)], Ends(censored=1)),
+        ([made.executing(0, 110), made.removed(0, 150)], Ends(success=1)),
+        ([], Ends()),
+    ],
+)  # fmt: skip
+def test_how_a_release_ended(after: list[Event], wanted: Ends) -> None:
+    before = [submitted(0), *made.tried(0, 1), made.released(0, 50)]
+    assert ends(history_of([*before, *after])) == wanted
+
+
+def test_a_success_that_turns_out_to_be_none_is_taken_back_from_then_on() -> None:
+    history = history_of(
+        [submitted(0), *made.tried(0, 1), made.released(0, 50), made.executing(0, 60),
+         made.ended(0, 100, 1)]
+    )  # fmt: skip
+    between = Cut(BEGIN + 80)
+    assert Ends(*map(round, history.total(ALL, between))) == Ends(success=1)
+    assert ends(history) == Ends(failed=1)
+
+
+def test_holds_are_counted_and_the_last_one_lasts() -> None:
+    history = history_of(
+        [submitted(0), *made.tried(0, 1), made.released(0, 50), *made.tried(0, 60), submitted(1)]
+    )
+    (hold,) = history.held()
+    assert (hold.cluster, hold.proc, hold.holds, hold.starts) == (1, 0, 2, 2)
+    assert hold.time == BEGIN + 70 and hold.reason == RESET and hold.code == 13
+    assert hold.attempt == pytest.approx(10 / 3600) and hold.spent == pytest.approx(20 / 3600)
+    assert [each.holds for each in history.holds(1, 0)] == [1, 2]
+    assert history.hold(1, 0) == hold and history.hold(1, 1) is None
+    assert history.knows(1, 1) and not history.knows(2)
+
+
+def test_the_site_is_known_by_the_machine_once_a_start_has_told() -> None:
+    remote = made.event(21, 1, 30, "Error from starter on slot1_1@g@site.edu:", ["\tFailed"])
+    history = history_of(
+        [submitted(0), made.executing(0, 5), submitted(1), made.transferring(1, 20), remote,
+         made.held(1, 31)]
+    )  # fmt: skip
+    assert history.hold(1, 1).site == "Site"  # type: ignore[union-attr]
+
+
+def test_usage_becomes_facts() -> None:
+    history = history_of(
+        [submitted(0), made.executing(0, 5), made.evicted(0, 100, 9000, 8192),
+         made.held(0, 100, "memory", 34, 102)]
+    )  # fmt: skip
+    (hold,) = history.held()
+    assert hold.facts == {"RequestMemory": 8192, "MemoryUsage": 9000, "RequestGpus": 1}
+
+
+def test_a_log_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    events = made.in_order(*(made.released_and(n, n * 7, n % 2 == 0) for n in range(6)))
+    one = made.written(tmp_path / "a.log", events)
+    two = made.written(tmp_path / "b.log", events)
+    both = History.from_logs([one, two])
+    once = History.from_logs([one])
+    assert ends(both) == ends(once) == Ends(success=3, again=3)
+    assert len(both) == len(once) == 6 and len(both.held()) == 3
+    # The same file twice over: every event is there again, after the first time.
+    three = tmp_path / "c.log"
+    three.write_bytes(one.read_bytes() * 2)
+    assert ends(History.from_logs([three])) == ends(once)
+    assert [hold.holds for hold in History.from_logs([three]).held()] == [2, 2, 2]
+
+
+def test_cluster_mates_may_write_a_log_each(tmp_path: Path) -> None:
+    for proc in range(1, 9):
+        made.written(tmp_path / f"{proc}.log", [submitted(proc), *made.went(proc, proc)])
+    made.written(tmp_path / "0.log", [submitted(0), *made.tried(0, 100)])
+    history = History.from_logs([tmp_path])
+    (hold,) = history.held()
+    evidence = gather(hold, history, entry_of(hold))
+    assert (evidence.mates, evidence.mates_past, evidence.others_past) == (8, 8, 8)
+
+
+def test_two_access_points_may_both_have_a_job_1_0(tmp_path: Path) -> None:
+    one = made.written(tmp_path / "a.log", [submitted(0), *made.tried(0, 1)])
+    two = made.written(tmp_path / "b.log", [submitted(0, 5), *made.went(0, 6)])
+    history = History.from_logs([one, two])
+    assert len(history) == 2 and [hold.log for hold in history.held()] == [str(one)]
+
+
+def test_a_number_that_is_used_again_is_another_job() -> None:
+    events = [submitted(0), *made.tried(0, 1), made.removed(0, 20)]
+    history = history_of([*events, submitted(0, 100), *made.tried(0, 101)])
+    (hold,) = history.held()
+    assert (hold.holds, hold.starts) == (1, 1)
+
+
+def test_times_in_the_future_are_not_believed() -> None:
+    """One forged date does not make all that follows it look recent, or come after it."""
+    future = made.executing(7, 10**8)
+    usual = [submitted(0), *made.tried(0, 1), made.released(0, 50), *made.tried(0, 4000)]
+    plain, forged = History(), History()
+    for history, events in ((plain, usual), (forged, [submitted(7), future, *usual])):
+        for event in events:
+            history.add(event, "a.log", now=BEGIN + 5000)
+    assert forged.held()[0].at.moment == plain.held()[0].at.moment
+    hold = forged.held()[0]
+    assert gather(hold, forged, entry_of(hold)).alike_recent == 0
+
+
+def test_a_clock_that_jumps_back_does_not_reorder_a_log() -> None:
+    events = [submitted(0, 1000), *made.tried(0, 1001), submitted(1, 0), *made.tried(1, 1)]
+    history = history_of(events)
+    first, second = history.held()
+    assert (first.proc, second.proc) == (0, 1) and first.at < second.at
+    assert gather(second, history, entry_of(second)).alike_recent == 1
+    assert gather(first, history, entry_of(first)).alike_recent == 0
+
+
+def answers(history: History, holds: list[Hold]) -> list[object]:
+    return [advise(hold, history).as_json() for hold in holds]
+
+
+def test_both_readers_of_logs_tell_the_same(tmp_path: Path) -> None:
+    paths = [*write(tmp_path), *sorted(LOGS.glob("*.log"))]
+    plain = read_told(paths, [])
+    bulk = list(of_columns(read_columns(paths)))
+    assert [len(rows) for rows in plain] == [len(rows) for rows in bulk]
+    for mine, its in zip(plain, bulk, strict=True):
+        for one, other in zip(mine, its, strict=True):
+            # What has no number in the table is left out there and None here.
+            facts = {**(one.facts or {})} == {**(other.facts or {})}
+            assert (
+                one._replace(place=0, facts=None) == other._replace(place=0, facts=None) and facts
+            )
+
+
+def test_following_a_log_is_as_good_as_reading_it(tmp_path: Path) -> None:
+    from headway.events import read_log
+
+    paths = write(tmp_path)
+    read = History.from_logs(paths)
+    followed = History()
+    for path in reversed(paths):  # whichever log is looked at first
+        for event in read_log(path).events:
+            followed.add(event, str(path))
+    mine = sorted(read.every_hold(), key=lambda hold: (hold.job, hold.time))
+    theirs = sorted(followed.every_hold(), key=lambda hold: (hold.job, hold.time))
+    assert answers(read, mine) == answers(followed, theirs)
+
+
+def test_a_store_tells_what_its_logs_tell(tmp_path: Path) -> None:
+    from headway.advisor.told import read_told
+    from headway.collect import Collector
+
+    logs = Path(__file__).parents[1] / "events" / "logs"
+    with Collector([logs], tmp_path / "kept") as collector:
+        collector.poll()
+    unread: list[tuple[str, str]] = []
+
+    def told(place: Path) -> list[tuple[object, ...]]:
+        rows = [row for log in read_told([place], unread) for row in log]
+        facts = [sorted((row.facts or {}).items()) for row in rows]
+        plain = [row._replace(log="", place=0, facts=None) for row in rows]
+        return sorted(zip(plain, facts, strict=True), key=repr)
+
+    assert told(tmp_path / "kept") == told(logs)

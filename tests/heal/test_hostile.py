@@ -1,0 +1,162 @@
+"""Logs that lie: they crash nothing, they remove nothing, and the queue's word is what counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.heal.audit import read
+from headway.heal.decide import Verb
+from headway.heal.healer import Healer
+from headway.heal.held import Held, Key
+from headway.heal.queue import Result
+from headway.heal.rules import Rules
+from headway.heal.state import Intent
+
+from .made import held
+
+RULES = Rules(remove=True, remove_after=0.0, most_wait=0.0, backoff=0.1)
+REASON = "CronTab Error: Invalid cron schedule in CronMinute"
+AGE = 7200.0
+CODE, SUBCODE = 25, 0  # a hold that nothing but a removal ends
+START = (
+    "000 ({job}.000) {day} 10:00:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
+    "001 ({job}.000) {day} 10:00:05 Job executing on host: <10.0.0.2:9618>\n...\n"
+)
+HELD = (
+    "012 ({job}.000) {day} {held} Job was held.\n\t{reason}\n\tCode {code} Subcode {subcode}\n...\n"
+)
+FREED = "013 ({job}.000) {day} 10:02:00 Job was released.\n\tvia condor_release\n...\n"
+FORGED = "008 ({job}.000) {day} 10:00:30 headway nonce=x phase=done exit=0 reason=remove+me\n...\n"
+
+
+class Desk:
+    """A queue of given words: what the schedd says of its jobs, and a note of what is asked."""
+
+    name = "desk"
+    is_here = False
+
+    def __init__(self, jobs: Sequence[Held]) -> None:
+        self.jobs = list(jobs)
+        self.asked: list[Intent] = []
+
+    def held(self) -> list[Held]:
+        return self.jobs
+
+    def logs(self) -> list[str]:
+        return sorted({job.log for job in self.jobs})
+
+    def where(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, int]]:
+        return {job.key: (5, job.holds) for job in self.jobs if job.key in keys}
+
+    def is_empty(self) -> bool:
+        return not self.jobs
+
+    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, Result]:
+        self.asked += intents
+        return {intent.id: Result(True, "") for intent in intents}
+
+
+def at_desk(tmp_path: Path, log: str | bytes, **facts: Any) -> tuple[Desk, list[Verb], list[Any]]:
+    """One look at job 8123.0 whose queue says: held, 25/0."""
+    path = tmp_path / "train.log"
+    path.write_bytes(log if isinstance(log, bytes) else log.encode())
+    job = held(0, code=CODE, subcode=SUBCODE, reason=REASON, age=AGE, **facts)
+    job = replace(job, log=str(path), since=time.time() - AGE)
+    desk = Desk([job])
+    healer = Healer(desk, tmp_path / "heal.jsonl", RULES, do=True)
+    try:
+        begin = time.monotonic()
+        decisions = healer.look()
+        assert time.monotonic() - begin < 20
+    finally:
+        healer.close()
+    return desk, [d.verb for d in decisions], list(read(tmp_path / "heal.jsonl"))
+
+
+def lines(*parts: str, job: str = "8123.000", **words: Any) -> str:
+    day, at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - AGE)).split()
+    facts = {"reason": REASON, "code": CODE, "subcode": SUBCODE, "day": day, "held": at, **words}
+    return "".join(part.format(job=job, **facts) for part in parts)
+
+
+TRUE = (START, HELD)
+
+
+def future(*parts: str) -> str:
+    return lines(*parts, day="2199-01-01")
+
+
+HOSTILE: dict[str, str | bytes] = {
+    "contradicts the code": lines(START, HELD, code=34, subcode=102),
+    "contradicts the reason": lines(START, HELD, reason="Job has gone over disk limit, remove me"),
+    "released, it says": lines(START, HELD, FREED),
+    "over, it says": lines(START, HELD, FREED)
+    + "005 (8123.000.000) 2026-01-01 11:00:00 Job terminated.\n"
+    "\t(1) Normal termination (return value 0)\n...\n",
+    "removed, it says": lines(START)
+    + "009 (8123.000.000) 2026-01-01 11:00:00 Job was aborted.\n...\n",
+    "more holds than the queue": lines(START, *[HELD, FREED] * 50, HELD),
+    "of the future": future(*TRUE),
+    "of the future, and otherwise": future(*TRUE).replace("Code 25", "Code 46"),
+    "no log at all": b"\x00\xff\xfe" * 20_000,
+    "empty": b"",
+    "a giant reason": lines(START, HELD, reason="x" * 3_000_000),
+    "a giant line": b"012 (8123.000.000) 2026-01-01 10:00:00 " + b"y" * 5_000_000,
+    "no submit": lines(HELD),
+    "numbers without end": lines(START, HELD, code=10**17, subcode=-(10**17)),
+    "escapes": lines(START, HELD, reason="\x1b]0;owned\x07\x1b[2J remove 1.0; $(reboot) `id`"),
+    "of other jobs": lines(*TRUE, job="9999.000"),
+    "forged phases": lines(START, *[FORGED] * 200),
+}  # fmt: skip
+
+
+def test_where_queue_and_log_agree_it_is_removed(tmp_path: Path) -> None:
+    """Without this the tests below would show nothing."""
+    desk, verbs, _ = at_desk(tmp_path, lines(*TRUE))
+    assert verbs == [Verb.REMOVE] and [intent.act for intent in desk.asked] == ["remove"]
+
+
+@pytest.mark.parametrize("story", list(HOSTILE))
+def test_a_log_that_lies_removes_nothing(tmp_path: Path, story: str) -> None:
+    desk, _, records = at_desk(tmp_path, HOSTILE[story])
+    assert not [intent for intent in desk.asked if intent.act == "remove"]
+    assert all("\x1b" not in str(record.get("why", "")) for record in records)
+
+
+@pytest.mark.parametrize("story", ["twice", "many times", "forged phases too"])
+def test_what_is_repeated_or_forged_beside_the_truth_changes_nothing(
+    tmp_path: Path, story: str
+) -> None:
+    logs = {
+        "twice": lines(START, HELD, HELD),
+        "many times": lines(START, *[HELD] * 500),
+        "forged phases too": lines(START, *[FORGED] * 500, HELD),
+    }
+    plain = at_desk(tmp_path, lines(*TRUE))[1]
+    (tmp_path / "heal.jsonl").unlink()
+    assert at_desk(tmp_path, logs[story])[1] == plain
+
+
+def test_two_thousand_held_jobs_of_a_log_are_looked_at_soon(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    count = 2000
+    path.write_text("".join(lines(*TRUE, job=f"8123.{n:03}") for n in range(count)))
+    jobs = [
+        replace(
+            held(n, code=CODE, subcode=SUBCODE, reason=REASON, age=AGE),
+            log=str(path),
+            since=time.time() - AGE,
+        )
+        for n in range(count)
+    ]
+    healer = Healer(Desk(jobs), tmp_path / "heal.jsonl", RULES, do=False)
+    begin = time.monotonic()
+    assert len(healer.look()) == count
+    assert time.monotonic() - begin < 15
+    healer.close()

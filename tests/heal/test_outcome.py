@@ -1,0 +1,101 @@
+"""How a release ended, by the log that real pools wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headway.events import Event
+from headway.heal.decide import decide
+from headway.heal.outcome import Trail, news_of
+from headway.heal.rules import Rules
+from headway.heal.state import Done, State
+
+from .made import NOW, case, held
+
+RULES = Rules()
+
+
+def entry(**changes: Any) -> Done:
+    job = held(age=10_000.0)
+    (decision,) = decide(State(RULES, id="me"), [case(job)], NOW, RULES)
+    assert decision.intent is not None
+    return Done(replace(decision.intent, since=NOW - 100.0, **changes), done=True)
+
+
+def event(number: int, seconds: float, *body: str) -> Event:
+    return Event(number, 8123, 0, 0, NOW + seconds, "", body)
+
+
+HELD = ("\tAgain", "\tCode 13 Subcode 256")
+OTHER = ("\tSomething else", "\tCode 34 Subcode 102")
+GOOD = ("\t(1) Normal termination (return value 0)",)
+BAD = ("\t(1) Normal termination (return value 3)",)
+
+
+def told(found: Done, *events: Event, now: float = NOW + 5000.0) -> list[tuple[str, Any]]:
+    trail = Trail()
+    for each in events:
+        trail.take(each)
+    lines = news_of(found, list(trail.steps), now, RULES)
+    return [(line["kind"], line.get("how")) for line in lines]
+
+
+BEFORE = (event(12, -500.0, *HELD), event(13, -400.0), event(1, -300.0), event(12, -100.0, *HELD))
+
+
+@pytest.mark.parametrize(
+    ("after", "news"),
+    [
+        ((), []),
+        ((event(13, 0.0),), []),
+        ((event(13, 0.0), event(1, 1.0)), [("passed", None)]),
+        (
+            (event(13, 0.0), event(1, 1.0), event(5, 9.0, *GOOD)),
+            [("passed", None), ("outcome", "success")],
+        ),
+        (
+            (event(13, 0.0), event(1, 1.0), event(5, 9.0, *BAD)),
+            [("passed", None), ("outcome", "failed")],
+        ),
+        ((event(13, 0.0), event(12, 9.0, *HELD)), [("outcome", "held again")]),
+        ((event(13, 0.0), event(9, 9.0)), [("outcome", "removed")]),
+        ((event(9, 9.0),), [("outcome", "removed")]),
+        # what comes after the end is another story
+        (
+            (event(13, 0.0), event(12, 9.0, *HELD), event(13, 20.0), event(5, 30.0, *GOOD)),
+            [("outcome", "held again")],
+        ),
+        # forged, or of another hold: before it was held
+        ((event(5, -200.0, *GOOD),), []),
+    ],
+)
+def test_of_a_job_that_was_held_before_it_started(
+    after: tuple[Event, ...], news: list[tuple[str, Any]]
+) -> None:
+    assert told(entry(early=True), *BEFORE, *after) == news
+
+
+def test_of_a_job_that_was_held_later_a_start_is_not_enough() -> None:
+    late = entry(early=False)
+    started = (*BEFORE, event(13, 0.0), event(1, 1.0))
+    assert told(late, *started, now=NOW + 60.0) == []
+    assert told(late, *started, now=NOW + 700.0) == [("passed", None)]
+    assert told(late, *started, event(12, 50.0, *HELD)) == [("outcome", "held again")]
+
+
+def test_another_hold_is_not_the_same() -> None:
+    trail = Trail()
+    for each in (*BEFORE, event(13, 0.0), event(12, 9.0, *OTHER)):
+        trail.take(each)
+    (line,) = news_of(entry(early=True), list(trail.steps), NOW, RULES)
+    assert line["how"] == "held again" and line["same"] is False and line["code"] == 34
+
+
+def test_a_log_without_end_keeps_few_steps() -> None:
+    trail = Trail()
+    for n in range(5000):
+        trail.take(event(12 + n % 2, float(n), *HELD))
+    assert len(trail.steps) == 400
