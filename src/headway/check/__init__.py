@@ -1,0 +1,110 @@
+"""The checkpoint contract of a job, proven on this machine before it is submitted."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headway.check.bench import Bench
+from headway.check.judge import Judge, differs
+from headway.check.promise import TITLES, Checked, Promise
+from headway.check.trials import Trials
+from headway.errors import Problem, SpecError
+from headway.pool.folder import Runs
+from headway.spec import Job, load_job
+
+__all__ = ["LIMIT", "TITLES", "Checked", "Promise", "check"]
+
+LIMIT = 1800.0  # seconds, unless told otherwise
+_FORGOTTEN = 86400.0
+
+
+def check(
+    path: str | Path,
+    *,
+    extra: str = "",
+    row: int = 0,
+    overrides: Sequence[str] = (),
+    resources: Sequence[str] = (),
+    limit: float = LIMIT,
+    quick: bool = False,
+    say: Callable[[str], None] = lambda words: None,
+    start: Path | None = None,
+) -> Checked:
+    """Run a job.toml's command whole and interrupted, and hold the two against each other.
+
+    `extra`: arguments that make it a small slice; `row`: which job of several; `limit`: seconds
+    after which it ends with what was found; `quick`: evictions only. Nothing that it starts
+    outlives it.
+    """
+    path = Path(path)
+    base = path.absolute().parent
+    job = load_job(path, overrides=overrides, resources=resources)
+    _refuse(job, path.name, row)
+    job = sliced(job, extra)
+    house = Runs.here(start).root
+    house.mkdir(parents=True, exist_ok=True)
+    _remove_forgotten(house)
+    root = Path(tempfile.mkdtemp(prefix="check-", dir=house))
+    begin = time.monotonic()
+    try:
+        bench = Bench(job, base, root, row, begin + limit)
+        for line in _plan(job, extra, row, limit, quick, bench.notes):
+            say(line)
+        trials = Trials(bench, say)
+        found = trials.run(differs, quick=quick)
+        if found.over:
+            bench.notes.append("the time was over before all was tried: see --limit and --slice")
+        judge = Judge(bench.job, found)
+        return Checked(
+            tuple(judge.promises()),
+            judge.compared(),
+            tuple(bench.notes),
+            bench.starts,
+            time.monotonic() - begin,
+        )
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_forgotten(house: Path) -> None:
+    """Remove what a check left that was killed, long ago."""
+    for left in house.glob("check-*"):
+        if time.time() - left.stat().st_mtime > _FORGOTTEN:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def sliced(job: Job, extra: str) -> Job:
+    """The job with further arguments for its command."""
+    if not extra.strip():
+        return job
+    command = (f"{job.command[0]} {extra}",) if job.shell else (*job.command, *shlex.split(extra))
+    return job.model_copy(update={"command": command})
+
+
+def _refuse(job: Job, name: str, row: int) -> None:
+    if job.checkpoint is None:
+        remedy = 'add these lines, with what the command saves:\n\n[checkpoint]\npaths = ["ckpt"]'
+        raise SpecError([Problem(name, "has no [checkpoint]: there is nothing to check", remedy)])
+    if not 0 <= row < job.size:
+        raise SpecError(
+            [Problem(f"--row {row}", f"there are jobs 0 to {job.size - 1}", "choose one of them")]
+        )
+
+
+def _plan(
+    job: Job, extra: str, row: int, limit: float, quick: bool, notes: Sequence[str]
+) -> list[str]:
+    """What is about to happen, in words."""
+    which = f"job {row} of {job.size}" if job.size > 1 else job.name
+    return [
+        f"{which}: {shlex.join(job.command) if not job.shell else job.command[0]}",
+        *([] if extra else ["all of it: --slice gives arguments that make it small"]),
+        *notes,
+        f"a whole run, then about {'twice' if quick else 'five times'} as long with interruptions;"
+        f" at most {limit / 60:.0f} min",
+    ]

@@ -1,0 +1,146 @@
+"""The files in a tar file, one after the other, for programs without a framework.
+
+    import headway.files
+
+    files = headway.files.stream("train.tar", seed=1, epoch=0)
+    for name, class_name, data in files:
+        ...
+
+The tar file may be whole or still arriving (an input with mode = "stream"); nothing is unpacked.
+`files.position` is all that is needed to go on: pass it as `begin`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from headway.node.stream.samples import Choice, DataError
+from headway.node.stream.source import Lead, Source
+from headway.node.stream.steps import delayed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["BUFFER", "DataError", "Files", "Stream", "stream"]
+
+BUFFER = 4096  # files that a shuffle without an index draws from
+_AHEAD = 64  # files that are read in one go
+
+
+def stream(
+    path: str,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    begin: int = 0,
+    only: str | Sequence[str] = (),
+    record: int | None = None,
+    rank: int = 0,
+    ranks: int = 1,
+    window: int | None = None,
+    buffer: int = BUFFER,
+) -> Stream:
+    """The files as (name, class name, bytes), each once; without a `seed` in the file's order.
+
+    `only` takes patterns of names ("*.jpg"), `record` makes a file of each so many bytes. Of
+    several `ranks` each gets every so manyth. An object that arrives without a manifest is shuffled
+    over the last `buffer` files that have come.
+    """
+    files = Files(path, only=only, record=record)
+    return Stream(files, seed, epoch, begin, rank, ranks, window, buffer)
+
+
+class Files:
+    """The files of a tar file by name and by number, without unpacking it."""
+
+    def __init__(
+        self, path: str, *, only: str | Sequence[str] = (), record: int | None = None
+    ) -> None:
+        self.source = Source(path, Choice(only, record))
+
+    def __len__(self) -> int:
+        return len(self.source.samples)
+
+    def __getitem__(self, key: int | str) -> tuple[str, str | None, bytes]:
+        """Name, class name and bytes; waits until they are there."""
+        samples = self.source.samples
+        number = samples.find(key) if isinstance(key, str) else range(len(samples))[key]
+        (data,) = self.source.read([number])
+        return samples.name(number), samples.class_name(number), data
+
+    def names(self) -> Iterator[str]:
+        samples = self.source.samples
+        return (samples.name(number) for number in range(len(samples)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.samples.classes
+
+    @property
+    def waited(self) -> float:
+        """The seconds that were spent waiting for data to arrive."""
+        return self.source.object.waited
+
+
+class Stream:
+    """One pass over the files; an iterator."""
+
+    def __init__(
+        self,
+        files: Files,
+        seed: int | None,
+        epoch: int,
+        begin: int,
+        rank: int,
+        ranks: int,
+        window: int | None,
+        buffer: int,
+    ) -> None:
+        if not 0 <= rank < ranks or begin < 0:
+            raise DataError(f"rank {rank} of {ranks} from {begin} on: there is no such share")
+        self.files = files
+        self.position = begin  # pass it as `begin` to go on; of all ranks together
+        self._rank, self._ranks, self._seed, self._epoch = rank, ranks, seed, epoch
+        self._window, self._buffer = window, buffer
+        self._each = self._by_index() if files.source.indexed else self._as_it_goes()
+
+    @property
+    def waited(self) -> float:
+        """The seconds that were spent waiting for data to arrive."""
+        return self.files.waited
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> tuple[str, str | None, bytes]:
+        found = next(self._each)
+        self.position += self._ranks
+        return found
+
+    def _by_index(self) -> Iterator[tuple[str, str | None, bytes]]:
+        source, samples = self.files.source, self.files.source.samples
+        order = source.order(seed=self._seed, epoch=self._epoch, window=self._window)
+        lead = Lead(source, order, self.position) if self._rank == 0 else None
+        skip = self._rank
+        try:
+            for position, lot in order.walk(self.position):
+                if lead is not None:
+                    lead.passed(position)
+                mine = lot[skip :: self._ranks]
+                skip = (skip - len(lot)) % self._ranks
+                for at in range(0, len(mine), _AHEAD):
+                    numbers = mine[at : at + _AHEAD]
+                    for number, data in zip(numbers, source.read(numbers)):
+                        yield samples.name(number), samples.class_name(number), data
+        finally:
+            if lead is not None:
+                lead.close()
+
+    def _as_it_goes(self) -> Iterator[tuple[str, str | None, bytes]]:
+        source = self.files.source
+        places = source.as_it_goes()
+        if self._seed is not None:
+            places = delayed(places, self._buffer, self._seed, self._epoch)
+        for place in islice(places, self.position + self._rank, None, self._ranks):
+            yield place.name, place.class_name, source.object.read(place.offset, place.size)

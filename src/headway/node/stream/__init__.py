@@ -1,0 +1,1 @@
+"""Reading an object while it arrives."""

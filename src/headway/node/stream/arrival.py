@@ -1,0 +1,289 @@
+"""The arrival of an object: which chunks are on disk and proven, for all processes that read it.
+
+`PATH.arrival` is mapped into memory by the fetcher, who alone writes what has arrived, and by its
+readers, who write only what they wait for. A page of head, then a byte for each chunk:
+
+    0     magic and version
+    8     size of the object, 16 size of a chunk
+    24    state: arriving, whole, failed
+    32    the chunk that each of 64 readers waits for, plus one
+    544   the seconds that each of them has waited
+    1056  how often bytes were given back, 1064 the bytes of disk that the object may take
+    1584  the seconds that each of 32 training loops has waited for its next batch
+    2048  why it failed
+
+The fetcher holds a lock on the file while it lives, so that a reader can tell waiting from waiting
+for nobody. A fetcher that takes over from one that was killed goes on with the same file: what is
+marked is on disk and proven, and stays so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import time
+
+from headway.node.errors import TransferError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIX = ".arrival"
+ARRIVING, WHOLE, FAILED = 0, 1, 2
+READERS = 64
+_MAGIC = b"hwarriv1"
+_HEAD = struct.Struct("<8sQQ")
+_STATE, _RETRYABLE, _WISHES, _WAITS, _WORDS, _PAGE = 24, 25, 32, 544, 2048, 4096
+_LOSSES, _ROOM, _LOOPS = 1056, 1064, 1584
+LOOPS = 32
+_MOST_WORDS = 2000
+_LENGTH = struct.Struct("<H")
+_WISH = struct.Struct("<Q")
+_WAIT = struct.Struct("<d")
+_NUMBER = struct.Struct("<Q")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
+_ABANDONED = 30.0  # seconds without a fetcher after which a reader gives up: one may be restarted
+_LOOK = 1.0  # seconds between two looks at whether it lives
+MAX_CHUNKS = 1 << 22
+
+
+class Arrival:
+    """What has arrived of one object; a context manager."""
+
+    def __init__(self, file: int, path: str) -> None:
+        self.path = path
+        self._file = file
+        self._map = mmap.mmap(file, 0)
+        self.size: int
+        self.chunk: int
+        magic, self.size, self.chunk = _HEAD.unpack_from(self._map, 0)
+        self.chunks = -(-self.size // self.chunk) if self.chunk else 0
+        if magic != _MAGIC or not self.chunk or len(self._map) != _PAGE + self.chunks:
+            self.close()
+            raise TransferError(f"{path} does not tell what has arrived", retryable=False)
+
+    @classmethod
+    def begin(cls, path: str, size: int, chunk: int, *, room: int = 0) -> Arrival:
+        """Nothing has arrived; it is locked until it is closed. `room`: of the disk, 0: enough."""
+        chunks = -(-size // chunk)
+        if chunks > MAX_CHUNKS:
+            raise TransferError(f"{path}: more than {MAX_CHUNKS} chunks", retryable=False)
+        draft = f"{path}.{os.getpid()}"
+        file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, _HEAD.pack(_MAGIC, size, chunk))
+            os.posix_fallocate(file, 0, _PAGE + chunks)  # a full disk must show now, not in the map
+            os.pwrite(file, _NUMBER.pack(room), _ROOM)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            os.rename(draft, path)
+        except BaseException:
+            os.close(file)
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise
+        return cls(file, path)
+
+    @classmethod
+    def go_on(cls, path: str, size: int, chunk: int, *, room: int = 0) -> Arrival:
+        """What a fetcher that was killed has left, or a beginning."""
+        try:
+            found = cls.follow(path)
+        except (OSError, TransferError, ValueError):
+            return cls.begin(path, size, chunk, room=room)
+        if (found.size, found.chunk, found.room) != (size, chunk, room):
+            found.close()
+            return cls.begin(path, size, chunk, room=room)
+        fcntl.flock(found._file, fcntl.LOCK_EX)  # a reader that looks holds it for a moment
+        found._map[_STATE] = ARRIVING
+        return found
+
+    @classmethod
+    def follow(cls, path: str) -> Arrival:
+        """As a reader."""
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if os.fstat(file).st_size < _PAGE:
+            os.close(file)
+            raise TransferError(f"{path} does not tell what has arrived", retryable=False)
+        return cls(file, path)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            self._map.close()
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Arrival:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for the fetcher
+
+    def mark(self, begin: int, end: int) -> None:
+        """These bytes are on disk and proven; only whole chunks count."""
+        first = -(-begin // self.chunk)
+        last = self.chunks if end >= self.size else end // self.chunk
+        if first < last:
+            self._map[_PAGE + first : _PAGE + last] = b"\1" * (last - first)
+
+    def unmark(self, begin: int, end: int) -> None:
+        """No chunk with any of these bytes is there any more; call it before they go."""
+        first, last = begin // self.chunk, min(self.chunks, -(-end // self.chunk))
+        if first < last:
+            _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)
+            self._map[_PAGE + first : _PAGE + last] = bytes(last - first)
+
+    def marked(self) -> list[tuple[int, int]]:
+        """The stretches that are there."""
+        flags = self._map[_PAGE:]
+        found, at = [], flags.find(1)
+        while at >= 0:
+            end = flags.find(0, at)
+            end = self.chunks if end < 0 else end
+            found.append((at * self.chunk, min(self.size, end * self.chunk)))
+            at = flags.find(1, end)
+        return found
+
+    def finish(self) -> None:
+        self.mark(0, self.size)
+        self._map[_STATE] = WHOLE
+
+    def fail(self, words: str, *, retryable: bool) -> None:
+        text = words.encode("utf-8", "replace")[:_MOST_WORDS]
+        self._map[_WORDS : _WORDS + 2 + len(text)] = _LENGTH.pack(len(text)) + text
+        self._map[_RETRYABLE] = retryable
+        self._map[_STATE] = FAILED
+
+    def wishes(self) -> list[int]:
+        """The chunks that readers wait for."""
+        numbers = (_WISH.unpack_from(self._map, _WISHES + 8 * slot)[0] for slot in range(READERS))
+        return sorted({number - 1 for number in numbers if 0 < number <= self.chunks})
+
+    def waited(self) -> float:
+        """The seconds that training loops have waited, or else readers, all of them together."""
+        loops = self.loop_waited()
+        if loops:
+            return loops
+        each = (_WAIT.unpack_from(self._map, _WAITS + 8 * slot)[0] for slot in range(READERS))
+        return float(sum(seconds for seconds in each if 0 < seconds < 1e9))
+
+    def loop_waited(self) -> float:
+        """The seconds that training loops have waited, for arrival or decoding: the worst's."""
+        each = (_WAIT.unpack_from(self._map, _LOOPS + 8 * slot)[0] for slot in range(LOOPS))
+        return float(max((seconds for seconds in each if 0 < seconds < 1e9), default=0.0))
+
+    # -- for readers
+
+    @property
+    def state(self) -> int:
+        return self._map[_STATE]
+
+    @property
+    def losses(self) -> int:
+        """How often bytes that were there have gone: who reads looks before and after."""
+        return int(_NUMBER.unpack_from(self._map, _LOSSES)[0])
+
+    @property
+    def room(self) -> int:
+        """The bytes of disk that the object may take; 0: as many as it has."""
+        return int(_NUMBER.unpack_from(self._map, _ROOM)[0])
+
+    def loop_waits(self, reader: int, seconds: float) -> None:
+        """This training loop has waited so long for batches since it began."""
+        _WAIT.pack_into(self._map, _LOOPS + 8 * (reader % LOOPS), seconds)
+
+    def has(self, begin: int, end: int) -> bool:
+        """Whether all of these bytes are there."""
+        first, last = begin // self.chunk, -(-min(end, self.size) // self.chunk)
+        return self._map.find(b"\0", _PAGE + first, _PAGE + last) < 0
+
+    def count(self) -> int:
+        """How many bytes are there."""
+        there = sum(self._map[_PAGE:])
+        short = self.chunks * self.chunk - self.size if there and self._map[-1] else 0
+        return there * self.chunk - short
+
+    def wait(
+        self,
+        begin: int,
+        end: int,
+        *,
+        reader: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> float:
+        """Until these bytes are there; returns the seconds that it took. `reader`: a process."""
+        if self.has(begin, end):
+            return 0.0
+        start = looked = alive = time.monotonic()
+        number = (os.getpid() if reader is None else reader) % READERS
+        slot = _WISHES + 8 * number
+        pause = _FIRST_PAUSE
+        try:
+            while not self.has(begin, end):
+                self.check()
+                if should_stop():
+                    raise TransferError("the wait for data was ended", retryable=True)
+                _WISH.pack_into(self._map, slot, self._missing(begin, end) + 1)
+                now = time.monotonic()
+                if now - looked > _LOOK:
+                    looked = now
+                    alive = now if self._fetcher_lives() else alive
+                    if now - alive > _ABANDONED:
+                        raise TransferError(
+                            "the data stopped arriving: its fetcher is gone",
+                            retryable=True,
+                            remedy="the agent's log says why",
+                        )
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            _WISH.pack_into(self._map, slot, 0)
+            seconds = time.monotonic() - start
+            (before,) = _WAIT.unpack_from(self._map, _WAITS + 8 * number)
+            _WAIT.pack_into(self._map, _WAITS + 8 * number, before + seconds)
+        return seconds
+
+    def _missing(self, begin: int, end: int) -> int:
+        first, last = begin // self.chunk, -(-min(end, self.size) // self.chunk)
+        return max(first, self._map.find(b"\0", _PAGE + first, _PAGE + last) - _PAGE)
+
+    def _fetcher_lives(self) -> bool:
+        """Whether somebody marks chunks in the file that is at this path now."""
+        try:
+            here = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            if os.fstat(here).st_ino != os.fstat(self._file).st_ino:
+                self._turn_to(here)
+            fcntl.flock(here, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(here)
+
+    def _turn_to(self, file: int) -> None:
+        """Another fetcher has begun: what it tells is what counts from now on."""
+        fresh = os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+        with contextlib.suppress(TransferError, ValueError, OSError):
+            other = Arrival(fresh, self.path)
+            if (other.size, other.chunk) == (self.size, self.chunk):
+                self._map, other._map = other._map, self._map
+                self._file, other._file = other._file, self._file
+            other.close()
+
+    def check(self) -> None:
+        """TransferError with the fetcher's words when nothing more will come."""
+        if self.state == FAILED:
+            raise self._failure()
+
+    def _failure(self) -> TransferError:
+        (length,) = _LENGTH.unpack_from(self._map, _WORDS)
+        text = bytes(self._map[_WORDS + 2 : _WORDS + 2 + min(length, _MOST_WORDS)])
+        return TransferError(text.decode("utf-8", "replace"), retryable=bool(self._map[_RETRYABLE]))

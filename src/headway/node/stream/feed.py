@@ -1,0 +1,297 @@
+"""A feed: one input that arrives while the command runs, and the fetcher process that brings it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+import headway.node
+from headway.node.errors import HeadwayError
+from headway.node.exits import Exit
+from headway.node.inputs import describe_sources
+from headway.node.process import signal_name
+from headway.node.stream.arrival import SUFFIX as ARRIVAL
+from headway.node.stream.arrival import Arrival
+from headway.node.stream.wanted import SUFFIX as WANTED
+from headway.node.transfer.urls import host_of
+from headway.node.verdict import Failed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from headway.node.plan import Input
+    from headway.node.transfer.manifest import Manifest
+
+_DEATHS = 5  # of fetchers that brought nothing, in a row
+_PAUSE = 0.5  # seconds before a fetcher is started again; doubles
+_STOP = 3.0  # seconds that it has to stop
+_SILENCE = (
+    600.0  # seconds without a word after which it hangs; to sync a large object may take long
+)
+_MOST = 1 << 20  # bytes of one line
+
+
+class Feed:
+    """One input, and the fetcher that brings it."""
+
+    def __init__(self, given: Input, manifest: Manifest | None, log: int) -> None:
+        self.given, self.manifest = given, manifest
+        self.state = ""  # the fetcher's last word: begun, progress, whole, stopped, failed
+        self.told: dict[str, Any] = {}  # with all that it said
+        self.failure: Failed | None = None
+        self.whole_at: float | None = None  # seconds after the beginning
+        self.restarts = 0
+        self._log = log
+        self._begin = time.monotonic()
+        self._pid = self._input = self._output = -1
+        self._text = b""
+        self._heard = self._begin
+        self._deaths, self._best, self._again_at = 0, 0, 0.0
+        self.arrival: Arrival | None = None
+        self._brought = self._refetched = 0  # of fetchers before this one
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("whole", "stopped", "failed")
+
+    @property
+    def here(self) -> int:
+        return int(self.told.get("here") or 0)
+
+    @property
+    def all_here(self) -> bool:
+        """Whether every byte is here, proven or not."""
+        self.look()
+        return self.arrival is not None and self.arrival.has(0, self.arrival.size)
+
+    @property
+    def size(self) -> int | None:
+        size = self.told.get("size")
+        return size if isinstance(size, int) else None
+
+    @property
+    def snapshot(self) -> dict[str, Any]:
+        """The transfer as it was last heard of."""
+        return self.told.get("snapshot") or {}
+
+    @property
+    def refetched(self) -> int:
+        return self._refetched + int(self.told.get("refetched") or 0)
+
+    @property
+    def brought(self) -> int:
+        """The bytes of the object that came, each once."""
+        if self.given.keep or self.whole_at is not None:
+            return self.here
+        return self._brought + int(self.told.get("brought") or 0) - self.refetched
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the command waited for it."""
+        self.look()
+        return self.arrival.waited() if self.arrival is not None else 0.0
+
+    def start(self, *, again: bool = False) -> None:
+        """Start a fetcher in a process group of its own."""
+        given = self.given
+        task = {
+            "path": given.path,
+            "urls": given.urls,
+            "size": given.size,
+            "checksum": given.checksum,
+            "manifest": given.manifest,
+            "patience": given.patience,
+            "window": 0 if given.keep else given.window,
+            "again": again,
+        }
+        self._heard = time.monotonic()
+        theirs, self._input = os.pipe()
+        self._output, their_output = os.pipe()
+        os.set_blocking(self._output, False)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, *_program(), "fetcher"],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs, 0),
+                    (os.POSIX_SPAWN_DUP2, their_output, 1),
+                    (os.POSIX_SPAWN_DUP2, self._log, 2),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD],
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            os.close(theirs)
+            os.close(their_output)
+        data = json.dumps(task).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):  # it died at once, and will be missed
+            while data:
+                data = data[os.write(self._input, data) :]
+
+    def tick(self, now: float) -> None:
+        """Hear what the fetcher says; start it again if it has died."""
+        if self.over:
+            return
+        if self._pid < 0:
+            if now >= self._again_at:
+                self.start(again=os.path.exists(f"{self.given.path}{ARRIVAL}"))
+            return
+        self._hear()
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            self._hear()
+            self._close()
+            if not self.over:
+                self._died(status, now)
+        elif now - self._heard > _SILENCE:
+            os.killpg(self._pid, signal.SIGKILL)
+            self._heard = now
+
+    def _died(self, status: int, now: float) -> None:
+        """It ended without a last word."""
+        self.restarts += 1
+        self._refetched += int(self.told.pop("refetched", 0) or 0)
+        self._brought += int(self.told.pop("brought", 0) or 0)
+        self._deaths = 1 if self.here > self._best else self._deaths + 1
+        self._best = max(self._best, self.here)
+        if os.WIFSIGNALED(status):
+            how = f"was killed by {signal_name(os.WTERMSIG(status))}"
+        else:
+            how = f"exited with {os.WEXITSTATUS(status)}"
+        words = f"the fetcher of {self.given.path} {how}"
+        if self._deaths > _DEATHS:
+            self.fail(Exit.INPUT_RETRYABLE, f"{words}, {self._deaths} times in a row")
+            return
+        self._again_at = now + min(_PAUSE * 2.0 ** (self._deaths - 1), 10.0)
+        os.write(self._log, f"{words}; it is started again\n".encode())
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._output, 1 << 16):
+                self._text = (self._text + piece)[-_MOST:]
+                self._heard = time.monotonic()
+        *lines, self._text = self._text.split(b"\n")
+        for line in lines:
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(said, dict):
+                self._take(said)
+
+    def _take(self, said: dict[str, Any]) -> None:
+        self.state = str(said.get("state"))
+        self.told.update(said)
+        if self.state == "whole":
+            self.whole_at = time.monotonic() - self._begin
+        elif self.state == "failed":
+            code = said.get("code")
+            known = code if code in tuple(Exit) else Exit.AGENT_ERROR
+            self.failure = Failed(
+                Exit(known), str(said.get("error")), remedy=str(said.get("remedy") or "")
+            )
+
+    def look(self) -> None:
+        """Open `PATH.arrival` as soon as it is there; it is gone when the stream has ended."""
+        if self.arrival is None:
+            with contextlib.suppress(OSError, ValueError, HeadwayError):
+                self.arrival = Arrival.follow(f"{self.given.path}{ARRIVAL}")
+
+    def fail(self, code: Exit, words: str) -> None:
+        """Give up; readers hear it too."""
+        self.state, self.failure = "failed", Failed(code, words, remedy="look at agent.log")
+        self.look()
+        if self.arrival is not None:
+            self.arrival.fail(words, retryable=True)
+
+    def stop(self) -> None:
+        """End the fetcher: gently, then not."""
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+        end = time.monotonic() + _STOP
+        while self._pid >= 0:
+            self._hear()
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                self._hear()
+                self._close()
+                break
+            if time.monotonic() > end:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._pid, signal.SIGKILL)
+                end += 60.0
+            time.sleep(0.01)
+        if not self.over:
+            self.state = "stopped"
+
+    def _close(self) -> None:
+        for descriptor in (self._input, self._output):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._pid = self._input = self._output = -1
+        self._text = b""
+
+    def close(self) -> None:
+        """Leave nothing behind but the object, or what can be gone on with."""
+        if self.arrival is not None:
+            self.arrival.close()
+        self.tidy_up()
+
+    def tidy_up(self) -> None:
+        """What an earlier segment's readers and fetcher told each other is of no use to others."""
+        for suffix in (ARRIVAL, WANTED):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.given.path}{suffix}")
+
+    @property
+    def begun(self) -> bool:
+        """Whether readers can open it."""
+        return os.path.exists(f"{self.given.path}{ARRIVAL}")
+
+    def record(self, run_seconds: float) -> dict[str, object]:
+        """What the record says of it."""
+        sources = describe_sources(self.snapshot.get("sources") or [])
+        waited = self.waited
+        proof = str(self.told.get("proof") or "") if self.state == "whole" else ""
+        if self.manifest is not None and self.here:
+            proof = "manifest"  # each chunk that a reader has seen
+        said: dict[str, object] = {
+            "path": self.given.path,
+            "mode": "stream",
+            "source": host_of(str(self.told["url"])) if self.told.get("url") else "",
+            "bytes": self.brought,
+            "size": self.size,
+            "seconds": round(float(self.told.get("seconds") or 0.0), 3),
+            "verified": proof in ("checksum", "manifest"),
+            "proof": proof,
+            "fetched": True,
+            "sources": sources,
+            "whole_at": None if self.whole_at is None else round(self.whole_at, 3),
+            "waited": round(waited, 3),
+            "waited_share": round(min(1.0, waited / run_seconds), 4) if run_seconds > 0 else None,
+            "refetched": self.refetched,
+            "restarts": self.restarts,
+        }
+        if not self.given.keep:
+            said.update(window=self.given.window, each_epoch=self.size)
+        if self.failure is not None:
+            said["error"] = self.failure.message[:200]
+        return said
+
+
+def _program() -> list[str]:
+    """How this very node half is started once more, by the same Python."""
+    package = os.path.abspath(headway.node.__path__[0])
+    archive = os.path.dirname(os.path.dirname(package))
+    if os.path.isfile(archive):
+        return ["-I", "-S", "-X", "utf8", archive]
+    return ["-m", "headway.node"]

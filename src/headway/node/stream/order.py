@@ -1,0 +1,213 @@
+"""The order of an epoch: in which order blocks are fetched, and samples read.
+
+Pure, and the same for the fetcher and for every reader: whoever knows the index, the seed and the
+epoch knows the order. A *block* is a stretch of the object, one or several chunks of its manifest,
+with the samples that begin in it. Blocks come class by class in most tar files, so their order
+deals them out again: each class is spread evenly over the epoch, at random within that. A sample
+comes at random within `window` blocks after its own has come, so that whoever reads in this order
+needs no block that was not fetched before, and none more than `window` blocks later. The one
+exception is a sample that crosses into the next block: it comes after the later of the two.
+
+A place in the order is one number, however many workers and ranks share the reading.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import deque
+from itertools import chain, islice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SHARE = 0.05  # of all blocks that make up a window unless told otherwise
+LEAST_WINDOW = 4
+_SALT = 0x9E3779B97F4A7C15  # so that blocks and epochs do not share their random numbers
+
+
+class Blocks:
+    """Where samples lie: block b has the samples first[b] to first[b + 1], none is empty."""
+
+    def __init__(
+        self,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        unit: int,
+        size: int,
+        chunk: int | None = None,
+    ) -> None:
+        """`offsets` rise; `unit`: the `chunk` size of the manifest, or several; `size`: of all."""
+        self.unit, self.size, self.chunk = unit, size, chunk or unit
+        self.first = array("Q")
+        self._end = array("Q")  # of the last byte of each block's samples
+        last = -1
+        for number, (offset, length) in enumerate(zip(offsets, sizes)):
+            if offset // unit != last:
+                last = offset // unit
+                self.first.append(number)
+                self._end.append(offset + length)
+            else:
+                self._end[-1] = max(self._end[-1], offset + length)
+        self._begin = array("Q", (offsets[number] // unit * unit for number in self.first))
+        self.first.append(len(offsets))
+        self._last = array("Q", (offsets[number - 1] for number in self.first[1:]))
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def stretch(self, block: int) -> tuple[int, int]:
+        """The bytes of a block, in whole units; blocks do not overlap."""
+        end = min(self.size, -(-self._end[block] // self.unit) * self.unit)
+        if self.crosses(block):
+            end = self._begin[block + 1]
+        return self._begin[block], end
+
+    def samples(self, block: int) -> range:
+        return range(self.first[block], self.first[block + 1])
+
+    def crosses(self, block: int) -> bool:
+        """Whether its last sample ends in the next block."""
+        return block + 1 < len(self) and self._end[block] > self._begin[block + 1]
+
+    def edges(self, block: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of the sample that crosses into the next block, the chunks in either."""
+        border, chunk = self._begin[block + 1], self.chunk
+        end = min(self.size, -(-self._end[block] // chunk) * chunk)
+        return (self._last[block] // chunk * chunk, border), (border, end)
+
+
+class Order:
+    """One epoch."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        classes: Sequence[int],
+        *,
+        seed: int,
+        epoch: int,
+        window: int | None = None,
+    ) -> None:
+        """`classes`: of each sample, any numbers; `window`: in blocks."""
+        self.blocks, self._seed, self._epoch = blocks, seed, epoch
+        self.window = window or default_window(len(blocks))
+        self.fetched = self._dealt(classes)  # the blocks in the order in which they are fetched
+        self._position = array("Q", bytes(8 * len(blocks)))  # of each block in that order
+        for position, block in enumerate(self.fetched):
+            self._position[block] = position
+
+    def __len__(self) -> int:
+        return self.blocks.first[-1]
+
+    def samples(self, begin: int = 0, *, rank: int = 0, ranks: int = 1) -> Iterator[int]:
+        """The samples from a place on; of several ranks each gets every `ranks`-th."""
+        return islice(chain.from_iterable(each for _, each in self.walk(begin)), rank, None, ranks)
+
+    def walk(self, begin: int = 0) -> Iterator[tuple[int, list[int]]]:
+        """The samples from a place on, each lot with its position.
+
+        At a position, so many blocks and one have come.
+        """
+        for position, bucket in enumerate(self._buckets()):
+            if begin >= len(bucket):
+                begin -= len(bucket)
+                continue
+            bucket.sort()
+            yield position, [sample for _, sample in islice(bucket, begin, None)]
+            begin = 0
+
+    def needs(self, begin: int = 0) -> Iterator[tuple[int, tuple[int, int]]]:
+        """What a reader at this place needs from there on: at which position, and which bytes.
+
+        Of blocks that it has passed the edges are needed again where a sample crosses.
+        """
+        at = self.behind(self.position(begin))
+        blocks, positions = self.blocks, self._position
+        for position in range(at, len(blocks)):
+            block = self.fetched[position]
+            yield position, blocks.stretch(block)
+            if block and blocks.crosses(block - 1) and positions[block - 1] < at:
+                yield position, blocks.edges(block - 1)[0]
+            if blocks.crosses(block) and positions[block + 1] < at:
+                yield position, blocks.edges(block)[1]
+
+    def stretches(self, begin: int = 0) -> Iterator[tuple[int, int]]:
+        """What is to be fetched for a reader at this place, in this order."""
+        return (stretch for _, stretch in self.needs(begin))
+
+    def position(self, begin: int) -> int:
+        """How many blocks must be there before the sample at this place can be read, less one."""
+        for position, bucket in enumerate(self._buckets()):
+            begin -= len(bucket)
+            if begin < 0:
+                return position
+        return len(self.blocks) + self.window
+
+    def behind(self, position: int) -> int:
+        """How many of the blocks, in their order, are over at this position."""
+        return min(len(self.blocks), max(0, position - self.window + 1))
+
+    def _buckets(self) -> Iterator[list[tuple[float, int]]]:
+        """The samples that come between one block's arrival and the next one's."""
+        window, count, blocks = self.window, len(self.blocks), self.blocks
+        coming: deque[list[tuple[float, int]]] = deque([] for _ in range(window))
+        halves: dict[int, tuple[float, int]] = {}  # samples that wait for this block as well
+        for position in range(count + window - 1):
+            if position < count:
+                block = self.fetched[position]
+                draw = self._random(block + 1).random
+                delays = [(draw() * window, sample) for sample in blocks.samples(block)]
+                if blocks.crosses(block) and self._position[block + 1] > position:
+                    halves[block + 1] = delays.pop()
+                if block in halves:
+                    delays.append(halves.pop(block))
+                for delay, sample in delays:
+                    whole = int(delay)
+                    coming[whole].append((delay - whole, sample))
+            bucket = coming.popleft()
+            coming.append([])
+            yield bucket
+
+    def _dealt(self, classes: Sequence[int]) -> array[int]:
+        of_class: dict[int, list[int]] = {}
+        for block in range(len(self.blocks)):
+            of_class.setdefault(classes[self.blocks.first[block]], []).append(block)
+        draw = self._random(0).random
+        keys: list[tuple[float, int]] = []
+        for _, blocks in sorted(of_class.items()):
+            shuffled = sorted((draw(), block) for block in blocks)
+            keys += [((at + draw()) / len(blocks), block) for at, (_, block) in enumerate(shuffled)]
+        keys.sort()
+        return array("Q", (block for _, block in keys))
+
+    def _random(self, stream: int) -> random.Random:
+        """Python promises that random() of the same whole number gives the same floats for ever."""
+        salted = ((self._seed & (1 << 64) - 1) << 128 | self._epoch << 64 | stream) * _SALT
+        return random.Random(salted)  # noqa: S311 - no secret
+
+
+class FileOrder(Order):
+    """The order of the file, for those who do not shuffle."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        super().__init__(blocks, (), seed=0, epoch=0, window=2)
+
+    def _buckets(self) -> Iterator[list[tuple[float, int]]]:
+        """A block's last sample may cross into the next, and so comes with it."""
+        blocks, kept = self.blocks, range(0)
+        for block in range(len(blocks)):
+            samples = blocks.samples(block)
+            crosses = blocks.crosses(block)
+            mine = samples[:-1] if crosses else samples
+            yield [(0.0, sample) for sample in chain(kept, mine)]
+            kept = samples[-1:] if crosses else range(0)
+
+    def _dealt(self, classes: Sequence[int]) -> array[int]:
+        return array("Q", range(len(self.blocks)))
+
+
+def default_window(blocks: int) -> int:
+    """How many of so many blocks make up a window unless told otherwise."""
+    return max(LEAST_WINDOW, int(blocks * SHARE))

@@ -1,0 +1,141 @@
+"""A source of samples: an object, which of its bytes are samples, and the order to read them in."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+
+from headway.node.stream.growing import as_it_goes
+from headway.node.stream.order import Blocks, FileOrder, Order, default_window
+from headway.node.stream.reader import Object
+from headway.node.stream.samples import Choice, Samples, samples_of
+from headway.node.stream.wanted import Wanted, listed
+from headway.node.transfer.manifest import MIN_CHUNK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from headway.node.stream.growing import Place
+
+
+_LEAST_SAMPLES = 8  # of a block, on average
+_BLOCK, _MANY_BLOCKS = 8 << 20, 2000  # bytes of a block, unless that leaves too few blocks
+_LARGE_BLOCK, _FEW_BLOCKS = 16, 64  # chunks of a block, and blocks in a window of disk
+
+
+class Source:
+    """Forked processes share it; others get a copy that opens the object for itself."""
+
+    def __init__(self, path: str, choice: Choice) -> None:
+        self.path, self.choice = os.path.abspath(path), choice
+        self._object: Object | None = Object(self.path)
+        manifest = self._object.manifest()
+        self.size = self._object.size
+        self.chunk = manifest.chunk_size if manifest else MIN_CHUNK
+        self._samples: Samples | None = None
+        if manifest is not None and (manifest.index is not None or choice.record is not None):
+            self._samples = samples_of(self._object, choice, manifest.index)
+
+    @property
+    def object(self) -> Object:
+        if self._object is None:
+            self._object = Object(self.path)
+        return self._object
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the samples are known without waiting for all of the object."""
+        return self._samples is not None or self.object.arrival is None
+
+    @property
+    def samples(self) -> Samples:
+        """All samples; without a manifest this waits until all of the object is here."""
+        if self._samples is None:
+            self._samples = samples_of(self.object, self.choice, None)
+        return self._samples
+
+    @property
+    def unit(self) -> int:
+        """How many bytes of the object make a block: few, but enough that few samples cross."""
+        samples, arrival = self.samples, self.object.arrival
+        mean = sum(samples.sizes) // len(samples) + 1
+        chunks = -(-_LEAST_SAMPLES * mean // self.chunk)
+        chunks = max(chunks, min(_BLOCK, self.size // _MANY_BLOCKS) // self.chunk)
+        if arrival is not None and arrival.room:
+            # a sample that crosses has one of its blocks fetched again
+            chunks = max(chunks, min(_LARGE_BLOCK, arrival.room // self.chunk // _FEW_BLOCKS))
+        return chunks * self.chunk
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """The bytes of these samples, in this order; waits until they are there."""
+        samples = self.samples
+        offsets = [samples.offsets[number] for number in numbers]
+        sizes = [samples.sizes[number] for number in numbers]
+        return self.object.read_many(offsets, sizes)
+
+    def place(self, number: int) -> str:
+        """Where a sample is, for people."""
+        samples = self.samples
+        if not samples.named:  # this is a copy in another process, which got no names
+            manifest = self.object.manifest()
+            samples = samples_of(self.object, self.choice, manifest.index if manifest else None)
+            self._samples = samples
+        size, offset = samples.sizes[number], samples.offsets[number]
+        return f"{samples.name(number)} ({size} bytes at byte {offset} of {self.path})"
+
+    def order(
+        self,
+        *,
+        seed: int | None,
+        epoch: int,
+        window: int | None = None,
+        unit: int | None = None,
+    ) -> Order:
+        """The order of an epoch; without a seed that of the file."""
+        samples = self.samples
+        unit = unit or self.unit
+        blocks = Blocks(samples.offsets, samples.sizes, unit, self.size, self.chunk)
+        if seed is None:
+            return FileOrder(blocks)
+        if window is None and self.object.arrival is not None and self.object.arrival.room:
+            # of a window of disk half is for what is drawn from, and half for what comes next
+            most = max(1, self.object.arrival.room // blocks.unit // 2)
+            window = min(most, default_window(len(blocks)))
+        return Order(blocks, samples.labels, seed=seed, epoch=epoch, window=window)
+
+    def as_it_goes(self) -> Iterator[Place]:
+        """The samples in the order of the file, as their headers come."""
+        return as_it_goes(self.object, self.choice)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_object": None}
+
+
+class Lead:
+    """Tells the fetcher of an arriving object in which order it is read, and what has been read."""
+
+    def __init__(self, source: Source, order: Order, begin: int) -> None:
+        self._wanted: Wanted | None = None
+        arrival = source.object.arrival
+        if arrival is None:
+            return
+        needs = list(order.needs(begin))
+        self._order, self._positions = order, array("Q", (position for position, _ in needs))
+        chunks, self._until = listed((stretch for _, stretch in needs), arrival.chunk)
+        self._wanted, self._told = Wanted(source.path, chunks, arrival.chunk), 0
+
+    def passed(self, position: int) -> None:
+        """All samples of the positions before this one have been used."""
+        if self._wanted is not None:
+            over = bisect_left(self._positions, self._order.behind(position))
+            count = bisect_right(self._until, over)
+            if count > self._told:
+                self._told = count
+                self._wanted.done(count)
+
+    def close(self) -> None:
+        if self._wanted is not None:
+            self._wanted.close()

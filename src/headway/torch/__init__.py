@@ -1,0 +1,24 @@
+"""Data for PyTorch out of a tar file that is whole or still arriving, without unpacking it.
+
+    from headway.torch import Loader, TarDataset
+
+    data = TarDataset("train.tar", decode=decode, transform=transform, only="*.jpeg")
+    loader = Loader(data, batch_size=256, seed=1, workers=4)
+    checkpoint.load(model=model, optimizer=optimizer, loader=loader)
+    while loader.epoch < epochs:
+        for images, labels in loader:
+            ...
+            checkpoint.tick(model=model, optimizer=optimizer, loader=loader)
+
+A loader gives every sample of an epoch once, to all ranks together; the order and all random
+choices of `transform` follow from the seed alone, whatever the number of workers, and go on after
+`load_state_dict` with the very next sample.
+"""
+
+from headway.node.stream.samples import DataError
+from headway.node.stream.tally import SampleError
+from headway.torch.dataset import TarDataset
+from headway.torch.loader import Loader
+from headway.torch.stream import Shuffled, TarStream
+
+__all__ = ["DataError", "Loader", "SampleError", "Shuffled", "TarDataset", "TarStream"]

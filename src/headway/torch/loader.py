@@ -1,0 +1,276 @@
+"""The loader: batches for a training loop, and its place in the data."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+from torch.utils.data.dataloader import default_collate
+
+from headway.node.stream.quality import quality_of
+from headway.node.stream.samples import DataError
+from headway.node.stream.source import Lead
+from headway.node.stream.steps import count_steps
+from headway.node.stream.tally import RAISE, SHARE, SampleError, Tally
+from headway.torch.feed import Feed, asks, local_rank, numbers_of, raise_trouble, ranks_here
+from headway.torch.stream import ARRIVAL, BUFFER, INDEX, Progress, Steps, TarStream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from typing import Any
+
+    from headway.node.stream.order import Order
+    from headway.node.stream.quality import Quality
+    from headway.torch.dataset import TarDataset
+    from headway.torch.feed import Ask, Made
+
+_FEW = 1000  # samples that an epoch is taken to have at least, where nobody knows
+
+
+class Loader:
+    """Batches for a training loop, and its place in the data.
+
+    It is a cursor: a loop that is left early goes on with the next batch when another begins; at
+    the end of an epoch `epoch` is one more and `position` 0. `position` counts the samples that the
+    loops of all ranks have been given, whatever workers have prepared beyond. An object that
+    arrives without a manifest is shuffled, in its first epoch, over the last `buffer` samples.
+    """
+
+    def __init__(
+        self,
+        dataset: TarDataset,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        workers: int = 0,
+        rank: int | None = None,
+        ranks: int | None = None,
+        drop_last: bool = False,
+        window: int | None = None,
+        buffer: int = BUFFER,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        corrupt: str = RAISE,
+        corrupt_share: float = SHARE,
+        **settings: Any,
+    ) -> None:
+        """`rank` and `ranks` come from torch.distributed or torchrun unless they are told.
+
+        `corrupt`: "raise", or "skip" for up to `corrupt_share` of an epoch. `settings` are those of
+        torch's DataLoader: pin_memory, prefetch_factor, multiprocessing_context, …
+        """
+        if batch_size < 1:
+            raise DataError(f"a batch of {batch_size} samples is none")
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.rank, self.ranks = ranks_here(rank, ranks)
+        self._local = local_rank(self.rank)
+        self.epoch = self.position = 0
+        self.waited = 0.0  # seconds that loops have waited for batches
+        self.samples: list[int] = []  # which samples are in the batch that was last given
+        self._seed, self._window, self._buffer = seed if shuffle else None, window, buffer
+        self._unit: int | None = None
+        self._kind: str | None = None  # of this epoch's order; None: it has not begun
+        self._tally = Tally(corrupt, corrupt_share)
+        self._turn = 0
+        self._feed = Feed(dataset, collate)
+        if workers:
+            settings.setdefault("persistent_workers", True)
+        # a generator of its own: the training's random numbers must not depend on when it began
+        self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
+        self._asked = _Asked()
+        self._loader: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._turn += 1
+        return self._batches(self._turn)
+
+    def __len__(self) -> int:
+        """The steps of a whole epoch."""
+        if not self.dataset.source.indexed:
+            raise TypeError("how many samples there are is not known before all of it is here")
+        return count_steps(
+            len(self.dataset), self.batch_size, ranks=self.ranks, drop_last=self.drop_last
+        )
+
+    @property
+    def skipped(self) -> int:
+        """The samples of this epoch that could not be decoded."""
+        return self._tally.skipped
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin this epoch, unless it has begun already."""
+        if epoch != self.epoch:
+            self._turn += 1
+            self._begin(epoch)
+
+    def quality(self) -> Quality:
+        """How well this epoch is shuffled; costs about as much as reading it without its bytes."""
+        return quality_of(self._order(), self.dataset.source.samples.labels)
+
+    def state_dict(self) -> dict[str, Any]:
+        source = self.dataset.source
+        return {
+            "format": 1,
+            "epoch": self.epoch,
+            "position": self.position,
+            "seed": self._seed,
+            "window": self._window,
+            "unit": self._unit,
+            "buffer": self._buffer,
+            "order": self._kind,
+            "skipped": self.skipped,
+            "size": source.size,
+            "samples": len(self.dataset) if source.indexed else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, with this loader's batch size, workers and ranks."""
+        if state.get("format") != 1 or not _is_sound(state):
+            raise DataError("this is no loader's state, or that of another version of Headway")
+        source = self.dataset.source
+        own = (source.size, len(self.dataset) if source.indexed else state["samples"])
+        if (state["size"], own[1] if state["samples"] is None else state["samples"]) != own:
+            raise DataError(
+                f"the loader's state is of another data set: {state['samples']} samples in"
+                f" {state['size']} bytes, and {source.path} has {own[1]} in {own[0]}"
+            )
+        self._turn += 1
+        self._begin(state["epoch"])
+        self.position, self._kind = state["position"], state["order"]
+        self._seed, self._window, self._unit = state["seed"], state["window"], state["unit"]
+        self._buffer, self._tally.skipped = state["buffer"], state["skipped"]
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self.position, self._kind = epoch, 0, None
+        self._tally = Tally(self._tally.policy, self._tally.share)
+
+    def _order(self) -> Order:
+        order = self.dataset.source.order(
+            seed=self._seed, epoch=self.epoch, window=self._window, unit=self._unit
+        )
+        if self._seed is not None:  # from now on, should a later Headway choose others
+            self._window, self._unit = order.window, order.blocks.unit
+        return order
+
+    def _batches(self, turn: int) -> Iterator[Any]:
+        start = time.monotonic()
+        if self._kind is None:
+            first = self.epoch == 0 and not self.dataset.source.indexed
+            self._kind = ARRIVAL if first else INDEX
+        progress = Progress(self.position)
+        batches = self._by_index(progress) if self._kind == INDEX else self._as_it_goes()
+        try:
+            while True:
+                if turn != self._turn:
+                    raise DataError("another loop over the same loader has begun since")
+                found = next(batches, None)
+                self._count_wait(time.monotonic() - start)
+                if found is None:
+                    break
+                taken, samples, (batch, faults, trouble) = found
+                raise_trouble(trouble)
+                self._tally.add(faults, self._total())
+                self.position += taken
+                self.samples = samples
+                progress.passed(self.position)
+                if batch is not None:
+                    yield batch
+                elif self.ranks > 1:
+                    raise SampleError(f"no sample of rank {self.rank}'s batch could be decoded")
+                start = time.monotonic()
+            self._begin(self.epoch + 1)
+        except Exception:
+            # else the error's traceback would keep torch's iterator, and when the two are found to
+            # be garbage together it waits in vain for its workers to end
+            self._loader = None
+            raise
+        finally:
+            batches.close()
+            progress.close()
+
+    def _by_index(self, progress: Progress) -> Generator[tuple[int, list[int], Made], None, None]:
+        order = self._order()
+        lead = None
+        if self._local == 0:
+            lead = Lead(self.dataset.source, order, self.position)
+        each = asks(
+            progress.samples(order, lead),
+            self.batch_size,
+            (self._seed or 0, self.epoch, self.position),
+            rank=self.rank,
+            ranks=self.ranks,
+            drop_last=self.drop_last,
+        )
+        asked: deque[tuple[int, list[int]]] = deque()
+        self._asked.each = _noting(each, asked)
+        if self._loader is None:
+            self._loader = DataLoader(
+                self._feed,
+                batch_size=None,
+                sampler=self._asked,
+                collate_fn=_same,
+                **self._settings,
+            )
+        for made in self._loader:
+            yield (*asked.popleft(), made)
+
+    def _as_it_goes(self) -> Generator[tuple[int, list[int], Made], None, None]:
+        stream = TarStream(
+            self.dataset,
+            self.batch_size,
+            seed=self._seed,
+            epoch=self.epoch,
+            begin=self.position,
+            rank=self.rank,
+            ranks=self.ranks,
+            drop_last=self.drop_last,
+            buffer=self._buffer,
+            collate=self._feed.collate,
+        )
+        stream.kind = ARRIVAL  # also where all of it has come since the epoch began
+        settings = {**self._settings, "persistent_workers": False}
+        yield from DataLoader(Steps(stream), batch_size=None, collate_fn=_same, **settings)
+
+    def _total(self) -> int:
+        """How many samples the epoch has, as far as is known."""
+        return len(self.dataset) if self._kind == INDEX else max(self.position, _FEW)
+
+    def _count_wait(self, seconds: float) -> None:
+        self.waited += seconds
+        arrival = self.dataset.source.object.arrival
+        if arrival is not None:
+            arrival.loop_waits(self._local, self.waited)
+
+
+class _Asked(Sampler):  # type: ignore[type-arg]
+    """Hands the batches of the present loop to torch's loader, which outlives it."""
+
+    def __init__(self) -> None:
+        self.each: Iterator[Ask] = iter(())
+
+    def __iter__(self) -> Iterator[Ask]:
+        return self.each
+
+
+def _is_sound(state: dict[str, Any]) -> bool:
+    counts = [state.get(name) for name in ("epoch", "position", "buffer", "skipped", "size")]
+    sizes = [state.get(name) for name in ("window", "unit", "samples")]
+    return (
+        all(isinstance(each, int) and 0 <= each < 1 << 62 for each in counts)
+        and all(each is None or (isinstance(each, int) and each > 0) for each in sizes)
+        and isinstance(state.get("seed"), (int, type(None)))
+        and state.get("order") in (None, INDEX, ARRIVAL)
+    )
+
+
+def _noting(each: Iterator[tuple[int, Ask]], asked: deque[tuple[int, list[int]]]) -> Iterator[Ask]:
+    for taken, ask in each:
+        asked.append((taken, numbers_of(ask)))
+        yield ask
+
+
+def _same(made: Any) -> Any:
+    return made

@@ -1,0 +1,45 @@
+"""The examples of docs/streaming.md run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.loading.conftest import write
+from tests.node.transfer.made_tars import make_nested, make_tar
+
+PAGE = (Path(__file__).parents[2] / "docs" / "streaming.md").read_text(encoding="utf-8")
+EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
+EXPECTED = {
+    "trains": r"epoch 1: waited \d+ s for data\nepoch 2: waited \d+ s for data\n",
+    "cifar": r"\(100, 3, 32, 32\) 0 9\n",
+    "files": r"n\d/\d+\.jpeg n\d 40\d waited 0 s\n20 files are left\n407 121\n",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_examples_run(name: str, tmp_path: Path) -> None:
+    assert set(EXAMPLES) == set(EXPECTED)
+    images = {
+        f"n{c}": {f"{i}.jpeg": bytes([c]) * (400 + i % 10) for i in range(30)} for c in range(4)
+    }
+    images["n0"]["notes.txt"] = b"not an image"
+    write(tmp_path / "train.tar", make_nested(images))
+    records = {
+        f"c/data_batch_{b}.bin": b"".join(bytes([n % 10]) + bytes(3072) for n in range(60))
+        for b in (1, 2)
+    }
+    write(tmp_path / "cifar-10-binary.tar", make_tar({"c/test_batch.bin": b"", **records}))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", EXAMPLES[name]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(EXPECTED[name], done.stdout), done.stdout

@@ -1,0 +1,84 @@
+"""An object that arrives: a thread plays the fetcher, in the order that readers ask for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from headway.node.stream.arrival import Arrival
+from headway.node.stream.wanted import told
+
+
+class Arriving:
+    """Brings one chunk after the other: wishes first, then PATH.wanted, then the file's order.
+
+    `hold`: after so many it waits for `release`; `strict`: only what PATH.wanted says.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        content: bytes,
+        chunk: int,
+        *,
+        pause: float = 0.0,
+        hold: int = 1 << 30,
+        strict: bool = False,
+    ) -> None:
+        self.path, self.content, self.chunk, self.pause = path, content, chunk, pause
+        self._hold, self._strict = hold, strict
+        self.chunks = -(-len(content) // chunk)
+        self.brought: list[int] = []
+        self._stop = threading.Event()
+        self._part = os.open(f"{path}.part", os.O_RDWR | os.O_CREAT)
+        os.ftruncate(self._part, len(content))
+        self.arrival = Arrival.begin(f"{path}.arrival", len(content), chunk)
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Arriving:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.arrival.close()
+        os.close(self._part)
+
+    def bring(self, number: int) -> None:
+        begin, end = number * self.chunk, min(len(self.content), (number + 1) * self.chunk)
+        os.pwrite(self._part, self.content[begin:end], begin)
+        self.arrival.mark(begin, end)
+        self.brought.append(number)
+
+    def release(self) -> None:
+        self._hold = 1 << 30
+
+    def whole(self) -> bool:
+        return len(self.brought) == self.chunks
+
+    def _next(self) -> int | None:
+        found = told(str(self.path), self.chunk, self.chunks)
+        if len(self.brought) >= self._hold or (self._strict and found is None):
+            return None
+        wishes = [] if self._strict else self.arrival.wishes()
+        order: list[int] = [*wishes, *(found.chunks if found else ()), *range(self.chunks)]
+        return next(number for number in order if number not in self.brought)
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and not self.whole():
+            number = self._next()
+            if number is not None:
+                self.bring(number)
+            time.sleep(self.pause if number is not None else 0.002)
+        if self.whole():
+            self.arrival.finish()
+            os.rename(f"{self.path}.part", self.path)
