@@ -1,7 +1,9 @@
 """The tools that benchmarks of transfers compare: how each is called, and whether it is here.
 
 `HEADWAY_PELICANFS_PYTHON` names a Python that has pelicanfs, when this one has not. HTCondor's own
-curl_plugin comes from the tests' pool (`tests/pool/pool.sh build`).
+curl_plugin comes from the tests' pool (`tests/pool/pool.sh build`), and brings its own OpenSSL,
+which may be years younger than the system's and decrypt several times as fast. `headway+` is
+Headway with that OpenSSL, and nothing else changed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,16 +24,15 @@ sys.path.insert(0, str(ROOT))
 from tests.lab import Authority  # noqa: E402
 
 _HEADWAY = """
-import inspect, sys
+import sys
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import fetch
 path, size, checksum, connections, *urls = sys.argv[1:]
 options = {"size": int(size) if size else None, "checksum": checksum or None}
 if connections:
     options |= {"connections": int(connections), "per_source": int(connections)}
-known = inspect.signature(fetch).parameters
 try:
-    fetch(urls, path, **{name: value for name, value in options.items() if name in known})
+    fetch(urls, path, **options)
 except (NodeError, Stopped, TransferError) as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
@@ -68,6 +70,7 @@ class Tool:
     most_connections: int = 1
     mirrors: bool = False  # takes several URLs for one object
     federated: bool = False  # wants a director
+    tls_only: bool = False  # differs from another tool over https only
 
 
 def _program(name: str) -> Callable[[], str | None]:
@@ -130,6 +133,27 @@ def _headway(task: Task) -> list[str]:
     return [sys.executable, "-c", _HEADWAY, *wish]
 
 
+def _headway_plus(task: Task) -> list[str]:
+    return [*_with_libraries(), *_headway(task)[1:]]
+
+
+def _headway_plus_missing() -> str | None:
+    if _plugin_path() is None:
+        return "tests/pool/pool.sh build brings the OpenSSL of HTCondor's plugin"
+    done = subprocess.run([*_with_libraries(), "-c", "import ssl"], capture_output=True)
+    return "this Python does not run with the pool's libraries" if done.returncode else None
+
+
+def _with_libraries() -> list[str]:
+    """This Python, with the libraries that curl_plugin uses in place of the system's."""
+    plugin = _plugin_path()
+    assert plugin is not None
+    folder = plugin.parents[2] / "lib" / f"{os.uname().machine}-linux-gnu"
+    loader = next(iter(sorted(folder.glob("ld-linux*.so.*"))), folder / "none")
+    path = f"{folder}:{sysconfig.get_config_var('LIBDIR')}"
+    return [str(loader), "--library-path", path, os.path.realpath(sys.executable)]
+
+
 TOOLS = {
     tool.name: tool
     for tool in (
@@ -150,6 +174,14 @@ TOOLS = {
             {"PYTHONPATH": str(ROOT / "src")},
             most_connections=16,
             mirrors=True,
+        ),
+        Tool(
+            "headway+",
+            _headway_plus,
+            _headway_plus_missing,
+            {"PYTHONPATH": str(ROOT / "src")},
+            most_connections=16,
+            tls_only=True,
         ),
     )
 }

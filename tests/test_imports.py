@@ -13,11 +13,11 @@ SOURCE = Path(__file__).parents[1] / "src" / "headway"
 # A file may import from its own layer and from those above it here.
 LAYERS = (
     ("node",),
-    ("errors", "text"),
+    ("checkpoint", "files", "torch", "errors", "text"),
     ("spec", "events"),
     ("pool",),
-    ("report",),
-    ("api",),
+    ("report", "advisor"),
+    ("api", "transfers", "heal", "collect", "check"),
     ("cli",),
     ("__main__",),
 )
@@ -71,6 +71,22 @@ def test_the_node_half_needs_nothing_but_the_standard_library(path: Path) -> Non
         top = module.split(".")[0]
         alone = module.startswith("headway.node") or top in sys.stdlib_module_names
         assert alone, f"{path}:{line} imports {module}"
+
+
+# What goes to the worker for the user's own script to import, and the frameworks that it may name.
+FOR_SCRIPTS = {"checkpoint": {"torch", "numpy"}, "files": set[str](), "torch": {"torch"}}
+
+
+@pytest.mark.parametrize("name", FOR_SCRIPTS)
+def test_what_scripts_import_needs_the_node_half_and_a_framework_at_most(name: str) -> None:
+    paths = [path for path in FILES if path.relative_to(SOURCE).with_suffix("").parts[0] == name]
+    assert paths
+    for path in paths:
+        for line, module in imports(path):
+            top = module.split(".")[0]
+            own = module.startswith(("headway.node", f"headway.{name}"))
+            alone = own or top in sys.stdlib_module_names or top in FOR_SCRIPTS[name]
+            assert alone, f"{path}:{line} imports {module}"
 
 
 def test_the_rule_is_tested_on_all_of_the_house() -> None:

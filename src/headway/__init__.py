@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headway.errors import (
         EventLogError,
         HeadwayError,
+        ManifestError,
         NodeError,
         PoolError,
         PoolUnreachable,
@@ -26,18 +27,22 @@ if TYPE_CHECKING:
         ReportError,
         RunError,
         SpecError,
+        Stopped,
         TransferError,
     )
     from headway.pool import Runs
     from headway.report import Report
     from headway.spec import Job, load_job
+    from headway.transfers import Fetched, Snapshot, fetch, publish, put
 
     __version__: str
 
 __all__ = [
     "EventLogError",
+    "Fetched",
     "HeadwayError",
     "Job",
+    "ManifestError",
     "NodeError",
     "PoolError",
     "PoolUnreachable",
@@ -47,10 +52,15 @@ __all__ = [
     "Run",
     "RunError",
     "Runs",
+    "Snapshot",
     "SpecError",
+    "Stopped",
     "TransferError",
     "__version__",
+    "fetch",
     "load_job",
+    "publish",
+    "put",
     "run",
 ]
 
@@ -58,12 +68,14 @@ _HOMES = {
     **dict.fromkeys(
         (name for name in __all__ if name.endswith(("Error", "Unreachable"))), "headway.errors"
     ),
+    "Stopped": "headway.errors",
     "Report": "headway.report",
     "Run": "headway.api",
     "run": "headway.api",
     "Runs": "headway.pool",
     "Job": "headway.spec",
     "load_job": "headway.spec",
+    **dict.fromkeys(("Fetched", "Snapshot", "fetch", "publish", "put"), "headway.transfers"),
 }
 
 

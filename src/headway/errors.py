@@ -3,10 +3,13 @@
 HeadwayError
 ├── NodeError            the node is not fit for the job        (node half)
 ├── TransferError        a file could not be moved              (node half)
+│   └── ManifestError    what says what a file must be is wrong (node half)
+├── Stopped              somebody asked it to end               (node half)
 ├── SpecError            job.toml or an override is wrong
 ├── PreflightError       the job would fail on this pool
 ├── RunError             a run folder is missing, busy or damaged
 ├── EventLogError        an event log cannot be read or written
+├── CollectError         logs cannot be stored, or not here
 ├── ReportError          there is nothing to report of, or a report cannot be written
 └── PoolError            the pool refused or failed
     └── PoolUnreachable  the pool did not answer; asking again is safe
@@ -17,11 +20,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.node.errors import HeadwayError, NodeError, TransferError
+from headway.node.errors import (
+    HeadwayError,
+    ManifestError,
+    NodeError,
+    Stopped,
+    TransferError,
+)
 
 __all__ = [
+    "CollectError",
     "EventLogError",
     "HeadwayError",
+    "ManifestError",
     "NodeError",
     "PoolError",
     "PoolUnreachable",
@@ -30,6 +41,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SpecError",
+    "Stopped",
     "TransferError",
 ]
 
@@ -67,6 +79,10 @@ class RunError(HeadwayError):
 
 class EventLogError(HeadwayError):
     """An event log cannot be read or written."""
+
+
+class CollectError(HeadwayError):
+    """Logs cannot be stored, or not here."""
 
 
 class ReportError(HeadwayError):

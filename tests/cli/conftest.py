@@ -15,6 +15,8 @@ from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.spec import build_job, dump_job
 
+from .shell import Shell
+
 SOURCE = Path(__file__).parents[2] / "src"
 Done = subprocess.CompletedProcess[str]
 
@@ -137,3 +139,8 @@ def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
         return folder
 
     return make
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)

@@ -86,6 +86,7 @@ EXPECTED = {
     "succeeds": r'\{"seed": null\}\n',
     "many": r'0 completed \S+ 1\n\{"seed": "1"\}\n1 completed \S+ 1\n\{"seed": "2"\}\n',
     "acts": r"train-1 False\n1 removed\n\{0: 'succeeded', 1: 'removed.*'\}\n.*/stdout\n",
+    "fetches": r"(?s)(\d+ of \d+ .*\n)+data/train\.py manifest True\n",
     "reports": r"1 of 1 succeeded\n\['job', 'job_id', 'attempt'\]\n",
     "refuses": r"\S.*cuont.*did you mean `count`\?\n",
 }
@@ -140,3 +141,4 @@ def test_the_picture_is_there() -> None:
     picture = (DOCS / "images/live-view.svg").read_text(encoding="utf-8")
     assert "stage-in" in picture
     assert str(Path.home()) not in picture
+    assert "benched" in (DOCS / "images/fetch.svg").read_text(encoding="utf-8")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,58 +21,24 @@ from tests.lab import (
 )
 from tests.node.transfer.federation import TRACER, Registry, creds, jwt
 
+from headway.errors import TransferError
+from headway.node.transfer import put
 from headway.node.transfer.health import Health, judge
 from headway.node.transfer.pelican import Offer
 
+from .shell import Shell
+
 CONTENT = Made(3 << 20, seed=4)
-
-
-class Shell:
-    """Calls `headway` in a folder, with nothing of this machine's environment but the path."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.stdout = ""
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
-            "SSL_CERT_FILE": str(Authority.get().bundle),
-        }
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "headway", *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == code, said
-        assert "Traceback" not in said or "--debug" in words
-        assert TRACER not in said
-        self.stdout = done.stdout
-        return said
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        self(*words, "--json", code=code)
-        return json.loads(self.stdout)
-
-
-@pytest.fixture
-def headway(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 def cache(*faults: Any, **more: Any) -> Server:
     return Server({"/lab/a": CONTENT}, faults, tls=Authority.get().good, **more)
 
 
-def test_sources_and_how_they_are(headway: Shell) -> None:
+def test_sources_and_how_they_are(shell: Shell) -> None:
     with (
         cache(age=7) as well,
-        cache(Rate(300_000)) as slow,
+        cache(Rate(1_000_000)) as slow,
         cache(Status(503)) as busy,
         cache(Truncate(1000)) as cut,
         Server({"/lab/a": Held(b"other")}, tls=Authority.get().good) as other,
@@ -84,7 +46,7 @@ def test_sources_and_how_they_are(headway: Shell) -> None:
         Registry("/lab", [well, slow, busy, cut, other, dead_url("", "https")], [home]) as it,
     ):
         url = it.pelican_url("/a")
-        told = headway.json("sources", url)
+        told = shell.json("sources", url)
         assert told["faults"] == []
         found = [(each["kind"], each["state"], each["phase"]) for each in told["sources"]]
         assert found == [
@@ -100,17 +62,17 @@ def test_sources_and_how_they_are(headway: Shell) -> None:
         assert (first["size"], first["age"], first["ranges"]) == (CONTENT.size, 7, True)
         assert first["rate"] > 1e6
         assert well.sent <= 1 << 20  # a sample, not the object
-        table = headway("sources", url)
+        table = shell("sources", url)
         for words in ("HTTP 503", "broke off", "5 bytes", "refuses connections", "slower"):
             assert words in table
         asked = len(well.requests)
-        quick = headway("sources", url, "--quick")
+        quick = shell("sources", url, "--quick")
         assert f"{well.address[0]}:{well.address[1]}" in quick
         assert len(well.requests) == asked
 
 
-def test_nothing_secret_is_printed(headway: Shell, tmp_path: Path) -> None:
-    headway.environment |= creds(tmp_path, scitokens=jwt("storage.read:/ storage.modify:/"))
+def test_nothing_secret_is_printed(shell: Shell, tmp_path: Path) -> None:
+    shell.environment |= creds(tmp_path, scitokens=jwt("storage.read:/ storage.modify:/"))
     (tmp_path / "file").write_bytes(b"data")
     evil = f"see https://h/?authz={TRACER}, Bearer {TRACER}".encode()
     for fault in (Status(403, body=evil), Status(500, body=evil), Headers((("ETag", TRACER),))):
@@ -121,54 +83,70 @@ def test_nothing_secret_is_printed(headway: Shell, tmp_path: Path) -> None:
             url = it.pelican_url("/a", query=f"authz={TRACER}")
             code = 0 if isinstance(fault, Headers) else 1
             for more in ([], ["--json"], ["--debug"]):
-                headway("sources", url, *more, code=code)
+                shell("sources", url, *more, code=code)
             assert one.saw(TRACER)
             if code and fault != Status(500, body=evil):
                 for more in ([], ["--json"]):
-                    headway("put", "file", url, *more, code=2)
+                    shell("put", "file", url, *more, code=2)
     web = f"https://me:{TRACER}@{dead_url('/x').removeprefix('http://')}?sig={TRACER}"
-    headway("sources", web, code=1)
-    headway("sources", f"osdf:///x?{TRACER}&recursive", code=1)
-    headway("put", "file", f"ftp://me:{TRACER}@h/?{TRACER}", code=2)
+    shell("sources", web, code=1)
+    shell("sources", f"osdf:///x?{TRACER}&recursive", code=1)
+    shell("put", "file", f"ftp://me:{TRACER}@h/?{TRACER}", code=2)
 
 
-def test_no_sources(headway: Shell) -> None:
+def test_no_sources(shell: Shell) -> None:
     with Registry("/lab", [dead_url("")], objects=[]) as it:
-        said = headway("sources", it.pelican_url("/a"), code=1)
+        said = shell("sources", it.pelican_url("/a"), code=1)
         assert "no sources" in said
         assert "knows no server" in said
         assert "is the object there" in said
-        told = headway.json("sources", it.pelican_url("/a"), code=1)
+        told = shell.json("sources", it.pelican_url("/a"), code=1)
         assert told["faults"][0]["phase"] == "resolve"
-    assert "not a URL" in headway("sources", "x", code=2)
-    assert "missing" in headway("sources", code=2)
+    assert "not a URL" in shell("sources", "x", code=2)
+    assert "missing" in shell("sources", code=2)
 
 
-def test_put(headway: Shell, tmp_path: Path) -> None:
+def test_what_fails_says_what_to_do_next(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"data")
+    assert "\n  name a file that is there" in shell("publish", "none.tar", code=2)
+    with Server(faults=[Status(405).methods("PUT")]) as it:
+        told = shell.json("put", "file", it.url("/x"), code=2)["error"]
+    assert not told["retryable"] and "HTTP 405" in told["message"]
+    assert "takes uploads" in told["remedy"]
+    with pytest.raises(TransferError, match=r"refuses connections \(connect\)") as refused:
+        put(str(tmp_path / "file"), dead_url("/x"), rounds=1)
+    assert refused.value.retryable and "try again" in refused.value.remedy
+    shell.environment["OSDF_FEDERATION_DISCOVERYURL"] = dead_url("", "https")
+    said = shell("sources", "osdf:///lab/a", code=1)
+    assert "no sources: osdf:///lab/a" in said and "\n  see whether this machine has a way" in said
+
+
+def test_put(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"weights" * 1000)
     with Server(moves=True, digests=Digests()) as it:
-        told = headway.json("put", "model.pt", it.url("/out/"))
+        told = shell.json("put", "model.pt", it.url("/out/"))
         assert told["proof"] == "digest"
         assert told["url"] == it.url("/out/model.pt")
         assert told["bytes"] == 7000
         assert it.store.paths() == ["/out/model.pt"]
-        assert "digest of it is right" in headway("put", "model.pt", it.url("/out/model.pt"))
+        assert "digest of it is right" in shell("put", "model.pt", it.url("/out/model.pt"))
         (tmp_path / "model.pt").write_bytes(b"other")
-        assert "already" in headway("put", "model.pt", it.url("/out/model.pt"), code=2)
-        assert headway.json("put", "model.pt", it.url("/out/model.pt"), code=2)["error"]["remedy"]
-        headway("put", "model.pt", it.url("/out/model.pt"), "--overwrite")
+        assert "already" in shell("put", "model.pt", it.url("/out/model.pt"), code=2)
+        assert shell.json("put", "model.pt", it.url("/out/model.pt"), code=2)["error"]["remedy"]
+        shell("put", "model.pt", it.url("/out/model.pt"), "--overwrite")
         assert it.store["/out/model.pt"].content.size == 5
     target = tmp_path / "there" / "model.pt"
-    headway("put", "model.pt", f"file://{target}")
+    shell("put", "model.pt", f"file://{target}")
     assert target.read_bytes() == b"other"
-    assert "is a folder" in headway("put", "there", "https://h/", code=2)
-    assert "is not there" in headway("put", "nothing", "https://h/", code=2)
-    assert "sources" in headway("caches", code=2)
+    assert "is a folder" in shell("put", "there", "https://h/", code=2)
+    assert "is not there" in shell("put", "nothing", "https://h/", code=2)
+    assert "sources" in shell("caches", code=2)
 
 
-def test_a_source_that_hangs_is_left(headway: Shell) -> None:
+def test_a_source_that_hangs_is_left(shell: Shell) -> None:
     with cache(Hang("request")) as sick, cache() as well:
-        told = headway.json("sources", sick.url("/lab/a"), well.url("/lab/a"))
+        urls = (sick.url("/lab/a"), well.url("/lab/a"))
+        told = shell.json("sources", *urls, "--patience", "1 s")
         assert [each["state"] for each in told["sources"]] == ["sick", "well"]
         assert "in time" in told["sources"][0]["words"]
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from .answer import Answer, Request
 from .faults import Fault
 from .server import Server
+from .store import Store
 from .tls import Authority, Identity
 
 NAME = "pelican/7.17.0"
@@ -43,6 +44,7 @@ class Director(Server):
         self.caches, self.origins = list(caches), list(origins)
         self.objects = {"/" + path.lstrip("/") for path in objects} if objects is not None else None
         self.require_token, self.issuer = require_token, issuer
+        self.store = _Nothing(self)
         self.endpoint = endpoint  # of another director, whose discovery document this is
 
     def pelican_url(self, path: str, *, query: str = "") -> str:
@@ -102,6 +104,17 @@ class Director(Server):
     def _full(self, path: str) -> str:
         full = "/" + path.lstrip("/")
         return quote(full if full.startswith(f"{self.namespace}/") else f"{self.namespace}{full}")
+
+
+class _Nothing(Store):
+    """What a director stores: it says where to put an object before the body is sent."""
+
+    def __init__(self, director: Director) -> None:
+        super().__init__({})
+        self._director = director
+
+    def before_put(self, request: Request) -> Answer:
+        return self._director.answer(request)
 
 
 def _base(place: Server | str) -> str:

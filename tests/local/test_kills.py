@@ -145,7 +145,7 @@ def test_a_command_that_does_not_end_is_killed_when_the_grace_is_over(house: Hou
 def test_an_agent_that_the_machine_ends_is_no_failure(house: House) -> None:
     run = house.start('name = "shutdown"\ncommand = "sleep 1.5"\n' + SMALL)
     house.wait(run, lambda state: state.phase == "run")
-    agents = list(processes("headway-node", f"HEADWAY_SCRATCH={house.folder}"))
+    agents = list(processes("agent\0plan.json", f"HEADWAY_SCRATCH={house.folder}"))
     for pid in agents:
         os.kill(pid, signal.SIGTERM)
     house.settle(run)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import headway
+import headway.node
+
 from .conftest import Node
 
 
@@ -81,18 +84,20 @@ def test_the_environment_of_the_command(node: Node) -> None:
     node.python(
         "import json, os; print(json.dumps(dict(os.environ)))",
         environment={"RATE": "{lr}", "PYTHONPATH": "/mine", "PYTHONHOME": ""},
-        checkpoint={"paths": ["c"], "exit_code": 85, "interval": 3600.0, "signal": None},
+        checkpoint={"paths": ["c"], "exit_code": 77, "interval": 3600.0, "signal": "SIGUSR1"},
     )
     parent = str(os.getpid())
     assert node.run(HEADWAY_PARENT=parent, OTHER="ü x", PYTHONDONTWRITEBYTECODE="1") == 0
     found = json.loads(node.stdout())
     assert found["RATE"] == "0.1"
-    assert found["PYTHONPATH"] == "/mine"
+    assert found["PYTHONPATH"] == f"{node.pyz}:/mine"
     assert found["PYTHONDONTWRITEBYTECODE"] == "1"
     assert found["OTHER"] == "ü x"
     assert found["HEADWAY_JOB"] == "7"
     assert found["HEADWAY_ATTEMPT"] == node.record()["attempt"]
     assert found["HEADWAY_CHECKPOINT_INTERVAL"] == "3600"
+    assert found["HEADWAY_CHECKPOINT_EXIT_CODE"] == "77"
+    assert found["HEADWAY_CHECKPOINT_SIGNAL"] == "SIGUSR1"
     assert found["PATH"] == os.environ["PATH"]
     for private in ("HEADWAY_ROW", "HEADWAY_PARENT", "HEADWAY_TRIED"):
         assert private not in found
@@ -103,7 +108,8 @@ def test_a_c_locale_reaches_the_command_as_it_was(node: Node) -> None:
     del node.environment["PATH"]
     assert node.run() == 0
     names = {line.partition("=")[0] for line in node.stdout().splitlines()}
-    assert names == {"HEADWAY_PYTHON", "HEADWAY_JOB", "HEADWAY_ATTEMPT"} | names & {"PWD", "_"}
+    own = {"HEADWAY_PYTHON", "HEADWAY_JOB", "HEADWAY_ATTEMPT", "PYTHONPATH"}
+    assert names == own | names & {"PWD", "_"}
 
 
 def test_python_variables_of_the_job_do_not_break_the_agent(node: Node, tmp_path: Path) -> None:
@@ -111,7 +117,41 @@ def test_python_variables_of_the_job_do_not_break_the_agent(node: Node, tmp_path
     (node.folder / "select.py").write_text("raise SystemExit('shadowed')")
     node.plan(["sh", "-c", "echo $PYTHONHOME $PYTHONPATH"])
     assert node.run(PYTHONHOME="/nowhere", PYTHONPATH=str(tmp_path), PYTHONSTARTUP="/x") == 0
-    assert node.stdout() == f"/nowhere {tmp_path}\n"
+    assert node.stdout() == f"/nowhere {node.pyz}:{tmp_path}\n"
+
+
+def test_the_command_can_import_what_is_for_commands(node: Node) -> None:
+    """-S: this Python sees nothing that is installed, as on a worker."""
+    code = (
+        "import sys; from headway.checkpoint import Checkpoint;"
+        " Checkpoint().save(step=1); print(sys.path[1])"
+    )
+    node.plan([sys.executable, "-S", "-c", code])
+    assert node.run() == 0, node.stderr
+    assert node.stdout() == f"{node.pyz}\n"
+    assert (node.folder / "ckpt/00000001/index.json").is_file()
+
+
+def test_a_whole_headway_that_is_installed_is_still_found(node: Node) -> None:
+    code = (
+        "import headway.checkpoint, headway.text; print(headway.__version__);"
+        " print(headway.checkpoint.__file__); print(headway.text.__file__)"
+    )
+    source = Path(headway.node.__path__[0]).parents[1]
+    node.plan([sys.executable, "-S", "-c", code], environment={"PYTHONPATH": str(source)})
+    assert node.run() == 0, node.stderr
+    version, ours, installed = node.stdout().splitlines()
+    assert version == headway.__version__
+    assert ours.startswith(str(node.pyz)) and installed.startswith(str(source))
+
+
+def test_a_path_that_python_would_part_is_not_given(node: Node, tmp_path: Path) -> None:
+    odd = tmp_path / "a:b"
+    odd.mkdir()
+    node.pyz = Path(shutil.copy(node.pyz, odd / "agent.pyz"))
+    node.plan(["sh", "-c", "echo ${PYTHONPATH-none}"])
+    assert node.run() == 0
+    assert node.stdout() == "none\n"
 
 
 def test_a_failing_command(node: Node) -> None:

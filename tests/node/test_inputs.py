@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 import time
+from pathlib import Path
+from typing import Any
 
+import pytest
+from tests.lab import Flip, Held, Made, Rate, Server, Status, dead_url
+
+from headway.node import inputs as staging
 from headway.node import progress
-from headway.node.progress import next_after
+from headway.node.attempt import Attempt
+from headway.node.chirp import line
+from headway.node.errors import TransferError
+from headway.node.plan import Plan
+from headway.node.progress import Progress, Teller, next_after
+from headway.node.transfer.manifest import digest_of, make_manifest
 
 from .conftest import Node, Web
 
@@ -29,11 +42,13 @@ def test_inputs_are_there_before_the_command(node: Node, web: Web) -> None:
     assert node.run() == 0, node.stderr
     assert node.stdout() == "smalla\n"
     inputs = node.record()["inputs"]
-    assert [(i["path"], i["source"], i["bytes"], i["verified"]) for i in inputs] == [
-        ("in/a", "127.0.0.1", 10_000, True),
-        ("c", "localhost", 10_000, False),
-        ("b", "127.0.0.1", 5, False),
+    assert [(i["path"], i["source"], i["bytes"], i["verified"], i["proof"]) for i in inputs] == [
+        ("in/a", "127.0.0.1", 10_000, True, "checksum"),
+        ("c", "localhost", 10_000, False, ""),
+        ("b", "127.0.0.1", 5, False, "size"),
     ]
+    assert [i["sources"][0]["bytes"] for i in inputs] == [10_000, 10_000, 5]
+    assert {line["state"] for line in node.chirp.phases()} == {"begin", "end"}  # all were short
     assert "geheim" not in (node.attempt() / "record.json").read_text()
     assert "geheim" not in (node.attempt() / "agent.log").read_text()
 
@@ -41,7 +56,8 @@ def test_inputs_are_there_before_the_command(node: Node, web: Web) -> None:
 def test_an_input_that_does_not_come(node: Node, web: Web) -> None:
     code, exit_code = 404, 81
     web.script["data"] = [lambda request: web.reply(request, code)]
-    node.plan(["true"], inputs=[{"urls": [web.url("data?k=geheim")], "path": "data"}])
+    given = {"urls": [web.url("data?k=geheim")], "path": "data", "patience": 1}
+    node.plan(["true"], inputs=[given])
     assert node.run() == exit_code
     assert f"data did not arrive: {web.url('data')}: HTTP {code}" in node.stderr
     assert "geheim" not in node.stderr
@@ -98,8 +114,76 @@ def test_no_network_is_a_bad_node(node: Node) -> None:
     begin = time.monotonic()
     assert node.run() == 80
     assert time.monotonic() - begin < 5
-    assert "no source of any input can be reached" in node.stderr
+    assert "no way out: no source of any input can be reached" in node.stderr
+    assert 'via = "plugin"' in node.stderr
+    assert node.record()["phases"][-1]["no_way_out"] == 1
     assert [phase["name"] for phase in node.record()["phases"]] == ["check"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a network namespace needs root")
+@pytest.mark.parametrize(
+    "url",
+    ["http://192.0.2.7/x", "osdf:///ns/x", "pelican://192.0.2.7/ns/x", "https://no.invalid/x"],
+)
+def test_no_route_at_all_is_said_at_once(node: Node, url: str) -> None:
+    node.plan(["true"], inputs=[{"urls": [url], "path": "x"}])
+    begin = time.monotonic()
+    done = subprocess.run(
+        ["unshare", "--net", str(node.pyz), "agent", "plan.json"],
+        cwd=node.folder,
+        env=node.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace: {done.stderr.strip()}")
+    assert done.returncode == 80, done.stderr
+    assert "no way out" in done.stderr
+    assert time.monotonic() - begin < 7
+
+
+class Starter:
+    """HTCondor's side of one job: its ad as a file, and what chirp has set in it."""
+
+    def __init__(self, node: Node, **attributes: str) -> None:
+        self.node, self.attributes = node, attributes
+
+    def environment(self) -> dict[str, str]:
+        for request in self.node.chirp.raw:
+            words = request.decode().split()
+            if words[0] == "set_job_attr":
+                self.attributes[words[1]] = words[2]
+        lines = [f"{name} = {value}\n" for name, value in self.attributes.items()]
+        path = self.node.folder / ".job.ad"
+        path.write_text("".join(lines))
+        return {"_CONDOR_JOB_AD": str(path)}
+
+
+def test_the_second_node_without_a_way_out_hands_over_to_the_plugin(node: Node) -> None:
+    url = f"{dead_url('/in.bin')}?sig=geheim"
+    node.plan(["true"], inputs=[{"urls": [url], "path": "d/x", "arrives_as": "in.bin"}])
+    starter = Starter(node, HeadwayPluginInput=f'"a, {url}"', HeadwayPluginPlugins='"http=p"')
+    assert node.run(**starter.environment()) == 80
+    assert "another node may do" in node.stderr
+    assert starter.environment() and "TransferInput" not in starter.attributes
+    assert node.run(**starter.environment()) == 80
+    assert "from now on HTCondor's plugin brings the inputs" in node.stderr
+    starter.environment()
+    assert starter.attributes["TransferInput"] == "HeadwayPluginInput"
+    assert starter.attributes["TransferPlugins"] == "HeadwayPluginPlugins"
+    assert b"geheim" not in b"".join(node.chirp.raw)
+    (node.folder / "in.bin").write_bytes(b"brought")
+    assert node.run(**starter.environment()) == 0, node.stderr
+    assert (node.folder / "d/x").read_bytes() == b"brought"
+
+
+def test_a_pool_that_lets_no_job_change_itself(node: Node) -> None:
+    node.plan(["true"], inputs=[{"urls": [dead_url("/in.bin")], "path": "x"}])
+    starter = Starter(node, HeadwayPluginInput='"a"', HeadwayNoWayOut="5")
+    node.chirp.answer = b"-3\n"
+    assert node.run(**starter.environment()) == 80
+    assert 'via = "plugin"' in node.stderr
 
 
 def test_one_dead_mirror_is_no_reason(node: Node, web: Web) -> None:
@@ -142,3 +226,167 @@ def test_progress_lines_grow_rarer() -> None:
         mark = next_after(mark, mark)
     assert marks == [5, 10, 20, 40, 80, 160, 320, 620, 920]
     assert next_after(5, 100) == 160
+
+
+MIB = 1 << 20
+CONTENT = Made(3 * MIB, seed=11)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("published") / "a"
+    CONTENT.write(path).close()
+    return make_manifest(str(path), chunk_size=MIB)
+
+
+def test_a_pinned_manifest_repairs_a_chunk(node: Node, manifest: bytes) -> None:
+    held = {"/a": CONTENT, "/a.headway": Held(manifest)}
+    with Server(held, [Flip(2 * MIB + 5).on("/a")]) as sick, Server(held) as well:
+        urls = [sick.url("/a"), well.url("/a")]
+        node.plan(["true"], inputs=[{"urls": urls, "path": "a", "manifest": digest_of(manifest)}])
+        assert node.run() == 0, node.stderr
+        names = {request.path for request in sick.requests}
+    assert "/a.headway" in names
+    assert CONTENT.fault(node.folder / "a") is None
+    (told,) = node.record()["inputs"]
+    assert (told["proof"], told["verified"]) == ("manifest", True)
+    gave = {source["host"]: source for source in told["sources"]}
+    assert sum(source["bytes"] for source in gave.values()) >= CONTENT.size
+    left = [path.name for path in node.folder.iterdir()]
+    assert not [name for name in left if "manifest" in name or name.endswith((".part", ".headway"))]
+
+
+def test_a_manifest_that_is_not_the_pinned_one_ends_it(node: Node, manifest: bytes) -> None:
+    with Server({"/a": CONTENT, "/a.headway": Held(b"x" * 500)}) as server:
+        pin = digest_of(manifest)
+        node.plan(
+            ["touch", "ran"],
+            inputs=[{"urls": [server.url("/a", query="sig=geheim")], "path": "a", "manifest": pin}],
+        )
+        assert node.run() == 82
+    assert "a.headway did not arrive" in node.stderr
+    assert "headway publish" in node.stderr
+    assert "geheim" not in node.stderr
+    assert not (node.folder / "ran").exists()
+    (told,) = node.record()["inputs"]
+    assert "a.headway" in told["error"]
+
+
+def test_what_htcondor_brought_is_held_against_its_manifest(node: Node, manifest: bytes) -> None:
+    CONTENT.write(node.folder / "a").close()
+    (node.folder / "a.headway").write_bytes(manifest)
+    given = {"urls": [], "path": "in/a", "arrives_as": "a", "manifest": digest_of(manifest)}
+    node.plan(["true"], inputs=[given])
+    assert node.run() == 0, node.stderr
+    assert node.record()["inputs"][0]["proof"] == "manifest"
+    with open(node.folder / "in/a", "r+b") as file:
+        file.write(b"x")
+    assert node.run() == 81
+    (node.folder / "a.headway").unlink()
+    assert node.run() == 82
+    assert "a.headway is not in the job's folder" in node.stderr
+
+
+def test_the_patience_of_an_input(node: Node) -> None:
+    with Server({"/a": CONTENT}, [Status(503)]) as server:
+        node.plan(["true"], inputs=[{"urls": [server.url("/a")], "path": "a", "patience": 1.5}])
+        begin = time.monotonic()
+        assert node.run() == 81
+    assert time.monotonic() - begin < 10
+    (told,) = node.record()["inputs"]
+    assert told["sources"][0]["state"] in ("benched", "active", "new")
+    assert "503" in told["sources"][0]["fault"]
+
+
+class Lines:
+    """The event log's side, whose lines stay here."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, str]] = []
+
+    def progress(self, phase: str, **values: object) -> None:
+        self._keep(phase, "progress", values)
+
+    def arrived(self, phase: str, **values: object) -> None:
+        self._keep(phase, "arrived", values)
+
+    def _keep(self, phase: str, state: str, values: dict[str, object]) -> None:
+        text = line("n", phase, state, 0.0, values)
+        self.lines.append(dict(word.split("=", 1) for word in text.split()[1:]))
+
+
+def stage(folder: Path, inputs: list[dict[str, Any]], lines: Lines) -> list[dict[str, Any]]:
+    """Stage in as the agent does, with a look every few milliseconds."""
+    import threading
+
+    data = {"format": 1, "command": ["x"], "inputs": inputs}
+    plan = Plan(data, {"job": "0"})
+    far = Progress(staging.sizes(plan.inputs))
+    teller = Teller(lines, "stage-in", far)
+    told: list[dict[str, Any]] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            staging.stage_in(plan.inputs, Attempt(), far, lambda: False, lambda _: None, told)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        teller.tick()
+        thread.join(0.02)
+    teller.tell_arrived()
+    if errors:
+        raise errors[0]
+    return told
+
+
+def test_the_log_is_told_of_sources_and_arrivals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "FIRST", 0.6)
+    monkeypatch.setattr(staging, "FIRST", 0.6)
+    lines = Lines()
+    with Server({"/a": CONTENT}, [Rate(CONTENT.size // 4)]) as one, Server({"/b": CONTENT}) as two:
+        urls = [dead_url(), one.url("/a", query="sig=geheim")]
+        given = [
+            {"urls": urls, "path": "a", "checksum": CONTENT.checksum()},
+            {"urls": [two.url("/b")], "path": "b"},
+        ]
+        told = stage(tmp_path, given, lines)
+        host = one.url("/").split("/")[2]
+    moving, arrived = [[x for x in lines.lines if x["state"] == s] for s in ("progress", "arrived")]
+    first = moving[0]
+    assert (first["file"], first["size"]) == ("a", str(CONTENT.size))
+    assert "total" not in first  # nobody knows how large b is
+    assert 0 < int(first["done"]) < CONTENT.size
+    assert int(first["rate"]) > 0
+    assert f"{host}/active/" in first["from"]
+    assert [(x["file"], x["proof"], x["size"]) for x in arrived] == [
+        ("a", "checksum", str(CONTENT.size))  # b came too soon to be worth a line
+    ]
+    assert f"{host}/" in arrived[0]["from"]
+    assert "geheim" not in str(lines.lines)
+    gave = {source["host"]: source for source in told[0]["sources"]}
+    assert gave[host]["bytes"] == CONTENT.size
+    dead = next(source for name, source in gave.items() if name != host)
+    assert dead["bytes"] == 0
+    assert "refuses" in dead["fault"]
+
+
+def test_a_failed_input_leaves_what_its_sources_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Server({"/a": CONTENT}, [Status(403)]) as server:
+        given = [{"urls": [server.url("/a")], "path": "a", "patience": 1}]
+        far = Progress({"a": None})
+        told: list[dict[str, Any]] = []
+        inputs = Plan({"format": 1, "command": ["x"], "inputs": given}, {"job": "0"}).inputs
+        with pytest.raises(TransferError):
+            staging.stage_in(inputs, Attempt(), far, lambda: False, lambda _: None, told)
+    assert "403" in told[0]["error"]
+    assert not told[0]["fetched"]

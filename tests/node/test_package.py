@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import headway.node
-from headway.pool.package import build_agent
+from headway.pool.package import build_agent, packed
 
 ROOT = Path(headway.node.__path__[0])
 SOURCES = sorted(ROOT.rglob("*.py"))
+PACKED = sorted(packed(ROOT.parent))
 
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
@@ -33,11 +34,13 @@ def test_it_is_small_and_holds_sources_only(pyz: Path) -> None:
     with zipfile.ZipFile(pyz) as archive:
         names = archive.namelist()
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-        assert archive.read("headway/__init__.py") == b""
+        own = archive.read("headway/__init__.py")
+        assert own != (ROOT.parent / "__init__.py").read_bytes() and b"__path__" in own
         assert archive.read("headway/node/agent.py") == (ROOT / "agent.py").read_bytes()
     assert names == sorted(names)
     assert {name.partition(".")[2] for name in names} == {"py"}
-    assert len(names) == len(SOURCES) + 2
+    assert len(names) == len(PACKED) + 2
+    assert set(SOURCES) < set(PACKED)
 
 
 def test_an_older_file_is_replaced_while_it_runs(tmp_path: Path) -> None:
@@ -87,7 +90,14 @@ def test_a_plain_attempt_loads_little(pyz: Path, tmp_path: Path) -> None:
 def test_python_3_9_is_enough() -> None:
     vermin = pytest.importorskip("vermin")
     found = subprocess.run(
-        [sys.executable, "-c", "import vermin; vermin.main()", "-t=3.9-", "--no-tips", str(ROOT)],
+        [
+            sys.executable,
+            "-c",
+            "import vermin; vermin.main()",
+            "-t=3.9-",
+            "--no-tips",
+            *map(str, PACKED),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -97,5 +107,5 @@ def test_python_3_9_is_enough() -> None:
 
 
 def test_sources_compile_with_the_oldest_python_at_hand() -> None:
-    for source in SOURCES:
+    for source in PACKED:
         ast.parse(source.read_text(), feature_version=(3, 9))

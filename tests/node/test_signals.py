@@ -227,3 +227,22 @@ def test_a_wrapper_between_pool_and_agent_is_no_orphan(node: Node) -> None:
     environment = {**node.environment, "HEADWAY_PARENT": str(os.getpid())}
     done = subprocess.run(["sh", "-c", agent], cwd=node.folder, env=environment, check=False)
     assert done.returncode == 0
+
+
+HOPELESS = """
+import os, sys, time
+from headway.node.process import NO_DATA, Group
+from headway.node.watch import Watch
+ticks = []
+begin = time.monotonic()
+group = Group(["sleep", "30"], dict(os.environ), 1, 2)
+outcome = group.run(
+    Watch(), grace=1.0, tick=lambda: ticks.append(1) or 0.05, hopeless=lambda: len(ticks) > 5
+)
+assert outcome.cause == NO_DATA and outcome.signal == 15, vars(outcome)
+assert 5 < len(ticks) < 20 and time.monotonic() - begin < 5
+"""
+
+
+def test_a_command_that_can_get_no_more_data_is_ended() -> None:
+    subprocess.run([sys.executable, "-c", HOPELESS], check=True, timeout=20)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.node.ads import read_ads
+
 from .conftest import Node
 
 SHELLS = [
@@ -68,6 +70,31 @@ def test_no_python_at_all(isolated: Node, shell: list[str]) -> None:
     assert done.returncode == 80
     assert "no Python 3.9 or later on this node (exit 80); seen: none" in done.stderr
     assert (isolated.folder / "headway-out/no-python.txt").read_text() == done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: Path(shell[0]).name)
+def test_no_python_for_the_plugin(isolated: Node, shell: list[str]) -> None:
+    """The hold reason says what the answer says, so there has to be one."""
+    url = "https://h/a?sig=1"
+    (isolated.folder / "in").write_text(f'[ LocalFileName = "/x/a"; Url = "{url}" ]\n[ Url = "b" ]')
+    words = ("-infile", "in", "-outfile", "out", "-upload")
+    path = f"{isolated.folder.parent}/bin"
+    for output, told in (("Python 3.6.8", "seen: python3 (Python 3.6.8)"), ('"\\"', "")):
+        fake(isolated, "python3", f"#!/bin/sh\n[ $1 = --version ] && echo '{output}' || exit 1\n")
+        (isolated.folder / "out").write_bytes(b" " * 1000)
+        done = run(isolated, shell, *words, PATH=path)
+        assert done.returncode == 11
+        (answer,) = read_ads((isolated.folder / "out").read_text())
+        assert (answer["transfersuccess"], answer["transferurl"]) == (False, url)
+        error = str(answer["transfererror"])
+        assert error.startswith("headway: no Python 3.9 or later on this node for the transfer")
+        assert told in error and done.stderr == f"{error}\n"
+        assert (isolated.folder / "out").stat().st_size == 1000  # over the reserved room
+    for name in ("in", "out"):
+        (isolated.folder / name).unlink()
+    assert run(isolated, shell, *words, PATH=path).returncode == 11
+    assert len(read_ads((isolated.folder / "out").read_text())) == 1
+    assert not (isolated.folder / "headway-out").exists()
 
 
 def test_old_and_broken_pythons_are_passed_over_and_named(isolated: Node) -> None:

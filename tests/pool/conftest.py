@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.cli.plugin import write_plugin
+
 from .harness import Pool, PoolUnavailable
 
 PROPERTY = "real pool"
@@ -41,6 +43,30 @@ def condor_pool() -> Iterator[Pool]:
             yield session_pool
         finally:
             session_pool.stop()
+
+
+@pytest.fixture(scope="session")
+def transfer_sites(condor_pool: Pool) -> Pool:
+    """The pool with sites for jobs that say `WantsSite`.
+
+    The administrators of three have put in Headway's plugin: ADMIN; CUTS, where the starter gives
+    a transfer 5 s; WATCHES, where it is shown often enough that the plugin lives. STOCK gives 5 s
+    to HTCondor's own plugin.
+    """
+    plugin = condor_pool.home / "headway-plugin"
+    write_plugin(plugin)
+    cut = "STARTER_FILE_XFER_STALL_TIMEOUT = 5"
+    ours = f"FILETRANSFER_PLUGINS = {plugin}"
+    condor_pool.add_sites(
+        {
+            # it asks the shadow whether to go on, as a real one does
+            "ADMIN": f"{ours};GUIDANCE_MUMS_THE_WORD = False",
+            "CUTS": f"{ours};{cut}",
+            "WATCHES": f"{ours};{cut};MY_POPEN_KEEPALIVE_INTERVAL = 1",
+            "STOCK": cut,
+        }
+    )
+    return condor_pool
 
 
 @contextmanager

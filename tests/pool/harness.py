@@ -69,7 +69,8 @@ class Pool:
     def stop(self) -> None:
         """Stop every process that the pool or its user started and remove the pool's folder."""
         for process in self._clients:
-            _kill_group(process)
+            if process.poll() is None:  # the pid of one that has ended may be somebody else's
+                _kill_group(process)
         if self.home == Path():
             return
         self._script("down")
@@ -82,9 +83,17 @@ class Pool:
         """Stop a site: at once, with time for its jobs to write checkpoints, or by kill -9."""
         self._script(how, site)
 
-    def start_site(self, site: str) -> None:
-        """Start a stopped site and wait until it takes jobs."""
-        self._script("up", site)
+    def start_sites(self, *sites: str) -> None:
+        """Start stopped sites and wait until they take jobs."""
+        self._script("up", *sites)
+
+    def add_sites(self, sites: Mapping[str, str]) -> None:
+        """Start further sites, of that configuration, for jobs alone that say `WantsSite`."""
+        lines = [
+            f'{name}|4|4096||START = TARGET.WantsSite =?= "{name}";{more}'
+            for name, more in sites.items()
+        ]
+        self._script("add", POOL_SITES="\n".join(lines))
 
     def user_dir(self) -> Path:
         """Make a fresh folder of hwuser's in which the pool may write too."""
@@ -171,11 +180,11 @@ class Pool:
             time.sleep(0.1)
         return value
 
-    def _script(self, *args: str) -> str:
+    def _script(self, *args: str, **settings: str) -> str:
         """Run pool.sh for this pool."""
         done = subprocess.run(
             [HERE / "pool.sh", *args],
-            env={**os.environ, **self._settings, "POOL_HOME": str(self.home)},
+            env={**os.environ, **self._settings, **settings, "POOL_HOME": str(self.home)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

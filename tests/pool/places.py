@@ -27,6 +27,7 @@ class Place:
     pool: str
     bad_site: str
     folder: Path
+    image: Path  # a container's
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         raise NotImplementedError
@@ -115,7 +116,6 @@ class LocalPlace(Place):
     def __init__(self, folder: Path, path: str = "") -> None:
         self.folder = folder
         self.path = path
-        self._processes: list[subprocess.Popen[str]] = []
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         path = os.pathsep.join(part for part in (self.path, os.environ["PATH"]) if part)
@@ -137,6 +137,7 @@ class CondorPlace(Place):
     def __init__(self, condor: Pool) -> None:
         self.condor = condor
         self.folder = condor.user_dir()
+        self.image = condor.image
 
     def give(self) -> None:
         self.condor.give(self.folder)

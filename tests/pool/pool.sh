@@ -3,6 +3,7 @@
 #
 #   build               fetch HTCondor and apptainer from Debian sid into the cache, once
 #   up [site...]        start central manager, access point and the named sites (all of them)
+#   add                 start the sites of POOL_SITES beside those of a pool that is up
 #   down [site...]      stop the named sites, or everything
 #   drain site...       stop sites as an administrator does: jobs get SIGTERM and their vacate time
 #   crash site...       kill -9 everything at a site at once, as a lost node does
@@ -30,8 +31,8 @@ exec 3>&2
 HERE=$(dirname "$(readlink -f "$0")")
 HOME=${HOME:-/}
 H=$(readlink -m "${POOL_HOME:-/tmp/hwpool-$UID}")
-SITES=${POOL_SITES:-"CHTC-Spark-CE1|4|4096|-simulate:4,2|
-PDX-Coeus-CE1|4|4096|-simulate:2,1|
+SITES=${POOL_SITES:-"CHTC-Spark-CE1|8|8192|-simulate:4,2|
+PDX-Coeus-CE1|8|8192|-simulate:2,1|
 GP-ARGO-ksu-backfill|2|2048||
 ONE-SLOT|1|1024||"}
 POOL_USER=hwpool
@@ -65,7 +66,6 @@ free_port() {
 }
 
 configure() { # port
-  local name cpus memory gpus extra
   mkdir -p "$H"/{etc,cm,sites}
   [ -O "$H" ] || fail "$H belongs to somebody else"
   cp "$HERE"/conf/*.conf "$H/etc/"
@@ -76,6 +76,11 @@ POOL_OWNER = $OWNER
 POOL_IDS = $(id -u "$OWNER").$(id -g "$OWNER")
 END
   config "$H/cm" cm.conf "" "${POOL_EXTRA_CM:-}" > "$H/etc/condor_config"
+  folders "$H/cm"
+  configure_sites > /dev/null
+}
+configure_sites() { # prints their names
+  local name cpus memory gpus extra
   while IFS='|' read -r name cpus memory gpus extra; do
     [ -n "$name" ] || continue
     config "$H/sites/$name" site.conf "SITE_NAME = $name
@@ -83,10 +88,13 @@ NUM_CPUS = $cpus
 MEMORY = $memory
 ${gpus:+SITE_GPUS = $gpus}" "${extra//;/$'\n'}
 ${POOL_EXTRA_SITES:-}" > "$H/etc/site-$name"
-    mkdir -p "$H/sites/$name"
+    folders "$H/sites/$name"
+    echo "$name"
   done <<< "$SITES"
-  for name in "$H/cm" "$H"/sites/*; do mkdir -p "$name"/{log,spool,execute,lock,run}; done
-  if [ "$UID" = 0 ]; then chown -R "$OWNER": "$H"/{cm,sites}; fi
+}
+folders() { # dir
+  mkdir -p "$1"/{log,spool,execute,lock,run}
+  if [ "$UID" = 0 ]; then chown -R "$OWNER": "$1"; fi
 }
 config() { # dir, file, lines before, lines after
   printf '%s\n' "LOCAL_DIR = $1" "$3" \
@@ -168,6 +176,11 @@ up() {
   done
   wait_until 30 all_up "$@" || fail "not everything came up, see $H/cm/log and $H/sites/*/log"
 }
+add() {
+  local new
+  mapfile -t new < <(configure_sites)
+  up "${new[@]}"
+}
 up_cm() {
   local port
   # a port found free may be taken by the time it is used
@@ -226,7 +239,7 @@ env_lines() {
 command=${1:-help}
 shift || true
 case $command in
-  build | up | down | drain | crash | status) "$command" "$@" ;;
+  build | up | add | down | drain | crash | status) "$command" "$@" ;;
   env) env_lines ;;
   version) build && "$RUNTIME/usr/bin/condor_version" | sed -n 's/.*CondorVersion: \([0-9.]*\).*/\1/p' ;;
   image) build && echo "$CACHE/image.sif" ;;

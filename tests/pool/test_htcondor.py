@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from headway.node.exits import Exit
 
 from .harness import Pool
 from .places import CondorPlace
+from .together import Together, begun, promises
 
 SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
 NOWHERE = '[sites]\nonly = ["NOWHERE"]\n'
@@ -235,9 +239,8 @@ class Server(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
-    Server.is_there = False
+@contextlib.contextmanager
+def served() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -269,11 +272,27 @@ sys.exit(1 if bad else 0)
 HIDES_GPUS = '#!/bin/sh\nCUDA_VISIBLE_DEVICES= exec "$@"\n'
 
 
-class TestNobodyWatches:
-    """All submitted with --detach at once; then the event logs tell what became of them."""
+WRAPPED = {
+    # no log, no file transfer said, two jobs
+    "plain.sub": "executable = /bin/echo\narguments = hello\ntransfer_executable = false\n"
+    "should_transfer_files = YES\noutput = plain.$(Process).out\nqueue 2\n",
+    # requirements of its own, a table, and a site where every job fails
+    "picky.sub": "executable = picky.sh\nlog = picky.log\nrequirements = \\\n"
+    f'  (NumJobCompletions ?: 0) > 0 || GLIDEIN_ResourceName == "{BAD_GPU_SITE}"\n'
+    "should_transfer_files = YES\noutput = picky.$(n).out\narguments = $(n)\nqueue n in (a b)\n",
+    # an input that cannot be had
+    "starved.sub": "executable = /bin/true\ntransfer_executable = false\nlog = starved.log\n"
+    "should_transfer_files = YES\ntransfer_input_files = URL/never\nqueue\n",
+}
 
-    def test_it(self, condor_pool: Pool, server: str) -> None:
-        pool = condor_pool
+
+class Promises:
+    def nobody_watches(self, pool: Pool) -> None:
+        """All submitted with --detach at once; then the event logs tell what became of them."""
+        with served() as server:
+            self._nobody_watches(pool, server)
+
+    def _nobody_watches(self, pool: Pool, server: str) -> None:
         places = {name: CondorPlace(pool) for name in ("node", "late", "never", "sick", "dead")}
         places |= {name: CondorPlace(pool) for name in ("gone", "user", "fails")}
         wrapper = pool.home / "hides-gpus"
@@ -286,7 +305,8 @@ class TestNobodyWatches:
                 "node": submit(
                     places["node"],
                     'name = "node"\ncommand = "true"\n'
-                    f'[sites]\nprefer = ["{BAD_GPU_SITE}"]\n{SMALL}gpus = 1\n',
+                    "requirements = '(NumJobCompletions ?: 0) > 0 || "
+                    f'GLIDEIN_ResourceName == "{BAD_GPU_SITE}"\'\n{SMALL}gpus = 1\n',
                 ),
                 # an input that is not there yet, and one that never will be
                 "late": submit(
@@ -365,59 +385,59 @@ class TestNobodyWatches:
             f'[retries]\nbackoff = "1 s"\n{retries}\n{SMALL}',
         )
 
+    def wrapped_submit_files(self, pool: Pool) -> None:
+        with served() as server:
+            self._wrapped_submit_files(CondorPlace(pool), server)
 
-class TestManyJobs:
-    def test_a_hundred_thousand_rows(self, place: CondorPlace) -> None:
-        rows = "n\n" + "".join(f"{n}\n" for n in range(100_000))
-        job = 'name = "wide"\ncommand = ["sh", "-c", "echo $0 > out.txt", "{n}-{job}"]\n'
-        job += 'table = "rows.csv"\noutputs = ["out.txt"]\n' + SMALL
-        place.write({"rows.csv": rows, "job.toml": job})
-        place.headway("run", "job.toml", "--pool", "htcondor", "--detach", timeout=120)
-        run = place.newest()
-        facts = run.folder.facts
-        assert facts.submitted and facts.submitted - run.folder.submit_rows.stat().st_mtime < 5
-        place.wait(run, lambda state: state.terminal, job=1, timeout=60)
-        for job_number in (0, 1):
-            place.wait(run, lambda state: state.outcome is Outcome.SUCCESS, job=job_number)
-            text = (run.outputs(job_number) / "out.txt").read_text()
-            assert text == f"{job_number}-{job_number}\n"
-        there = sum(clusters(place.condor, facts.id).values())
-        assert 0 < there <= 1100, "they are put into the queue bit by bit"
-        said = place.headway("remove", run.label).stdout
-        assert said.startswith("removed 99,") and "jobs of wide-1" in said
-        place.condor.wait_for(lambda: not clusters(place.condor, facts.id), 60, "an empty queue")
-        log = run.folder.events.read_text
-        place.condor.wait_for(lambda: "Cluster removed" in log(), 30, "the factory's end")
-        place.settle(run)
-        ends = Counter(state.outcome for state in run.jobs.values())
-        assert ends[Outcome.SUCCESS] + ends[Outcome.REMOVED] == 100_000
-        assert "there is no job to remove" in place.headway("remove", run.label).stdout
+    def _wrapped_submit_files(self, place: CondorPlace, server: str) -> None:
+        pool = place.condor
+        picky = f"#!/bin/sh\ngrep -q {BAD_GPU_SITE} $_CONDOR_MACHINE_AD && exit 7\necho $1\n"
+        place.write({name: text.replace("URL", server) for name, text in WRAPPED.items()})
+        place.write({"picky.sh": picky})
+        submitted = {}
+        for name in WRAPPED:
+            stem = name.removesuffix(".sub")
+            place.headway("wrap", name)
+            path = place.folder / f"{stem}.headway.sub"
+            if stem == "starved":  # the same rule with shorter pauses and one release
+                text = path.read_text().replace("60 * pow", "1 * pow")
+                path.write_text(text.replace("NumHolds <= 5", "NumHolds <= 1"))
+            place.give()
+            done = pool.run_as_user(["condor_submit", "-terse", path.name], cwd=place.folder)
+            assert done.returncode == 0, done.stderr
+            submitted[stem] = done.stdout.split()[0].split(".")[0]
 
+        def log(stem: str) -> str:
+            path = place.folder / ("plain.events.log" if stem == "plain" else f"{stem}.log")
+            return path.read_text() if path.exists() else ""
 
-def test_outputs_go_where_they_belong_under_any_name(condor_pool: Pool) -> None:
-    place = CondorPlace(condor_pool)
-    place.folder = place.folder / "lr=0.1; é (x) #1 'q'"
-    place.folder.mkdir()
-    make = "mkdir -p 'o u t/d/e'; echo $0 > 'o u t/d/e/x y.txt'; echo 1 > a=b.txt;"
-    make += " ln -s a=b.txt link.txt; ln -s d 'o u t/again'; ln -s 'o u t' folder"
-    place.write({"rows.csv": 'k\nfirst one\n"zwö,2"\n'})
-    run = place.run(
-        f'name = "näme of it"\ncommand = ["sh", "-c", "{make}", "{{k}}"]\ntable = "rows.csv"\n'
-        'outputs = [{ path = "o u t", to = "results/{k}/deep/o u t" }, "folder", "link.txt",\n'
-        '  { path = "a=b.txt", to = "results/{k}/lr=1;x,ü.txt" }]\n' + SMALL
-    )
-    for job, name in enumerate(("first one", "zwö,2")):
-        results = place.folder / "results" / name
-        assert (results / "deep/o u t/d/e/x y.txt").read_text() == f"{name}\n"
-        assert (results / "deep/o u t/again/e/x y.txt").read_text() == f"{name}\n"
-        assert (results / "lr=1;x,ü.txt").read_text() == "1\n"
-        assert (run.outputs(job) / "link.txt").read_text() == "1\n"
-        assert (run.outputs(job) / "folder/d/e/x y.txt").read_text() == f"{name}\n"
+        pool.wait_for(lambda: log("plain").count("return value 0") == 2, 60, "plain jobs")
+        assert log("plain").count("\n001 (") == 2
+        for event in log("plain").split("\n001 (")[1:]:
+            assert 'GLIDEIN_ResourceName = "' in event.partition("\n...")[0]
+        assert log("plain").count("MachineAttrGLIDEIN_ResourceName0 = ") >= 4, "028 after each 040"
+        pool.wait_for(lambda: log("picky").count("return value 0") == 2, 60, "picky jobs")
+        assert log("picky").count("return value 7") == 2, (
+            "it went back to the bad site, or never there"
+        )
+        assert sorted(path.read_text() for path in place.folder.glob("picky.?.out")) == [
+            "a\n",
+            "b\n",
+        ]
+        pool.wait_for(lambda: log("starved").count("\n012 (") == 2, 60, "two holds")
+        time.sleep(5)  # as long as the rule would need for another release
+        assert log("starved").count("\n012 (") == 2 and log("starved").count("\n013 (") == 1
+        before = log("starved").partition("\n012 (")[0]
+        assert "MachineAttrGLIDEIN_ResourceName0 = " in before, (
+            "a job that never started has a site"
+        )
+        pool.run_as_user(["condor_rm", submitted["starved"]])
 
-
-class TestActions:
-    def test_what_fits_is_done_and_the_rest_is_told(self, place: CondorPlace) -> None:
-        run = submit(place, 'name = "act"\ncommand = "sleep 120"\ncount = 4\n' + SMALL)
+    def what_fits_is_done_and_the_rest_is_told(self, pool: Pool) -> None:
+        place = CondorPlace(pool)
+        # not where another promise waits for a place
+        avoid = f'[sites]\navoid = ["{BAD_GPU_SITE}"]\n'
+        run = submit(place, 'name = "act"\ncommand = "sleep 120"\ncount = 4\n' + avoid + SMALL)
         for job in range(4):
             place.wait(run, lambda state: state.phase == "run", job=job)
         assert place.headway("hold", "act-1.0").stdout == "held act-1.0\n"
@@ -452,82 +472,104 @@ class TestActions:
         assert place.headway("remove", "act-1").stdout == "removed 3 jobs of act-1\n"
         place.settle(run)
 
-    def test_a_running_job_is_followed_to_its_end(self, place: CondorPlace) -> None:
-        said = "for i in 1 2 3 4 5 6; do echo line $i; sleep 1; done"
+    def a_running_job_is_followed_to_its_end(self, pool: Pool) -> None:
+        place = CondorPlace(pool)
+        said = "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.5; done"
         run = submit(place, f'name = "talks"\ncommand = ["sh", "-c", "{said}"]\n' + SMALL)
         place.wait(run, lambda state: state.phase == "run")
         heard = place.headway("logs", run.label, "-f").stdout
         assert heard == "".join(f"line {n}\n" for n in range(1, 7))
 
+    def gpus_by_memory_and_capability(self, pool: Pool) -> None:
+        wanted = {
+            "memory": '{ count = 1, memory = "40 GB" }',
+            "capability": "{ count = 1, capability = 8.0 }",
+            "toomuch": '{ count = 1, memory = "90 GB" }',
+        }
+        places = {name: CondorPlace(pool) for name in wanted}
+        prefer = f'[sites]\nprefer = ["{BAD_GPU_SITE}"]\n'
+        runs = {
+            name: submit(
+                places[name], f'name = "{name}"\ncommand = "true"\n{prefer}{SMALL}gpus = {gpus}\n'
+            )
+            for name, gpus in wanted.items()
+        }
+        for name in ("memory", "capability"):
+            places[name].settle(runs[name])
+            assert runs[name].jobs[0].site == GPU_SITE
+        assert runs["toomuch"].jobs[0].status is Status.IDLE
+        places["toomuch"].headway("remove", "toomuch-1")
 
-def test_gpus_by_memory_and_capability(condor_pool: Pool) -> None:
-    wanted = {
-        "memory": '{ count = 1, memory = "40 GB" }',
-        "capability": "{ count = 1, capability = 8.0 }",
-        "toomuch": '{ count = 1, memory = "90 GB" }',
-    }
-    places = {name: CondorPlace(condor_pool) for name in wanted}
-    prefer = f'[sites]\nprefer = ["{BAD_GPU_SITE}"]\n'
-    runs = {
-        name: submit(
-            places[name], f'name = "{name}"\ncommand = "true"\n{prefer}{SMALL}gpus = {gpus}\n'
+    def outputs_go_where_they_belong_under_any_name(self, pool: Pool) -> None:
+        place = CondorPlace(pool)
+        place.folder = place.folder / "lr=0.1; é (x) #1 'q'"
+        place.folder.mkdir()
+        make = "mkdir -p 'o u t/d/e'; echo $0 > 'o u t/d/e/x y.txt'; echo 1 > a=b.txt;"
+        make += " ln -s a=b.txt link.txt; ln -s d 'o u t/again'; ln -s 'o u t' folder"
+        place.write({"rows.csv": 'k\nfirst one\n"zwö,2"\n'})
+        run = place.run(
+            f'name = "näme of it"\ncommand = ["sh", "-c", "{make}", "{{k}}"]\ntable = "rows.csv"\n'
+            'outputs = [{ path = "o u t", to = "results/{k}/deep/o u t" }, "folder", "link.txt",\n'
+            '  { path = "a=b.txt", to = "results/{k}/lr=1;x,ü.txt" }]\n' + SMALL
         )
-        for name, gpus in wanted.items()
-    }
-    for name in ("memory", "capability"):
-        places[name].settle(runs[name])
-        assert runs[name].jobs[0].site == GPU_SITE
-    assert runs["toomuch"].jobs[0].status is Status.IDLE
-    places["toomuch"].headway("remove", "toomuch-1")
+        for job, name in enumerate(("first one", "zwö,2")):
+            results = place.folder / "results" / name
+            assert (results / "deep/o u t/d/e/x y.txt").read_text() == f"{name}\n"
+            assert (results / "deep/o u t/again/e/x y.txt").read_text() == f"{name}\n"
+            assert (results / "lr=1;x,ü.txt").read_text() == "1\n"
+            assert (run.outputs(job) / "link.txt").read_text() == "1\n"
+            assert (run.outputs(job) / "folder/d/e/x y.txt").read_text() == f"{name}\n"
 
 
-WRAPPED = {
-    # no log, no file transfer said, two jobs
-    "plain.sub": "executable = /bin/echo\narguments = hello\ntransfer_executable = false\n"
-    "should_transfer_files = YES\noutput = plain.$(Process).out\nqueue 2\n",
-    # requirements of its own, a table, and a site where every job fails
-    "picky.sub": "executable = picky.sh\nlog = picky.log\nrequirements = \\\n"
-    f'  (NumJobCompletions ?: 0) > 0 || GLIDEIN_ResourceName == "{BAD_GPU_SITE}"\n'
-    "should_transfer_files = YES\noutput = picky.$(n).out\narguments = $(n)\nqueue n in (a b)\n",
-    # an input that cannot be had
-    "starved.sub": "executable = /bin/true\ntransfer_executable = false\nlog = starved.log\n"
-    "should_transfer_files = YES\ntransfer_input_files = URL/never\nqueue\n",
-}
+@pytest.fixture(scope="module")
+def together(request: pytest.FixtureRequest, condor_pool: Pool) -> Iterator[Together]:
+    def body(promise: str) -> Callable[[], None]:
+        return partial(getattr(Promises(), promise), condor_pool)
+
+    with begun(request, "test_at_the_same_time", body) as together:
+        yield together
 
 
-def test_wrapped_submit_files(place: CondorPlace, server: str) -> None:
-    pool = place.condor
-    picky = f"#!/bin/sh\ngrep -q {BAD_GPU_SITE} $_CONDOR_MACHINE_AD && exit 7\necho $1\n"
-    place.write({name: text.replace("URL", server) for name, text in WRAPPED.items()})
-    place.write({"picky.sh": picky})
-    submitted = {}
-    for name in WRAPPED:
-        stem = name.removesuffix(".sub")
-        place.headway("wrap", name)
-        path = place.folder / f"{stem}.headway.sub"
-        if stem == "starved":  # the same rule with shorter pauses and one release
-            text = path.read_text().replace("60 * pow", "1 * pow")
-            path.write_text(text.replace("NumHolds <= 5", "NumHolds <= 1"))
-        place.give()
-        done = pool.run_as_user(["condor_submit", "-terse", path.name], cwd=place.folder)
-        assert done.returncode == 0, done.stderr
-        submitted[stem] = done.stdout.split()[0].split(".")[0]
+@pytest.mark.parametrize("promise", promises(Promises))
+def test_at_the_same_time(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
+    together.wait(request)
 
-    def log(stem: str) -> str:
-        path = place.folder / ("plain.events.log" if stem == "plain" else f"{stem}.log")
-        return path.read_text() if path.exists() else ""
 
-    pool.wait_for(lambda: log("plain").count("return value 0") == 2, 60, "plain jobs")
-    assert log("plain").count("\n001 (") == 2
-    for event in log("plain").split("\n001 (")[1:]:
-        assert 'GLIDEIN_ResourceName = "' in event.partition("\n...")[0]
-    assert log("plain").count("MachineAttrGLIDEIN_ResourceName0 = ") >= 4, "028 after each 040"
-    pool.wait_for(lambda: log("picky").count("return value 0") == 2, 60, "picky jobs")
-    assert log("picky").count("return value 7") == 2, "it went back to the bad site, or never there"
-    assert sorted(path.read_text() for path in place.folder.glob("picky.?.out")) == ["a\n", "b\n"]
-    pool.wait_for(lambda: log("starved").count("\n012 (") == 2, 60, "two holds")
-    time.sleep(5)
-    assert log("starved").count("\n012 (") == 2 and log("starved").count("\n013 (") == 1
-    before = log("starved").partition("\n012 (")[0]
-    assert "MachineAttrGLIDEIN_ResourceName0 = " in before, "a job that never started has a site"
-    pool.run_as_user(["condor_rm", submitted["starved"]])
+@pytest.fixture
+def roomy(condor_pool: Pool) -> Iterator[Path]:
+    """A user's folder in memory where there is some: 100,000 folders cost a disk half a minute."""
+    memory = Path("/dev/shm")
+    there = memory.is_dir() and shutil.disk_usage(memory).free > 300_000_000
+    with tempfile.TemporaryDirectory(prefix="hwpool-", dir=memory if there else None) as folder:
+        condor_pool.give(Path(folder))
+        yield Path(folder)
+
+
+class TestManyJobs:
+    def test_a_hundred_thousand_rows(self, condor_pool: Pool, roomy: Path) -> None:
+        place = CondorPlace(condor_pool)
+        place.folder = roomy
+        rows = "n\n" + "".join(f"{n}\n" for n in range(100_000))
+        job = 'name = "wide"\ncommand = ["sh", "-c", "echo $0 > out.txt", "{n}-{job}"]\n'
+        job += 'table = "rows.csv"\noutputs = ["out.txt"]\n' + SMALL
+        place.write({"rows.csv": rows, "job.toml": job})
+        place.headway("run", "job.toml", "--pool", "htcondor", "--detach", timeout=120)
+        run = place.newest()
+        facts = run.folder.facts
+        assert facts.submitted and facts.submitted - run.folder.submit_rows.stat().st_mtime < 5
+        place.wait(run, lambda state: state.terminal, job=1, timeout=60)
+        for job_number in (0, 1):
+            place.wait(run, lambda state: state.outcome is Outcome.SUCCESS, job=job_number)
+            text = (run.outputs(job_number) / "out.txt").read_text()
+            assert text == f"{job_number}-{job_number}\n"
+        there = sum(clusters(place.condor, facts.id).values())
+        assert 0 < there <= 1100, "they are put into the queue bit by bit"
+        said = place.headway("remove", run.label).stdout
+        assert said.startswith("removed 99,") and "jobs of wide-1" in said
+        place.condor.wait_for(lambda: not clusters(place.condor, facts.id), 60, "an empty queue")
+        log = run.folder.events.read_text
+        place.condor.wait_for(lambda: "Cluster removed" in log(), 30, "the factory's end")
+        place.settle(run)
+        ends = Counter(state.outcome for state in run.jobs.values())
+        assert ends[Outcome.SUCCESS] + ends[Outcome.REMOVED] == 100_000
+        assert "there is no job to remove" in place.headway("remove", run.label).stdout

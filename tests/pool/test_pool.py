@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -116,35 +117,44 @@ def test_a_container_job_runs(condor_pool: Pool, form: str) -> None:
     assert "Headway test image" in out
 
 
-@pytest.mark.parametrize(
-    ("how", "event", "last_words"),
-    [("down", "004", ""), ("drain", "004", "bye\n"), ("crash", "022", "")],
-)
-def test_a_site_goes_and_comes_back(
-    condor_pool: Pool, how: Literal["down", "drain", "crash"], event: str, last_words: str
-) -> None:
+GOING: dict[str, tuple[Literal["down", "drain", "crash"], str, str]] = {
+    "ONE-SLOT": ("down", "004", ""),
+    "GP-ARGO-ksu-backfill": ("drain", "004", "bye\n"),
+    "PDX-Coeus-CE1": ("crash", "022", ""),
+}
+
+
+def test_sites_go_and_come_back(condor_pool: Pool) -> None:
     """Only a drained site gives its jobs the time for a checkpoint."""
-    folder = condor_pool.user_dir()
-    (folder / "job.sh").write_text(
-        f"trap 'sleep 2; echo bye > {folder}/last-words; exit 1' TERM; sleep 300 & wait\n"
-    )
-    (folder / "last-words").touch()
-    condor_pool.give(folder)
-    submit(
-        condor_pool,
-        folder,
-        executable="/bin/sh",
-        arguments="job.sh",
-        transfer_input_files="job.sh",
-        requirements=at("ONE-SLOT"),
-    )
-    wait_for_event(condor_pool, folder, "001")
-    condor_pool.stop_site("ONE-SLOT", how)
-    wait_for_event(condor_pool, folder, event)
-    assert (folder / "last-words").read_text() == last_words
+    folders = {site: condor_pool.user_dir() for site in GOING}
+    for site, folder in folders.items():
+        (folder / "job.sh").write_text(
+            f"trap 'sleep 2; echo bye > {folder}/last-words; exit 1' TERM; sleep 300 & wait\n"
+        )
+        (folder / "last-words").touch()
+        condor_pool.give(folder)
+        submit(
+            condor_pool,
+            folder,
+            executable="/bin/sh",
+            arguments="job.sh",
+            transfer_input_files="job.sh",
+            requirements=at(site),
+        )
+    for folder in folders.values():
+        wait_for_event(condor_pool, folder, "001")
+    with ThreadPoolExecutor(len(GOING)) as hands:
+        list(hands.map(lambda site: condor_pool.stop_site(site, GOING[site][0]), GOING))
+    for site, (_, event, last_words) in GOING.items():
+        wait_for_event(condor_pool, folders[site], event)
+        assert (folders[site] / "last-words").read_text() == last_words
     condor_pool.run_as_user(["condor_rm", "-all"])
-    condor_pool.start_site("ONE-SLOT")
-    run_job(condor_pool, executable="/bin/true", requirements=at("ONE-SLOT"))
+    condor_pool.start_sites(*GOING)
+    again = {site: condor_pool.user_dir() for site in GOING}
+    for site, folder in again.items():
+        submit(condor_pool, folder, executable="/bin/true", requirements=at(site))
+    for folder in again.values():
+        assert "return value 0" in wait_for_event(condor_pool, folder, "005", "009", "012")
 
 
 def test_the_user_has_the_checkouts_headway(condor_pool: Pool) -> None:
@@ -199,15 +209,22 @@ def test_down_leaves_nothing_even_of_a_pool_in_ruins(
                 "universe": "scheduler",
             },
         }
-        for description in kinds.values():
-            folder = ruin.user_dir()
+        folders = [ruin.user_dir() for _ in kinds]
+        for folder, description in zip(folders, kinds.values(), strict=True):
             submit(ruin, folder, **description)
+        for folder in folders:
             wait_for_event(ruin, folder, "001")
         masters = {int(path.read_text()) for path in ruin.home.glob("**/run/master.pid")}
-        everything = masters | children(masters)
-        before = {pid: line for pid, line in command_lines().items() if pid in everything}
-        for seconds in range(4001, 4005):
-            assert any(line.endswith(f"sleep {seconds} ") for line in before.values()), before
+        before: dict[int, str] = {}
+
+        def all_sleep() -> bool:
+            everything = masters | children(masters)
+            before.clear()
+            before.update({p: line for p, line in command_lines().items() if p in everything})
+            ends = [f"sleep {seconds} " for seconds in range(4001, 4005)]
+            return all(any(line.endswith(end) for line in before.values()) for end in ends)
+
+        ruin.wait_for(all_sleep, 30, "four jobs that sleep")
         doomed = [
             pid
             for pid, line in before.items()

@@ -8,7 +8,7 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.folder import RunFolder
-from headway.pool.prepare import plan
+from headway.pool.prepare import by_agent, plan
 from headway.pool.submit import check_paths, row_lines, submit_description
 from headway.spec import Job, load_job
 
@@ -68,6 +68,55 @@ def test_htcondor_brings_what_the_jobs_own_plugin_is_for(tmp_path: Path) -> None
         ", osdf:///ns/one.tar, osdf:///ns/1.bin",
         ", osdf:///ns/two.tar, https://h/2.bin",
     ]
+
+
+VIA = 'url = "osdf:///ns/a.bin"\nvia = "plugin"\n'
+
+
+def test_via_plugin_brings_headways_own_plugin_along(tmp_path: Path) -> None:
+    pin, checksum = f"sha256:{'a' * 64}", f"md5:{'b' * 32}"
+    more = f'manifest = "{pin}"\nchecksum = "{checksum}"\npatience = "20 s"\n'
+    job = job_of(tmp_path, f"[[inputs]]\n{VIA}{more}")
+    (given,) = plan(job, "id")["inputs"]
+    assert (given["urls"], given["manifest"], given["patience"]) == ([], pin, 20.0)
+    lines = lines_of(job, tmp_path)
+    assert lines["transfer_plugins"] == f"osdf={tmp_path}/run-1/headway-node.pyz"
+    assert lines["transfer_input_files"].endswith(
+        "payload.tar, osdf:///ns/a.bin, osdf:///ns/a.bin.headway$(brought)"
+    )
+    assert lines["+HeadwayChecksums"] == f'"a.bin={checksum}"'
+    assert lines["+HeadwayPatience"] == "20"
+    assert plan(by_agent(job), "id")["inputs"][0]["urls"] == ["osdf:///ns/a.bin"]
+    lines = lines_of(job_of(tmp_path, f"[[inputs]]\n{VIA}{OWN_PLUGIN}"), tmp_path)
+    assert lines["transfer_plugins"] == "osdf=/x/plugin"
+    said = '[submit]\ntransfer_plugins = "s3=/x/plugin"\n'
+    lines = lines_of(job_of(tmp_path, f"[[inputs]]\n{VIA}{said}"), tmp_path)
+    assert lines["transfer_plugins"].startswith("s3=/x/plugin; osdf=")
+
+
+def test_the_lists_for_nodes_without_a_way_out(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path,
+        'table = "rows.csv"\n[[inputs]]\nurl = ["https://h/a.bin?sig=1", "osdf:///ns/a"]\n'
+        '[[inputs]]\nurl = "osdf:///ns/{name}.tar"\npath = "b"\n'
+        '[[inputs]]\nurl = "file:///mnt/c"\n',
+    )
+    lines = lines_of(job, tmp_path)
+    assert "h/a.bin" not in lines["transfer_input_files"]
+    assert lines["+HeadwayPluginInput"].endswith(
+        'payload.tar$(brought), https://h/a.bin?sig=1$(spare)"'
+    )
+    assert lines["+HeadwayPluginPlugins"] == f'"https,osdf={tmp_path}/run-1/headway-node.pyz"'
+    rows = [line.split("\x1f") for line in row_lines(job, tmp_path)]
+    assert [row[3] for row in rows] == [", osdf:///ns/one.tar", ", osdf:///ns/two.tar"]
+    for odd in (
+        'url = "https://h/x"\npath = "1"\n[[inputs]]\nurl = "https://h/y/x"\npath = "2"',
+        'url = "https://h/a,b"',
+        'url = "https://h/plan.json"\npath = "p"',
+        'url = "file:///mnt/c"',
+    ):
+        lines = lines_of(job_of(tmp_path, f"[[inputs]]\n{odd}\n"), tmp_path)
+        assert "+HeadwayPluginInput" not in lines
 
 
 def test_lists_are_added_to_and_own_keys_refused(tmp_path: Path) -> None:

@@ -248,6 +248,19 @@ def test_inputs_on_the_local_pool(base: Path) -> None:
     assert look(base, inputs=[{"url": ["https://a/y.tar", "https://b/y.tar"]}]) == {}
 
 
+def test_an_input_that_streams(base: Path) -> None:
+    given = {"url": "https://x/y.tar", "mode": "stream"}
+    pinned = {**given, "manifest": f"sha256:{'a' * 64}"}
+    assert set(look(base, inputs=[given])) == {"stream-unproven"}
+    assert "nothing proves it" in look(base, inputs=[given])["stream-unproven"].what
+    assert look(base, inputs=[pinned]) == {}
+    window = {**pinned, "keep": False, "window": 2 * 10**9, "size": 150 * 10**9}
+    found = look(base, inputs=[window])
+    assert set(found) == {"stream-again"} and "150 GB come anew" in found["stream-again"].what
+    own = {"transfer_plugins": "https=./mine"}
+    assert "stream-plugin" in look(base, OSPOOL, "htcondor", inputs=[pinned], submit=own)
+
+
 def test_zip_and_guideline(base: Path) -> None:
     assert set(look(base, inputs=[{"url": "https://x/y.zip?z=1"}])) == {"zip"}
     keys: dict[str, Any] = {"resources": {"disk": "200 GB"}, "duration": "Long"}

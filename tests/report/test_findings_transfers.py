@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 from tests.report.made import told
 
+from headway.report.accounts import SOURCES, Accounts
 from headway.report.findings.finding import Place
 from headway.report.findings.gpu_input import gpu_input
 from headway.report.findings.reasons import allowed_duration, masked, source
+from headway.report.findings.source_faulty import source_faulty
 from headway.report.findings.source_worse import source_worse
 from headway.report.findings.transfer_cut import inferred_limit, transfer_cut
 from headway.report.findings.transfer_queue import transfer_queue
@@ -175,6 +178,34 @@ def test_masks_hide_what_differs_from_job_to_job(one: str, other: str, same: boo
 def test_allowed_durations(text: str, seconds: float | None) -> None:
     found = allowed_duration(f"The job exceeded allowed execute duration of {text}")
     assert (found and found[1]) == seconds
+
+
+def served(*hosts: tuple[str, int, int]) -> Accounts:
+    """One job a transfer; of each host, its transfers and how many of them failed."""
+    rows = [(name, number < failures) for name, of, failures in hosts for number in range(of)]
+    accounts = told([{"tries": [good(100, site="A")]} for _ in rows])
+    sources = [
+        (n, n, name, 0.0 if bad else 5e6, 0.0, bad, "it is silent (body)" if bad else None)
+        for n, (name, bad) in enumerate(rows)
+    ]
+    return replace(accounts, sources=pl.DataFrame(sources, schema=SOURCES, orient="row"))
+
+
+def test_a_source_that_records_show_to_be_far_worse() -> None:
+    accounts = served(("good.cache", 40, 1), ("bad.cache:8443", 12, 10), ("fine.cache", 30, 0))
+    [found] = source_faulty(accounts)
+    assert found.key == "source-faulty:bad.cache:8443"
+    assert "in 83 % of the 12 transfers" in found.title.replace(".3", "")
+    assert ("what was wrong", "it is silent (body)") in found.evidence
+    assert found.table and found.table.rows[0] == ("bad.cache:8443", "12", "10")
+    assert found.attempts == 10
+
+
+def test_sources_that_are_all_alike_or_few_are_no_finding() -> None:
+    assert source_faulty(served(("a", 20, 10), ("b", 20, 9))) == []
+    assert source_faulty(served(("a", 5, 5), ("b", 20, 0))) == []
+    assert source_faulty(served(("a", 20, 20))) == []  # nothing to compare it with
+    assert source_faulty(told([{"tries": [good(100)]}])) == []
 
 
 def test_gpus_that_wait_for_input() -> None:

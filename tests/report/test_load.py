@@ -186,6 +186,33 @@ Anything = st.recursive(
 )
 
 
+def test_records_name_the_sources(run: headway.Run, tmp_path: Path) -> None:
+    folder = without_chirp(run, tmp_path)
+    for path in folder.jobs.glob("*/attempts/*/record.json"):
+        record = json.loads(path.read_text())
+        gave = {"host": "one.cache:8443", "state": "active", "bytes": 5, "wasted": 1}
+        bad = {"host": "two\x1b[31m", "state": "benched", "bytes": 0, "fault": "silent (body)"}
+        odd: list[object] = [3, {"host": 7}, {"host": "three", "bytes": "x"}]
+        record["inputs"] = [{"fetched": True, "bytes": 5, "sources": [gave, bad, *odd]}]
+        path.write_text(json.dumps(record))
+    found = report(folder)
+    assert set(found.records["sources"]) == {"one.cache:8443"}
+    rows = found.accounts.sources.filter(pl.col("attempt") == 0).drop("job", "attempt").rows()
+    assert rows[0] == ("one.cache:8443", 5.0, 1.0, False, None)
+    assert rows[1][1:] == (0.0, 0.0, True, "silent (body)")
+    assert "\x1b" not in rows[1][0]
+    assert [row[0] for row in rows[2:]] == ["three"]
+
+
+def test_what_streams_is_no_staging() -> None:
+    gave = {"host": "cache", "bytes": 7, "state": "active", "wasted": 0}
+    file = {"path": "a", "fetched": True, "bytes": 5, "sources": []}
+    stream = {"path": "b", "fetched": True, "mode": "stream", "bytes": 7, "sources": [gave]}
+    row = row_of({"inputs": [file, {**stream, "refetched": 3, "waited": 1.5}]})
+    assert (row["fetched"], row["streamed"], row["waited_s"]) == (5, 10, 1.5)
+    assert row["sources"] == "cache"
+
+
 @given(st.dictionaries(st.sampled_from([*RECORDS, "phases", "inputs", "command"]), Anything))
 def test_whatever_a_record_holds_its_row_fits_the_table(raw: dict[str, Any]) -> None:
     row = row_of(raw)

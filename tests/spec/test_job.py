@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from headway.spec import Gpus, Input, Job, Output, Resources, dump_job, load_resolved
+from headway.spec.keys import unknown_key
 from headway.spec.problems import KNOWN_KEYS
 
 from .conftest import Load, Wrong
@@ -33,6 +34,10 @@ GOOD = [
     ('outputs = [{path = "a", to = "osdf:///x/a"}]', "outputs.0.to", "osdf:///x/a"),
     ('outputs = [{path = "a", to = "mine+pelican://h/a"}]', "outputs.0.to", "mine+pelican://h/a"),
     ('inputs = [{url = "stash:///a/b", size = 123}]', "inputs.0.size", 123),
+    ('inputs = ["https://a/b"]', "inputs.0.mode", "file"),
+    ('inputs = [{url = "https://a/b", mode = "stream"}]', "inputs.0.keep", True),
+    (f'inputs = [{{url = "https://a/b", mode = "stream", manifest = "sha256:{HASH}", keep = false, '
+     'window = "2 GB"}]', "inputs.0.window", 2 * 10**9),
     ('inputs = [{url = "stash:///a/b", size = "1 kB"}]', "inputs.0.size", 1000),
     (f'inputs = [{{url = "http://a/b", checksum = "SHA256:{HASH}"}}]',
      "inputs.0.checksum", f"sha256:{HASH}"),
@@ -57,6 +62,10 @@ GOOD = [
     ('submit = {"+ProjectName" = "\\"x\\"", accounting_group = "g", rank = 1}', "submit",
      {"+ProjectName": '"x"', "accounting_group": "g", "rank": "1"}),
     ("[submit]\nMY.WantX = true", "submit", {"MY.WantX": "true"}),
+    ('inputs = ["https://a/b"]', "inputs.0.via", "agent"),
+    ('inputs = [{url = "https://a/b", patience = "3 min"}]', "inputs.0.patience", 180.0),
+    (f'inputs = [{{url = "https://a/b", manifest = "SHA256:{"AB" * 32}"}}]', "inputs.0.manifest",
+     f"sha256:{'ab' * 32}"),
     ('sites = {avoid = ["A"], prefer = ["B"]}', "sites.avoid", ("A",)),
 ]  # fmt: skip
 
@@ -102,6 +111,21 @@ BAD = [
     ("inputs[0]", 'inputs = ["file://host/b"]', "names a machine"),
     ("inputs[0]", 'inputs = ["osdf://ospool/b"]', "osdf:///ospool/b"),
     ("inputs[0]", 'inputs = ["osdf:///a,b"]', "%2C"),
+    ("inputs[0].manifest", 'inputs = [{url = "https://a/b", manifest = "md5:00"}]', "32 hexa"),
+    ("inputs[0].manifest", f'inputs = [{{url = "https://a/b", manifest = "md5:{"0" * 32}"}}]',
+     "`headway publish` printed"),
+    ("inputs[0].patience", 'inputs = [{url = "https://a/b", patience = 3}]', "3 min or 3 h?"),
+    ("inputs[0].via", 'inputs = [{url = "https://a/b", via = "pigeon"}]', "agent"),
+    ("inputs[0].mode", 'inputs = [{url = "https://a/b", mode = "drip"}]', "stream"),
+    ("inputs[0].mode", 'inputs = [{url = "https://a/b", via = "plugin", mode = "stream"}]',
+     "leave out `via`"),
+    ("inputs[0].keep", 'inputs = [{url = "https://a/b", keep = false, window = "1 GB"}]', "stream"),
+    ("inputs[0].keep", 'inputs = [{url = "https://a/b", mode = "stream", keep = false, '
+     'window = "1 GB"}]', "headway publish"),
+    ("inputs[0].window", f'inputs = [{{url = "https://a/b", mode = "stream", keep = false, '
+     f'manifest = "sha256:{HASH}"}}]', "20 GB"),
+    ("inputs[0].window", 'inputs = [{url = "https://a/b", mode = "stream", window = "1 GB"}]',
+     "keep = false"),
     ("inputs[0].path", 'inputs = [{url = "https://a/"}]', "does not end in a file name"),
     ("inputs[0].path", 'inputs = [{url = "https://a/b", path = "/x"}]', "relative"),
     ("inputs[0].path", 'inputs = [{url = "https://a/b", path = "a/../../x"}]', "leaves"),
@@ -220,6 +244,7 @@ UNKNOWN = {
     "max-retries": "retries",
     "resources.gpu": "gpus", "resources.mem": "memory", "resources.gpus.vram": "memory",
     "resources.gpus.number": "count", "checkpoint.path": "paths", "retries.nodes": "node",
+    "checkpoint.files": "paths",
     "inputs[0].urls": "url", "inputs[0].sha256": "checksum", "outputs[0].too": "to",
 }  # fmt: skip
 
@@ -239,6 +264,16 @@ def test_unknown_key_like_no_other(wrong: Wrong) -> None:
     (problem,) = wrong("[retries]\nqqqqqq = 1")
     assert problem.where == "job.toml: retries.qqqqqq"
     assert problem.remedy.startswith("the keys here are `node`")
+
+
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs() -> None:
+    for table in KNOWN_KEYS:
+        for home, keys in KNOWN_KEYS.items():
+            for key in set(keys) - set(KNOWN_KEYS[table]):
+                _, remedy = unknown_key((*table, key), KNOWN_KEYS)
+                assert remedy != f"did you mean `{key}`?", (table, home, key)
+    _, remedy = unknown_key(("resources", "command"), KNOWN_KEYS)
+    assert remedy == "`command` stands at the top of job.toml, before the first section"
 
 
 def test_every_table_is_known_to_the_speller() -> None:

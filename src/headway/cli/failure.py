@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 import sys
 
-from headway.cli import BUG, POOL, WRONG
+from headway.cli import BUG, FAILED, POOL, WRONG
 from headway.cli.show import paint, printable
-from headway.errors import HeadwayError, PoolError, PreflightError, SpecError
+from headway.errors import (
+    HeadwayError,
+    NodeError,
+    PoolError,
+    PreflightError,
+    SpecError,
+    TransferError,
+)
 
 
 def report(error: Exception, as_json: bool) -> int:
@@ -22,10 +29,17 @@ def report(error: Exception, as_json: bool) -> int:
             first = line == str(error).splitlines()[0]
             lead = paint("error: ", "bold red", sys.stderr) if first else ""
             print(f"{lead}{printable(line)}", file=sys.stderr)
-        code = POOL if isinstance(error, PoolError) else WRONG
+        code = _code(error)
     if as_json:
         print(json.dumps({"type": "error", "error": _facts(error), "exit": code}))
     return code
+
+
+def _code(error: HeadwayError) -> int:
+    if isinstance(error, PoolError):
+        return POOL
+    passing = isinstance(error, TransferError) and error.retryable
+    return FAILED if passing or isinstance(error, NodeError) else WRONG
 
 
 def _facts(error: Exception) -> dict[str, object]:
@@ -36,5 +50,7 @@ def _facts(error: Exception) -> dict[str, object]:
             for problem in error.problems
         ]
     if isinstance(error, HeadwayError):
+        if isinstance(error, TransferError):
+            facts["retryable"] = error.retryable
         return facts | {"message": error.message, "remedy": error.remedy}
     return facts | {"message": str(error), "remedy": "run again with --debug"}

@@ -6,7 +6,14 @@ import time
 
 from headway.cli.board import Board
 from headway.cli.show import print_json, printable
-from headway.cli.words import count_words, group_of, progress_words, state_word, why
+from headway.cli.words import (
+    count_words,
+    fetching_words,
+    group_of,
+    progress_words,
+    state_word,
+    why,
+)
 from headway.events import JobState
 
 MANY = 50  # jobs; beyond this, single changes tell nobody anything
@@ -112,7 +119,7 @@ def _words(state: JobState) -> str:
     moved = progress_words(state)
     if moved:
         text += f", {moved}"
-    last = why(state)
+    last = why(state) or fetching_words(state)
     return f"{text}: {printable(last)}" if last else text
 
 

@@ -16,6 +16,7 @@ from headway.cli.words import (
     STYLES,
     count_words,
     elapsed_words,
+    fetching_words,
     group_of,
     progress_words,
     short_why,
@@ -139,7 +140,10 @@ def _row(label: str, state: JobState, now: float, width: int) -> list[Text]:
         _progress(state, width),
         Text(elapsed_words(state, now)),
         Text(str(state.attempts or "")),
-        Text(printable(short_why(state)), style="" if style == "dim" else style),
+        Text(
+            printable(short_why(state) or fetching_words(state)),
+            style="" if style == "dim" else style,
+        ),
     ]
 
 

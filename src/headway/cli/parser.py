@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from headway.errors import HeadwayError
+
+_T = TypeVar("_T")
 
 
 class UsageError(HeadwayError):
@@ -21,6 +23,18 @@ def closest(word: str, known: Sequence[str]) -> str | None:
 
     found = get_close_matches(word, known, n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def parsed(text: str | None, parse: Callable[[object], _T], what: str) -> _T | None:
+    """A size or a duration as the spec reads it; UsageError where it is none."""
+    from headway.spec.words import Wrong
+
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except Wrong as wrong:
+        raise UsageError(f"{what}: {wrong.what}", remedy=wrong.remedy) from None
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli import OK
-from headway.cli.parser import Parser, UsageError
+from headway.cli.parser import Parser, parsed
 
 if TYPE_CHECKING:
     from headway.node.transfer.publish import Published
@@ -33,7 +33,7 @@ def parser(name: str) -> Parser:
     made.add_argument(
         "--chunk-size",
         metavar="SIZE",
-        help="64 KiB to 1 GiB; default: 8 MiB to 64 MiB, by the file's size",
+        help="64 KiB to 1 GiB; default: 256 KiB to 1 MiB, by the file's size",
     )
     made.add_argument("--no-index", action="store_true", help="do not look into a tar file")
     made.set_defaults(call=call)
@@ -42,9 +42,10 @@ def parser(name: str) -> Parser:
 
 def call(arguments: Namespace) -> int:
     from headway.cli.show import metered, print_json
-    from headway.node.transfer.publish import publish
+    from headway.spec.units import parse_size
+    from headway.transfers import publish
 
-    chunk_size = _chunk_size(arguments.chunk_size)
+    chunk_size = parsed(arguments.chunk_size, parse_size, "headway publish: --chunk-size")
     with metered(f"reading {os.path.basename(arguments.path)}") as told:
         done = publish(
             arguments.path, chunk_size=chunk_size, index=not arguments.no_index, progress=told
@@ -54,20 +55,6 @@ def call(arguments: Namespace) -> int:
     else:
         _print(done)
     return OK
-
-
-def _chunk_size(text: str | None) -> int | None:
-    from headway.spec.units import parse_size
-    from headway.spec.words import Wrong
-
-    if text is None:
-        return None
-    try:
-        return parse_size(text)
-    except Wrong as wrong:
-        raise UsageError(
-            f"headway publish: --chunk-size: {wrong.what}", remedy=wrong.remedy
-        ) from None
 
 
 def _facts(path: str, done: Published) -> dict[str, Any]:

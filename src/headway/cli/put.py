@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 
 from headway.cli import OK
-from headway.cli.parser import Parser, UsageError
+from headway.cli.parser import Parser
 
 _PROOF = {
     "digest": "the server's digest of it is right",
@@ -37,16 +37,10 @@ def parser(name: str) -> Parser:
 
 def call(arguments: Namespace) -> int:
     from headway.cli.show import metered, print_json, printable
-    from headway.node.transfer import put, shown
-    from headway.node.upload import below
+    from headway.node.transfer import shown
+    from headway.transfers import destination, put
 
-    path = arguments.file
-    if not os.path.isfile(path):
-        what = "is a folder" if os.path.isdir(path) else "is not there"
-        raise UsageError(f"headway put: {path} {what}", remedy="name a file")
-    url = arguments.url
-    if url.partition("?")[0].endswith("/"):
-        url = below(url, os.path.basename(path))
+    path, url = arguments.file, arguments.url
     with metered(f"sending {os.path.basename(path)}") as told:
         sent = put(
             path,
@@ -54,6 +48,7 @@ def call(arguments: Namespace) -> int:
             overwrite=arguments.overwrite,
             progress=lambda done, total: told(done, total or 0),
         )
+    url = destination(path, url)
     if arguments.json:
         print_json(
             {

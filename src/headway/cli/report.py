@@ -30,8 +30,8 @@ def parser(name: str) -> Parser:
         "       headway report --compare A B [--html FILE] [--csv FILE]",
         "Say where the slot time of jobs went: what cost most and what to change, the losses by\n"
         "cause, the sites side by side. Reads HTCondor's event logs (also rotated or compressed\n"
-        "ones, and folders of them) or a run, and changes nothing. Exit code 0, also where jobs\n"
-        "failed.",
+        "ones, folders of them, and what `headway collect` has kept) or a run, and changes\n"
+        "nothing. Exit code 0, also where jobs failed.",
         [
             ("headway report train.log", "one log"),
             ("headway report logs/ --html report.html", "a folder of logs, as a page"),

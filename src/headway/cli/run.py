@@ -56,6 +56,11 @@ def parser(name: str) -> Parser:
     made.add_argument(
         "--again", action="store_true", help="a new run, even if one of the same job has not ended"
     )
+    made.add_argument(
+        "--no-heal",
+        action="store_true",
+        help="leave held jobs to their own retries; see `headway heal`",
+    )
     made.add_argument("--resume", metavar="RUN", help="go on with a run, or watch it again")
     made.set_defaults(call=call)
     return made
@@ -139,7 +144,9 @@ def _go(run: Run, arguments: Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted; go on with `headway run --resume {run.label}`", file=sys.stderr)
         return INTERRUPTED
-    return _detached(run, arguments.json) if arguments.detach else _watch(board, arguments.json)
+    if arguments.detach:
+        return _detached(run, arguments.json)
+    return _watch(board, arguments.json, heals=not arguments.no_heal)
 
 
 def _detached(run: Run, as_json: bool) -> int:
@@ -154,17 +161,22 @@ def _detached(run: Run, as_json: bool) -> int:
     return OK
 
 
-def _watch(board: Board, as_json: bool) -> int:
+def _watch(board: Board, as_json: bool, *, heals: bool) -> int:
     from headway.cli.ending import print_ending, summary
     from headway.cli.lines import NoView
     from headway.cli.show import print_json
     from headway.cli.watch import Watch, choose_view
+    from headway.heal.inside import Inside
 
     run = board.run
-    watch = Watch(run, board, choose_view(board, as_json=as_json))
+    # The local pool releases by itself what passes, and ends when there is no more for it to do.
+    heal = Inside(run.folder, run.pool) if heals and run.pool.kind != "local" else None
+    watch = Watch(run, board, choose_view(board, as_json=as_json), heal)
     sentence = ""
     try:
-        with contextlib.closing(watch.view):
+        with contextlib.closing(watch.view), contextlib.ExitStack() as stack:
+            if heal is not None:
+                stack.enter_context(contextlib.closing(heal))
             if not watch.until_settled():
                 sentence = watch.leave()
     except BrokenPipeError:

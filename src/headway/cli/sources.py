@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli import FAILED, OK
-from headway.cli.parser import Parser
+from headway.cli.parser import Parser, parsed
 
 if TYPE_CHECKING:
     from headway.node.transfer.health import Health
@@ -31,17 +31,22 @@ def parser(name: str) -> Parser:
     )
     made.add_argument("url", nargs="+", metavar="URL", help="the object, or mirrors of it")
     made.add_argument("--quick", action="store_true", help="only the order; measure nothing")
+    made.add_argument(
+        "--patience", metavar="TIME", help="how long each source may take; default: 10 s"
+    )
     made.set_defaults(call=call)
     return made
 
 
 def call(arguments: Namespace) -> int:
     from headway.cli.show import patience, print_json
-    from headway.node.transfer.health import Health, examine, judge
+    from headway.node.transfer.health import LIMIT, Health, examine, judge
     from headway.node.transfer.pelican import sources_of
     from headway.node.transfer.source import Fault
     from headway.node.transfer.urls import shown
+    from headway.spec.units import parse_duration
 
+    limit = parsed(arguments.patience, parse_duration, "headway sources: --patience") or LIMIT
     faults: dict[str, Fault] = {}
     found: list[Health] = []
     with patience("asking the director"):
@@ -54,7 +59,7 @@ def call(arguments: Namespace) -> int:
             found.append(Health(offer))
             continue
         with patience(f"asking {offer.name}"):
-            found.append(examine(offer))
+            found.append(examine(offer, limit=limit))
     if not arguments.quick:
         judge(found)
     if arguments.json:
@@ -105,7 +110,7 @@ def _fault_facts(url: str, fault: Fault) -> dict[str, Any]:
         "words": fault.words,
         "phase": fault.phase,
         "retryable": fault.retryable,
-        "remedy": fault.remedy,
+        "remedy": _remedy(fault),
     }
 
 
@@ -140,8 +145,21 @@ def _print_fault(url: str, fault: Fault) -> None:
 
     lead = paint("no sources:", "bold red", sys.stderr)
     print(f"{lead} {printable(url)}: {printable(fault.words)}", file=sys.stderr)
+    print(f"  {printable(_remedy(fault))}", file=sys.stderr)
+
+
+def _remedy(fault: Fault) -> str:
+    """What to do next; the engine says so only where it knows better than anybody would."""
     if fault.remedy:
-        print(f"  {printable(fault.remedy)}", file=sys.stderr)
+        return fault.remedy
+    if not fault.retryable:
+        return "correct the URL"
+    if fault.phase in ("resolve", "connect", "TLS", ""):
+        return (
+            "see whether this machine has a way out (name service, firewall, https_proxy) and"
+            " try again; a plain https:// URL of the object needs no federation"
+        )
+    return "try again in a while"
 
 
 def _rounded(value: float | None) -> float | None:

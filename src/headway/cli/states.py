@@ -8,6 +8,7 @@ from headway.cli.show import print_table, printable
 from headway.cli.words import (
     STYLES,
     elapsed_words,
+    fetching_words,
     group_of,
     progress_words,
     short_why,
@@ -29,7 +30,7 @@ def print_states(states: Sequence[JobState], name: Callable[[JobState], str], no
             progress_words(state),
             elapsed_words(state, now),
             str(state.attempts),
-            printable(short_why(state)),
+            printable(short_why(state) or fetching_words(state)),
         )
         for state in states
     ]

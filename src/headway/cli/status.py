@@ -147,7 +147,7 @@ def _print_job(board: Board, job: int) -> None:
 
 
 def _facts(state: JobState) -> list[tuple[str, str]]:
-    from headway.cli.words import elapsed_words, progress_words
+    from headway.cli.words import elapsed_words, fetching_words, progress_words
 
     def at(moment: float | None) -> str:
         if moment is None:
@@ -158,6 +158,7 @@ def _facts(state: JobState) -> list[tuple[str, str]]:
         ("HTCondor's", f"{state.cluster}.{state.proc}"),
         ("phase", state.phase),
         ("progress", progress_words(state)),
+        ("transfer", fetching_words(state)),
         ("site", state.site),
         ("slot", state.slot),
         ("submitted", at(state.submitted)),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Protocol
 
 from headway.api import Run
-from headway.cli import INTERRUPTED
 from headway.cli.board import Board
-from headway.events import JobState
+from headway.cli.signals import Asked
+from headway.events import JobState, Status
+from headway.heal.inside import Inside
 from headway.spec import format_duration
 
 LOOK = 0.1  # seconds between two looks at the event log
@@ -36,7 +34,7 @@ def choose_view(board: Board, *, as_json: bool) -> View:
 
     if as_json:
         return JsonView(board)
-    if sys.stdout.isatty() and _is_able():
+    if sys.stdout.isatty() and is_able():
         from headway.cli.live import LiveView
 
         return LiveView(board, board.run.folder.facts.pool["kind"])
@@ -46,21 +44,22 @@ def choose_view(board: Board, *, as_json: bool) -> View:
 class Watch:
     """Feeds a view from the event log; Ctrl-C asks it to end and never breaks what it is doing."""
 
-    def __init__(self, run: Run, board: Board, view: View) -> None:
+    def __init__(self, run: Run, board: Board, view: View, heal: Inside | None = None) -> None:
         self.run = run
         self.board = board
         self.view = view
-        self.stopped_by: int | None = None
+        self.heal = heal
+        self.asked = Asked()
         self._checked = time.monotonic()
         run.saw = self._saw
 
     def until_settled(self) -> bool:
         """True once all jobs are over or held for good; False if somebody wants to leave."""
         news = True
-        with self._signals():
-            while self.stopped_by is None:
+        with self.asked.heard():
+            while not self.asked:
                 news = self.look() or news
-                if news and not self.board.busy:
+                if news and not self.board.busy and not (self.heal and self.heal.busy):
                     if self.run.settled():
                         return True
                     news = False
@@ -71,6 +70,8 @@ class Watch:
     def look(self) -> bool:
         """Take in what the event log has got, and show it."""
         news = self.run.refresh()
+        while self.heal and self.heal.notes:
+            self.view.note(self.heal.notes.popleft())
         self.view.tick()
         return news
 
@@ -85,7 +86,7 @@ class Watch:
             except Exception as error:
                 failed.append(error)
 
-        with self._signals():
+        with self.asked.heard():
             thread = threading.Thread(target=work)
             thread.start()
             thread.join(0.5)
@@ -103,12 +104,13 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a program that a signal has ended."""
-        return INTERRUPTED if self.stopped_by in (None, signal.SIGINT) else 128 + self.stopped_by
+        return self.asked.exit_code
 
     def _saw(self, state: JobState) -> None:
         self.board.take(state)
         self.view.saw(state)
+        if self.heal and state.status is Status.HELD:
+            self.heal.poke()
 
     def _check_pool(self) -> None:
         now = time.monotonic()
@@ -117,24 +119,7 @@ class Watch:
         self._checked = now
         self.run.check_pool()
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Signals set a flag here; a second Ctrl-C changes nothing."""
 
-        def stop(number: int, _: object) -> None:
-            self.stopped_by = self.stopped_by or number
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                # Once asked to end, nothing that is pressed again cuts short the way out.
-                signal.signal(number, handler if self.stopped_by is None else signal.SIG_IGN)
-
-
-def _is_able() -> bool:
+def is_able() -> bool:
+    """Whether the terminal can move its cursor."""
     return os.environ.get("TERM", "") not in ("", "dumb")

@@ -71,6 +71,22 @@ def progress_words(state: JobState) -> str:
     return f"{done} / {total}"
 
 
+def fetching_words(state: JobState) -> str:
+    """The transfer under way: `fetching train.tar 41 %, 38 MB/s from 2 sources`.
+
+    One that the command reads at the same time is `streaming`.
+    """
+    if not state.progress_file or state.progress_rate is None:
+        return ""
+    text = f"{'streaming' if state.phase == 'run' else 'fetching'} {state.progress_file}"
+    if state.progress_file_size and state.progress_file_bytes is not None:
+        text += f" {min(100, 100 * state.progress_file_bytes // state.progress_file_size)} %"
+    text += f", {format_size(state.progress_rate)}/s"
+    if state.progress_sources:
+        text += f" from {state.progress_sources} source{'s' * (state.progress_sources > 1)}"
+    return text
+
+
 def count_words(counts: Mapping[str, int]) -> str:
     """`3 running, 2 idle`; nothing is said of what there is none of."""
     return ", ".join(f"{counts[group]:,} {group}" for group in GROUPS if counts.get(group))

@@ -15,8 +15,10 @@ def parser(name: str) -> Parser:
         name,
         "JOB.SUB [--check] [-o FILE] [--overwrite]",
         "Write a copy of an HTCondor submit file with the lines that let Headway follow its jobs\n"
-        "and heal them; every line of the original stays as it is. With --check nothing is\n"
-        "written: it says what is risky in the file and in the scripts that it names.",
+        "and heal them; every line of the original stays as it is. URLs among the inputs are\n"
+        "staged in by Headway's agent, which is written beside it and starts your executable.\n"
+        "With --check nothing is written: it says what is risky in the file and in the scripts\n"
+        "that it names.",
         [
             ("headway wrap train.sub", "writes train.headway.sub, and shows the difference"),
             ("headway wrap train.sub --check", "what could go wrong; exit code 2 on errors"),
@@ -78,10 +80,12 @@ def _wrap(arguments: Namespace) -> int:
 
 def _to_stdout(path: Path, as_json: bool) -> int:
     from headway.cli.show import print_json
-    from headway.pool.wrap import wrap
+    from headway.pool.wrap import AGENT, wrap
     from headway.pool.wrap.subfile import read_text
 
-    wrapped = wrap(read_text(path), path.stem)
+    # nothing is written, so the agent must be there already for the URLs to be staged in by it
+    there = path.with_name(f"{path.stem}.{AGENT}").exists()
+    wrapped = wrap(read_text(path), path.stem, base=path.parent if there else None)
     if as_json:
         facts = {"file": str(path), "written": None, "added": list(wrapped.added)}
         print_json({**facts, "notes": list(wrapped.notes), "text": wrapped.text})

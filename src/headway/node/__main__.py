@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _USAGE = (
     "usage: headway-node.pyz agent PLAN\n"
+    "       headway-node.pyz stage PROGRAM [ARGUMENT ...]\n"
     "       headway-node.pyz version\n"
     "       headway-node.pyz -classad\n"
     "       headway-node.pyz -infile FILE -outfile FILE [-upload]\n"
@@ -24,6 +25,14 @@ def main(arguments: Sequence[str]) -> int:
         from headway.node.agent import run_agent
 
         return run_agent(arguments[1])
+    if list(arguments) == ["fetcher"]:
+        from headway.node.stream.fetcher import run_fetcher
+
+        return run_fetcher()
+    if len(arguments) >= 2 and arguments[0] == "stage":
+        from headway.node.wrapped import run_wrapped
+
+        return run_wrapped(arguments[1], arguments[2:])
     if arguments and arguments[0] in _PLUGIN:
         from headway.node.plugin import run_plugin
 

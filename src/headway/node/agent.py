@@ -13,13 +13,14 @@ from headway.node.exits import MEANING, Exit
 from headway.node.journal import RESERVE, Journal
 from headway.node.place import Place
 from headway.node.plan import OUT, PlanError, read_plan, read_row
-from headway.node.process import OUT_OF_TIME, CannotStart, Group, Outcome
+from headway.node.process import NO_DATA, OUT_OF_TIME, CannotStart, Group, Outcome
 from headway.node.verdict import ENDED_BY_POOL, Failed, code_of, words_of
 from headway.node.watch import EVICTED, Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headway.node.plan import Plan
+    from headway.node.plan import Input, Plan
+    from headway.node.streams import Streams
 
 
 def run_agent(plan_path: str) -> int:
@@ -52,6 +53,7 @@ class _Agent:
         self._attempt = attempt
         self._journal = journal
         self._watch = watch
+        self._streams: Streams | None = None
 
     def run(self) -> tuple[int, str]:
         """All phases; returns the exit code and the reason in words."""
@@ -77,16 +79,26 @@ class _Agent:
 
     def _phases(self) -> Exit:
         plan = self._check()
-        self._stage_in(plan)
-        self._journal.write_early()
-        outcome = self._run(plan)
+        seconds = 0.0
+        try:
+            self._stage_in(plan)
+            self._journal.write_early()
+            outcome = self._run(plan)
+            seconds = outcome.seconds
+            if self._streams is not None and outcome.status == 0 and not outcome.cause:
+                self._streams.finish(self._watch)
+        finally:
+            if self._streams is not None:
+                self._streams.end(seconds)
+        if self._streams is not None and outcome.cause in ("", NO_DATA):
+            self._streams.raise_failure()
         if outcome.status == 0 and not outcome.cause:
             return self._stage_out(plan)
         return self._after_failure(plan, outcome)
 
     def _check(self) -> Plan:
         attempt = self._attempt
-        with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment):
+        with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment) as phase:
             plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
             self._journal.know(plan)
             # these parts of the job's environment count for the agent's own transfers too
@@ -98,7 +110,10 @@ class _Agent:
             missing = []
             if plan.inputs:
                 from headway.node import inputs
+                from headway.node.way_out import WayOut
 
+                way_out = WayOut(os.environ)
+                way_out.take_brought(plan.inputs)
                 missing = inputs.missing(plan.inputs, attempt)
             if missing:
                 facts = self._watch.work(lambda: probe.examine(plan, missing, os.environ))
@@ -109,8 +124,12 @@ class _Agent:
                 if not finding.bad:
                     self._journal.problem(finding.words)
             bad = [finding.words for finding in findings if finding.bad]
+            remedy = "another node may do"
+            if any(finding.no_way_out for finding in findings):
+                phase.told["no_way_out"] = 1
+                remedy = way_out.none(self._journal.set_attribute)
             if bad:
-                raise NodeError("; ".join(bad), remedy="another node may do")
+                raise NodeError("; ".join(bad), remedy=remedy)
             self._watch.check()
         return plan
 
@@ -130,19 +149,45 @@ class _Agent:
                 reserved = (plan.payload, os.path.normpath(self._plan_path))
                 unpack(plan.payload, os.curdir, reserved, watch.check, journal.problem)
             if plan.inputs:
-                from headway.node.inputs import stage_in, total_size
+                from headway.node.inputs import sizes, stage_in, streamed
                 from headway.node.progress import Progress, Teller
 
                 attempt = self._attempt
-                progress = Progress(total_size(plan.inputs))
-                journal.inputs = watch.work(
-                    lambda: stage_in(
-                        plan.inputs, attempt, progress, lambda: watch.cause != "", journal.note
-                    ),
-                    Teller(journal, "stage-in", progress).tick,
-                )
-                phase.told["bytes"] = progress.done
+                told: list[dict[str, object]] = []
+                later = streamed(plan.inputs, attempt)
+                files = [each for each in plan.inputs if each not in later]
+                progress = Progress(sizes(files))
+                teller = Teller(journal, "stage-in", progress)
+                journal.inputs = told
+                try:
+                    watch.work(
+                        lambda: stage_in(
+                            files,
+                            attempt,
+                            progress,
+                            lambda: watch.cause != "",
+                            journal.note,
+                            told,
+                        ),
+                        teller.tick,
+                    )
+                finally:
+                    teller.tell_arrived()
+                    phase.told["bytes"] = progress.done
+                if later:
+                    self._begin_streams(later)
             watch.check()
+
+    def _begin_streams(self, inputs: list[Input]) -> None:
+        """What arrives while the command runs; it only has to begin before that."""
+        from headway.node.inputs import pinned
+        from headway.node.streams import Streams
+
+        watch = self._watch
+        self._streams = Streams(self._journal, self._attempt)
+        for each in inputs:
+            manifest = watch.work(lambda each=each: pinned(each, lambda: watch.cause != ""))  # type: ignore[misc]
+            self._streams.begin(each, manifest, watch)
 
     def _run(self, plan: Plan) -> Outcome:
         journal, attempt = self._journal, self._attempt
@@ -155,9 +200,15 @@ class _Agent:
             if limit is not None:
                 limit = max(0.0, limit - attempt.used)
             begin = journal.clock.now()
+            streams = self._streams
             try:
                 outcome = group.run(
-                    self._watch, grace=plan.grace, limit=limit, nudge=command.nudge(plan)
+                    self._watch,
+                    grace=plan.grace,
+                    limit=limit,
+                    nudge=command.nudge(plan),
+                    tick=streams.tick if streams is not None else None,
+                    hopeless=streams.hopeless if streams is not None else lambda: False,
                 )
             except CannotStart as error:
                 raise Failed(Exit.COMMAND_FAILED, f"the command did not start: {error}") from None

@@ -2,7 +2,8 @@
 
 HTCondor's starter listens on a TCP port; `.chirp.config` holds "host port cookie". One request is
 one line, its words separated by spaces, a space or backslash within a word escaped by a backslash;
-the answer is one line with a number, negative on failure. Only `cookie` and `ulog` are spoken.
+the answer is one line with a number, negative on failure. Only `cookie`, `ulog` and `set_job_attr`
+are spoken.
 """
 
 from __future__ import annotations
@@ -74,6 +75,18 @@ class Chirp:
             self._failed(f"chirp failed: {error}")
             return False
         self._failures = 0
+        return True
+
+    def set_attribute(self, name: str, expression: str) -> bool:
+        """Set an attribute of the job's ad, for its later attempts; False when it is not set."""
+        try:
+            if self._socket is None:
+                self._connect()
+            self._ask(f"set_job_attr {name} {escape(expression)}")
+        except (OSError, ValueError) as error:
+            self.close()
+            self._note(f"{name} cannot be set by chirp: {error}")
+            return False
         return True
 
     def close(self) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 
+import headway.node
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.plan import Plan
 
-_PRIVATE = ("HEADWAY_ROW", "HEADWAY_PARENT")
+# names in HEADWAY_PRIVATE, parted by spaces, are for the agent alone
+_PRIVATE = ("HEADWAY_ROW", "HEADWAY_PARENT", "HEADWAY_PRIVATE")
 
 
 def argv(plan: Plan) -> list[str]:
@@ -28,13 +31,33 @@ def argv(plan: Plan) -> list[str]:
 
 def environment(plan: Plan, attempt: str) -> dict[str, str]:
     """The node's environment and the plan's, without what is headway's own."""
-    filled = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
+    private = {*_PRIVATE, *os.environ.get("HEADWAY_PRIVATE", "").split()}
+    filled = {name: value for name, value in os.environ.items() if name not in private}
     filled.update(plan.environment)
     filled["HEADWAY_JOB"] = plan.row.get("job", "0")
     filled["HEADWAY_ATTEMPT"] = attempt
-    if plan.checkpoint is not None and plan.checkpoint.interval is not None:
-        filled["HEADWAY_CHECKPOINT_INTERVAL"] = f"{plan.checkpoint.interval:g}"
+    wanted = plan.checkpoint
+    if wanted is not None:
+        filled["HEADWAY_CHECKPOINT_EXIT_CODE"] = str(wanted.exit_code)
+        if wanted.interval is not None:
+            filled["HEADWAY_CHECKPOINT_INTERVAL"] = f"{wanted.interval:g}"
+        if wanted.signal is not None:
+            filled["HEADWAY_CHECKPOINT_SIGNAL"] = wanted.signal
+    package = own_package()
+    if package:
+        before = filled.get("PYTHONPATH")
+        filled["PYTHONPATH"] = f"{package}{os.pathsep}{before}" if before else package
     return filled
+
+
+def own_package() -> str:
+    """headway-node.pyz, if this runs from it: the command can import `headway.checkpoint` from it.
+
+    Empty also where its path has the sign that parts PYTHONPATH.
+    """
+    package = os.path.abspath(headway.node.__path__[0])
+    archive = os.path.dirname(os.path.dirname(package))
+    return archive if os.path.isfile(archive) and os.pathsep not in archive else ""
 
 
 def nudge(plan: Plan) -> tuple[float, int] | None:

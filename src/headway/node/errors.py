@@ -27,5 +27,12 @@ class TransferError(HeadwayError):
         self.retryable = retryable
 
 
+class ManifestError(TransferError):
+    """A manifest is damaged, forged, of another object or from a newer Headway."""
+
+    def __init__(self, message: str, *, retryable: bool = False, remedy: str = "") -> None:
+        super().__init__(message, retryable=retryable, remedy=remedy)
+
+
 class Stopped(HeadwayError):
     """The pool wants the attempt to end: an eviction, or the pool itself is gone."""

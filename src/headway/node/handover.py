@@ -81,6 +81,6 @@ def _send(found: list[outputs.Found], journal: Journal, watch: Watch) -> list[di
     from headway.node.progress import Progress, Teller
     from headway.node.upload import send
 
-    progress = Progress(sum(each.bytes for each in found))
+    progress = Progress({each.output.path: each.bytes for each in found})
     teller = Teller(journal, "stage-out", progress)
     return watch.work(lambda: send(found, progress, lambda: watch.cause != ""), teller.tick)

@@ -6,22 +6,38 @@ import os
 import time
 
 from headway.node.errors import NodeError, TransferError
+from headway.node.progress import FIRST
 from headway.node.transfer import fetch, prove
+from headway.node.transfer.fetch import PATIENCE
 from headway.node.transfer.urls import host_of
+from headway.node.verdict import words_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from headway.node.attempt import Attempt
     from headway.node.plan import Input
     from headway.node.progress import Progress
+    from headway.node.transfer.manifest import Manifest
+    from headway.node.transfer.report import Snapshot
+
+_SOURCES = 20  # that a record names at most
+_WORDS = 200
 
 
-def total_size(inputs: list[Input]) -> int | None:
-    """The bytes of all inputs; None as soon as one of them is not declared."""
-    sizes = [each.size for each in inputs if each.size is not None]
-    return sum(sizes) if len(sizes) == len(inputs) else None
+class _Came:
+    """How an input came to be there."""
+
+    def __init__(self, how: str, proof: str = "", source: str = "") -> None:
+        self.how, self.proof, self.source = how, proof, source
+        self.last: Snapshot | None = None  # its sources, if the agent fetched it
+
+
+def sizes(inputs: list[Input]) -> dict[str, int | None]:
+    """The bytes of each input, as far as they are declared."""
+    return {each.path: each.size for each in inputs}
 
 
 def missing(inputs: list[Input], attempt: Attempt) -> list[Input]:
@@ -39,51 +55,92 @@ def stage_in(
     progress: Progress,
     should_stop: Callable[[], bool],
     note: Callable[[str], None],
-) -> list[dict[str, object]]:
-    """Bring each input to its path and prove it; returns what the record says of them."""
-    told = []
+    told: list[dict[str, object]],
+) -> None:
+    """Bring each input to its path and prove it; `told` takes what the record says of them."""
+    before = {each.get("path"): each for each in attempt.inputs}
     for each in inputs:
         begin = time.monotonic()
-        progress.file = each.path
-        source, how = _bring(each, attempt, progress, should_stop)
-        status = os.stat(each.path)
+        progress.begin(each.path)
+        if _unchanged(each, attempt) and each.path in before:
+            progress.finished(os.stat(each.path).st_size)
+            told.append(before[each.path])  # an earlier segment's word on where it came from
+            continue
+        try:
+            came = _bring(each, progress, should_stop)
+            status = os.stat(each.path)
+        except Exception as error:
+            told.append(_failed(each, time.monotonic() - begin, error, progress.snapshot))
+            raise
         attempt.proven[each.path] = _mark(status)
         progress.finished(status.st_size)
         seconds = round(time.monotonic() - begin, 3)
-        note(f"{each.path}: {status.st_size} bytes {how} in {seconds} s")
+        proof = f", proven by its {came.proof}" if came.proof else ""
+        note(f"{each.path}: {status.st_size} bytes {came.how} in {seconds} s{proof}")
+        sources = _sources(came.last)
         told.append(
             {
                 "path": each.path,
-                "source": source,
+                "source": came.source,
                 "bytes": status.st_size,
                 "seconds": seconds,
-                "verified": each.checksum is not None,
-                "fetched": how == "fetched",
+                "verified": came.proof in ("checksum", "manifest"),
+                "proof": came.proof,
+                "fetched": came.last is not None,
+                "sources": sources,
             }
         )
-    return told
-
-
-def _bring(
-    each: Input, attempt: Attempt, progress: Progress, should_stop: Callable[[], bool]
-) -> tuple[str, str]:
-    """Returns the source's host and how the input came to be there."""
-    if _unchanged(each, attempt):
-        return "", "unchanged since the last segment"
-    if not each.urls:
-        _take_brought(each)
-        wrong = prove(each.path, size=each.size, checksum=each.checksum, should_stop=should_stop)
-        if wrong is not None:
-            raise TransferError(
-                f"{each.path} was brought by HTCondor, but {wrong}",
-                retryable=True,
-                remedy="another try may get a good copy; if not, check size and checksum",
+        if came.last is not None and seconds >= FIRST:
+            gave = [f"{s['host']}/{s['bytes']}" for s in sources if s["bytes"]]
+            progress.arrived.append(
+                {
+                    "file": each.path,
+                    "size": status.st_size,
+                    "seconds": seconds,
+                    "proof": came.proof or "none",
+                    "from": "+".join(gave) or came.source,
+                }
             )
-        return "", "brought by HTCondor"
-    if _plausible(each):
-        wrong = prove(each.path, size=each.size, checksum=each.checksum, should_stop=should_stop)
+
+
+def streamed(inputs: list[Input], attempt: Attempt) -> list[Input]:
+    """The inputs that arrive while the command runs: not those that are here already."""
+    return [
+        each
+        for each in inputs
+        if each.streams and each.urls and not _unchanged(each, attempt) and not _plausible(each)
+    ]
+
+
+def pinned(each: Input, should_stop: Callable[[], bool]) -> Manifest | None:
+    """The manifest of an input that streams; it stays beside the object for its readers."""
+    if each.manifest is None:
+        return None
+    from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
+
+    _stay_inside(each.path)
+    name = f"{each.path}{SUFFIX}"
+    try:
+        with open(name, "rb") as file:  # from an earlier segment
+            return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
+    except (OSError, TransferError):
+        patience = PATIENCE if each.patience is None else each.patience
+        return _pinned(each, patience, should_stop, keep_as=name)
+
+
+def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> _Came:
+    if not each.urls:
+        return _take(each, should_stop)
+    patience = PATIENCE if each.patience is None else each.patience
+    manifest = _pinned(each, patience, should_stop)
+    size, checksum = each.size, each.checksum
+    if manifest is not None:
+        size = manifest.size if size is None else size
+        checksum = checksum or manifest.checksum
+    if _plausible(each, manifest):
+        wrong = prove(each.path, size=size, checksum=checksum, should_stop=should_stop)
         if wrong is None:
-            return "", "already there"
+            return _Came("already there", _declared(each))
     if os.path.isdir(each.path):
         raise TransferError(
             f"the input {each.path} cannot be placed: a folder of that name is in the way",
@@ -96,21 +153,111 @@ def _bring(
         each.path,
         size=each.size,
         checksum=each.checksum,
-        progress=progress.moved,
+        manifest=manifest,
+        watch=progress.watched,
         should_stop=should_stop,
+        patience=patience,
     )
-    return host_of(got.url), "fetched"
+    came = _Came("fetched", got.proof, host_of(got.url))
+    came.last = got.snapshot
+    return came
 
 
-def _plausible(each: Input) -> bool:
-    """Whether a file of the right size is there; without size and checksum nothing is provable."""
-    if each.size is None and each.checksum is None:
+def _pinned(
+    each: Input, patience: float, should_stop: Callable[[], bool], keep_as: str | None = None
+) -> Manifest | None:
+    if each.manifest is None:
+        return None
+    from headway.node.transfer.pinned import pinned_manifest
+
+    return pinned_manifest(
+        each.urls,
+        each.manifest,
+        folder=os.curdir,
+        patience=patience,
+        should_stop=should_stop,
+        keep_as=keep_as,
+    )
+
+
+def _take(each: Input, should_stop: Callable[[], bool]) -> _Came:
+    """An input that HTCondor has brought, and its manifest if one is pinned."""
+    size, checksum = each.size, each.checksum
+    if each.manifest is not None:
+        from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
+
+        name = f"{each.arrives_as}{SUFFIX}"
+        try:
+            with open(name, "rb") as file:
+                manifest = read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
+        except OSError as error:
+            raise _not_brought(name, error) from None
+        size = manifest.size if size is None else size
+        checksum = checksum or manifest.checksum
+    _take_brought(each)
+    wrong = prove(each.path, size=size, checksum=checksum, should_stop=should_stop)
+    if wrong is not None:
+        raise TransferError(
+            f"{each.path} was brought by HTCondor, but {wrong}",
+            retryable=True,
+            remedy="another try may get a good copy; if not, check size and checksum",
+        )
+    return _Came("brought by HTCondor", _declared(each))
+
+
+def _declared(each: Input) -> str:
+    """What an input is proven by when it is proven here, from end to end."""
+    if each.manifest is not None:
+        return "manifest"
+    if each.checksum is not None:
+        return "checksum"
+    return "size" if each.size is not None else ""
+
+
+def _failed(
+    each: Input, seconds: float, error: Exception, last: Snapshot | None
+) -> dict[str, object]:
+    return {
+        "path": each.path,
+        "source": "",
+        "bytes": last.bytes if last is not None else 0,
+        "seconds": round(seconds, 3),
+        "verified": False,
+        "proof": "",
+        "fetched": False,
+        "sources": _sources(last),
+        "error": words_of(error)[:_WORDS],
+    }
+
+
+def _sources(last: Snapshot | None) -> list[dict[str, object]]:
+    return describe_sources([] if last is None else [each.as_json() for each in last.sources])
+
+
+def describe_sources(sources: list[dict[str, Any]]) -> list[dict[str, object]]:
+    """Who gave what, and what was last wrong with whom; the words hold nothing of a URL's query."""
+    told = []
+    for each in sorted(sources, key=lambda source: -source["bytes"])[:_SOURCES]:
+        facts: dict[str, object] = {
+            name: each[name] for name in ("host", "state", "bytes", "wasted")
+        }
+        words, phase = each["words"], each["phase"]
+        if words:
+            facts["fault"] = f"{words} ({phase})" if phase else words
+        told.append(facts)
+    return told
+
+
+def _plausible(each: Input, manifest: Manifest | None = None) -> bool:
+    """Whether a file of the right size is there; where nothing is declared nothing is provable."""
+    size = each.size if manifest is None else manifest.size
+    if size is None and each.checksum is None:
         return False
     try:
         status = os.stat(each.path)
     except OSError:
         return False
-    return each.size is None or status.st_size == each.size
+    return size is None or status.st_size == size
 
 
 def _unchanged(each: Input, attempt: Attempt) -> bool:
@@ -131,17 +278,23 @@ def _take_brought(each: Input) -> None:
     if os.path.exists(each.path):
         return
     if not os.path.exists(name):
-        raise TransferError(
-            f"{name} is not in the job's folder; HTCondor did not bring it",
-            retryable=False,
-            remedy="look at the transfer events of the job and at its URL",
-        )
+        raise _not_brought(name)
     _stay_inside(each.path)
     try:
         os.makedirs(os.path.dirname(each.path) or os.curdir, exist_ok=True)
         os.rename(name, each.path)
     except OSError as error:
         raise NodeError(f"{name} cannot be moved to {each.path}: {error.strerror}") from None
+
+
+def _not_brought(name: str, error: OSError | None = None) -> TransferError:
+    if error is not None and not isinstance(error, FileNotFoundError):
+        return TransferError(f"{name} cannot be read: {error.strerror}", retryable=True)
+    return TransferError(
+        f"{name} is not in the job's folder; HTCondor did not bring it",
+        retryable=False,
+        remedy="look at the transfer events of the job and at its URL",
+    )
 
 
 def _stay_inside(path: str) -> None:

@@ -90,6 +90,11 @@ class Journal:
             file.write(os.urandom(_RESERVE_SIZE))  # random: some file systems squeeze zeros away
         self._chirp = Chirp(os.environ, self.note)
 
+    @property
+    def log_file(self) -> int:
+        """agent.log, for those whom the agent starts."""
+        return self._log
+
     def note(self, words: str) -> None:
         """A line in agent.log; a full disk is no failure."""
         stamp = time.strftime("%H:%M:%S", time.gmtime(self.clock.now()))
@@ -117,6 +122,14 @@ class Journal:
     def progress(self, phase: str, **values: object) -> None:
         """A `progress` line."""
         self.tell(phase, "progress", self.clock.now(), values)
+
+    def arrived(self, phase: str, **values: object) -> None:
+        """An `arrived` line: one file is there."""
+        self.tell(phase, "arrived", self.clock.now(), values)
+
+    def set_attribute(self, name: str, expression: str) -> bool:
+        """Set an attribute of the job itself; False where the pool does not let us."""
+        return self._chirp.set_attribute(name, expression)
 
     def where(self) -> str:
         """Job and place, for messages."""

@@ -30,7 +30,7 @@ class PlanError(HeadwayError):
 
 
 class Input:
-    """One file that must be there before the command starts; no urls: HTCondor has brought it."""
+    """One file that the command finds at its path; no urls: HTCondor has brought it."""
 
     def __init__(self, data: _Section) -> None:
         self.path = data.path("path", filled=True)
@@ -40,13 +40,14 @@ class Input:
             data.optional_text("arrives_as", filled=True) or self.path
         )
         self.size = data.whole("size")
-        self.checksum = data.optional_text("checksum")
-        if self.checksum is not None:
-            self.checksum = self.checksum.lower()
-            name, _, digits = self.checksum.partition(":")
-            good = len(digits) == CHECKSUMS.get(name) and not set(digits) - set("0123456789abcdef")
-            if not good:
-                raise PlanError(f"{data.where}.checksum: not a checksum: {self.checksum!r}")
+        self.checksum = _checksum(data, "checksum")
+        self.manifest = _checksum(data, "manifest")  # the digest of the manifest beside the object
+        if self.manifest is not None and not self.manifest.startswith("sha256:"):
+            raise PlanError(f"{data.where}.manifest: not a sha256: {self.manifest!r}")
+        self.patience = data.seconds("patience")
+        self.streams = data.optional_text("mode") == "stream"  # it arrives while the command runs
+        self.keep = data.flag("keep", True)
+        self.window = data.whole("window")  # bytes of disk, unless it is kept
 
 
 class Output:
@@ -216,6 +217,16 @@ class _Section:
         if not isinstance(values, list):
             raise self._wrong(key, "a list")
         return [_Section(v, self.row, f"plan.json: {key}[{i}]") for i, v in enumerate(values)]
+
+
+def _checksum(data: _Section, key: str) -> str | None:
+    text = data.optional_text(key)
+    if text is None:
+        return None
+    name, _, digits = text.lower().partition(":")
+    if len(digits) != CHECKSUMS.get(name) or set(digits) - set("0123456789abcdef"):
+        raise PlanError(f"{data.where}.{key}: not a checksum: {text!r}")
+    return text.lower()
 
 
 def _inside(path: str, where: str) -> str:

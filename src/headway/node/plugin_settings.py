@@ -47,6 +47,9 @@ class Settings:
         self.grace = self._number(job, "HeadwayGrace", 10, 0, 86400)
         self.overwrite = job.get("headwayoverwrite") is not False
         self.checksums = self._checksums(job.get("headwaychecksums"))
+        listed = job.get("headwayinputs")  # of a wrapped program: what the agent stages in
+        parts = listed.split(",") if isinstance(listed, str) else []
+        self.inputs = [part.strip() for part in parts if part.strip()]
         self.limit = self._limit(job, machine, environment)  # seconds in all; None: as many as need
 
     def _limit(self, job: Ad, machine: Ad, environment: Mapping[str, str]) -> float | None:

@@ -7,13 +7,17 @@ import os
 import sys
 import time
 
+from headway.node.environment import FEDERATIONS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headway.node.plan import Input, Plan
+    from headway.node.transfer.urls import Name
 
 TIMEOUT = 5.0  # seconds in which a host must answer
+_NO_NETWORK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
 _NO_GPU = ("", "-1", "none", "void", "nodevfiles", "10000")  # 10000: HTCondor's word for none
 
 
@@ -35,8 +39,9 @@ class Facts:
 class Finding:
     """One judgement; `bad` means that the job cannot succeed here."""
 
-    def __init__(self, bad: bool, words: str) -> None:
+    def __init__(self, bad: bool, words: str, *, no_way_out: bool = False) -> None:
         self.bad, self.words = bad, words
+        self.no_way_out = no_way_out  # nothing in the network can be reached from here
 
     def __repr__(self) -> str:
         return f"{'bad' if self.bad else 'note'}: {self.words}"
@@ -46,7 +51,9 @@ def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]
     """Look at the node; takes no longer than the network's time-out."""
     facts = Facts()
     facts.scratch_error = _try_scratch()
-    facts.missing = sum(each.size or 0 for each in missing)
+    facts.missing = sum(
+        (each.size if each.keep else min(each.size or 0, each.window or 0)) or 0 for each in missing
+    )
     try:
         room = os.statvfs(os.curdir)
         facts.free = room.f_bavail * room.f_frsize
@@ -89,7 +96,8 @@ def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     words = [f"{host}: {why}" for said in silent.values() for host, why in said.items()]
     told = "; ".join(dict.fromkeys(words))
     if len(silent) == len(hosts):  # not one input has a source that answers
-        return [Finding(True, f"no source of any input can be reached from here ({told})")]
+        lost = f"no way out: no source of any input can be reached from here ({told})"
+        return [Finding(True, lost, no_way_out=True)]
     return [Finding(False, f"some sources do not answer ({told})")]
 
 
@@ -135,39 +143,62 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
         return {}
     import threading
 
-    from headway.node.transfer.urls import Route
+    from headway.node.transfer.urls import Route, name
 
-    routes: dict[tuple[str, int, bool], Route] = {}
+    federations: set[tuple[str, int, bool]] = set()
     keys: dict[str, list[tuple[str, int, bool]]] = {}
     for path, urls in wanted.items():
         for url in urls:
             try:
-                route = Route(url)
+                named = name(url)
+                route = Route(_front_door(named) if named.federated else named.plain)
             except ValueError:
                 continue  # stage-in has the words for it
             key = (*route.first_hop, route.tls and route.proxy_host is None)
-            routes[key] = route
             keys.setdefault(path, []).append(key)
+            if named.federated and route.proxy_host is None:
+                federations.add(key)
     answers: dict[tuple[str, int, bool], str] = {}
 
     def ask(key: tuple[str, int, bool]) -> None:
-        answers[key] = _connect(*key)
+        words, here = _connect(*key)
+        # a federation that is down or late is not the node's fault, and stage-in has patience
+        answers[key] = words if here or key not in federations else ""
 
-    threads = [threading.Thread(target=ask, args=(key,), daemon=True) for key in routes]
+    every = {key for each in keys.values() for key in each}
+    threads = [threading.Thread(target=ask, args=(key,), daemon=True) for key in every]
     for thread in threads:
         thread.start()
     end = time.monotonic() + TIMEOUT + 1.0  # looking a name up has no time-out of its own
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     late = f"no answer within {TIMEOUT:.0f} s"
+    answers.update(dict.fromkeys(federations - answers.keys(), ""))
     return {
         path: {f"{key[0]}:{key[1]}": answers.get(key, late) for key in each}
         for path, each in keys.items()
     }
 
 
-def _connect(host: str, port: int, tls: bool) -> str:
-    """What went wrong, or nothing; whether the certificate is good is for stage-in to say."""
+def _front_door(named: Name) -> str:
+    """Where a federation is asked first."""
+    from headway.node.transfer.pelican import OSDF
+
+    if named.host:
+        return f"https://{named.host}"
+    for setting in ("DIRECTOR_URL", "FEDERATION_DIRECTORURL", "FEDERATION_DISCOVERYURL"):
+        for prefix in FEDERATIONS:
+            value = os.environ.get(f"{prefix}_{setting}")
+            if value:
+                return value if "://" in value else f"https://{value}"
+    return f"https://{OSDF}"
+
+
+def _connect(host: str, port: int, tls: bool) -> tuple[str, bool]:
+    """What went wrong, or nothing, and whether it lies with this node's network.
+
+    Whether the certificate is good is for stage-in to say.
+    """
     import socket
 
     try:
@@ -181,9 +212,9 @@ def _connect(host: str, port: int, tls: bool) -> str:
                 with plain.wrap_socket(connection, server_hostname=host):
                     pass
     except socket.gaierror:
-        return "not known to this node's name service"
+        return "not known to this node's name service", True
     except (socket.timeout, TimeoutError):
-        return f"no answer within {TIMEOUT:.0f} s"
+        return f"no answer within {TIMEOUT:.0f} s", False
     except OSError as error:
-        return str(error.strerror or error)
-    return ""
+        return str(error.strerror or error), error.errno in _NO_NETWORK
+    return "", False

@@ -13,11 +13,12 @@ from headway.node.watch import ORPHANED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headway.node.watch import Watch
 
 OUT_OF_TIME = "time limit"
+NO_DATA = "no data"
 # Python ignores some signals for itself; the command shall find the defaults
 _DEFAULT = [
     number
@@ -46,7 +47,7 @@ class Outcome:
         """The end of the command in words."""
         if self.signal is None:
             return f"exited with {self.status}"
-        return f"was killed by {_signal_name(self.signal)}"
+        return f"was killed by {signal_name(self.signal)}"
 
 
 class Group:
@@ -73,10 +74,13 @@ class Group:
         grace: float,
         limit: float | None = None,
         nudge: tuple[float, int] | None = None,
+        tick: Callable[[], float] | None = None,
+        hopeless: Callable[[], bool] = lambda: False,
     ) -> Outcome:
         """Run to the end; `nudge` is (seconds, signal) for one signal half-way.
 
-        An eviction or the time limit sends SIGTERM to the group, and SIGKILL after the grace.
+        An eviction, the time limit or `hopeless` sends SIGTERM to the group, and SIGKILL after the
+        grace. `tick` is called now and then, and says how soon again.
         """
         outcome = Outcome()
         if not self._start(watch):
@@ -85,9 +89,11 @@ class Group:
         begin = time.monotonic()
         kill_at: float | None = None
         while not self._ended():
+            soon = tick() if tick is not None else None
             now = time.monotonic() - begin
-            if outcome.cause == "" and (watch.cause or (limit is not None and now >= limit)):
-                outcome.cause = watch.cause or OUT_OF_TIME
+            late = limit is not None and now >= limit
+            if outcome.cause == "" and (watch.cause or late or hopeless()):
+                outcome.cause = watch.cause or (OUT_OF_TIME if late else NO_DATA)
                 self._signal(signal.SIGTERM)
                 kill_at = now + grace
             if watch.cause == ORPHANED or (kill_at is not None and now >= kill_at):
@@ -99,6 +105,7 @@ class Group:
                 nudge = None
             due = [kill_at, nudge[0] if nudge else None, limit if outcome.cause == "" else None]
             waits = [at - now for at in due if at is not None]
+            waits += [] if soon is None else [soon]
             watch.wait(min(waits) if waits else None)
         deadline = begin + kill_at if kill_at is not None else time.monotonic() + grace
         self._reap(outcome, deadline, watch)
@@ -216,7 +223,8 @@ def _why(path: str, error: OSError) -> str:
     return f"{path} cannot be started: {error.strerror}"
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """A signal for people."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -53,8 +53,38 @@ for candidate in ${HEADWAY_PYTHON:+"$HEADWAY_PYTHON"} $list; do
   new "$candidate" || version="$version, lacks parts of its library"
   seen="$seen $candidate ($version)"
 done
-words="headway: no Python 3.9 or later on this node (exit 80); seen:${seen:- none}; \
-use a container with Python, or set HEADWAY_PYTHON"
+words="headway: no Python 3.9 or later on this node"
+seen="seen:${seen:- none}"
+case ${1-} in
+  -infile | -outfile | -upload) ;; # HTCondor's words to a transfer plugin
+  *)
+    words="$words (exit 80); $seen; use a container with Python, or set HEADWAY_PYTHON"
+    echo "$words" >&2
+    mkdir -p headway-out && echo "$words" >headway-out/no-python.txt
+    exit 80
+    ;;
+esac
+# A plugin runs outside the job's container. People read what its answer says in the hold reason.
+words="$words for the transfer plugin"
+case $seen in
+  *[\"\\]* | *"
+"*) ;; # it would have to be quoted
+  *) words="$words; $seen" ;;
+esac
+words="$words; let the job run elsewhere, or in a container with its inputs named in job.toml"
 echo "$words" >&2
-mkdir -p headway-out && echo "$words" >headway-out/no-python.txt
-exit 80
+url= infile=/dev/null outfile=/dev/null
+while [ $# -gt 0 ]; do
+  case $1 in
+    -infile) infile=${2-} ;;
+    -outfile) outfile=${2-} ;;
+  esac
+  shift
+done
+while IFS= read -r line || [ -n "$line" ]; do
+  case $line in *Url\ =\ \"*) url=${line#*Url = \"} url=${url%%\"*} && break ;; esac
+done <"$infile"
+case $url in *\\*) url= ;; esac
+# over the blanks that HTCondor has reserved, which may be all the room there is
+echo "[ TransferSuccess = false; TransferUrl = \"$url\"; TransferError = \"$words\" ]" 1<>"$outfile"
+exit 11 # as the plugin itself says where another node may do better

@@ -21,7 +21,7 @@ def send(
     told = []
     for each in found:
         url = each.output.url or ""
-        progress.file = each.output.path
+        progress.begin(each.output.path)
         for path, name in tree_files(each.place):
             sent = put(
                 path,

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import headway.node
 
+# what a command may import beside the node half itself: files and folders of the package
+_FOR_COMMANDS = ("checkpoint", "files", "torch")
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
+# the real headway/__init__.py belongs to the access point and may import anything. Where a command
+# has a whole Headway installed, its other parts are still found, behind those of this file.
+_INIT = """\
+import sys
+
+from headway.node.version import VERSION as __version__
+
+__path__ += [f"{place}/headway" for place in sys.path if place and not __file__.startswith(place)]
+"""
 _MAIN = "import sys\n\nfrom headway.node.__main__ import start\n\nstart(sys.argv[1:])\n"
 
 
@@ -31,14 +42,26 @@ def is_agent(path: Path) -> bool:
         return first in file.read(len(first) + 64)
 
 
+def packed(package: Path) -> list[Path]:
+    """The sources that go into headway-node.pyz, below the folder of the package."""
+    return [
+        file
+        for name in ("node", *_FOR_COMMANDS)
+        for file in (
+            (package / name).rglob("*.py")
+            if (package / name).is_dir()
+            else [package / f"{name}.py"]
+        )
+    ]
+
+
 def _bytes() -> bytes:
     root = Path(headway.node.__path__[0])
     sources = {
-        f"headway/node/{file.relative_to(root).as_posix()}": file.read_bytes()
-        for file in root.rglob("*.py")
+        f"headway/{file.relative_to(root.parent).as_posix()}": file.read_bytes()
+        for file in packed(root.parent)
     }
-    # the real headway/__init__.py belongs to the access point and may import anything
-    sources["headway/__init__.py"] = b""
+    sources["headway/__init__.py"] = _INIT.encode()
     sources["__main__.py"] = _MAIN.encode()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:

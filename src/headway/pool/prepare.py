@@ -27,7 +27,10 @@ def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: s
 
     def write(folder: RunFolder, facts: RunFacts) -> None:
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
-        folder.plan.write_text(json.dumps(plan(job, facts.id), indent=1) + "\n", encoding="utf-8")
+        # the local pool has no plugins: whatever a plugin would bring, the agent fetches
+        planned = by_agent(job) if pool["kind"] == "local" else job
+        text = json.dumps(plan(planned, facts.id), indent=1)
+        folder.plan.write_text(f"{text}\n", encoding="utf-8")
         folder.rows.write_text("".join(f"{r}\n" for r in encoded_rows(job)), encoding="ascii")
         write_payload(job.files, base, folder.payload)
         build_agent(folder.agent)
@@ -53,6 +56,11 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
                 "arrives_as": url_basename(given.urls[0]),
                 "checksum": given.checksum,
                 "size": given.size,
+                "manifest": given.manifest,
+                "patience": given.patience,
+                "mode": given.mode,
+                "keep": given.keep,
+                "window": given.window,
             }
             for given in job.inputs
         ],
@@ -76,8 +84,16 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
 
 def agent_urls(job: Job, given: Input) -> list[str]:
     """The mirrors that the agent fetches from; if there are none, HTCondor brings the first."""
+    if given.via == "plugin":
+        return []
     own = plugin_schemes(job)
-    return [url for url in given.urls if not _schemes(job, url) & own]
+    return [url for url in given.urls if not schemes(job, url) & own]
+
+
+def by_agent(job: Job) -> Job:
+    """The job as it is where nothing but the agent brings inputs."""
+    inputs = tuple(given.model_copy(update={"via": "agent"}) for given in job.inputs)
+    return job.model_copy(update={"inputs": inputs})
 
 
 def plugin_schemes(job: Job) -> set[str]:
@@ -88,7 +104,7 @@ def plugin_schemes(job: Job) -> set[str]:
     return {scheme.strip().lower() for each in named for scheme in each.split(",")}
 
 
-def _schemes(job: Job, url: str) -> set[str]:
+def schemes(job: Job, url: str) -> set[str]:
     """The schemes of a URL; one that begins with a placeholder may have several."""
     filled = (
         (fill(url, job.row(index)) for index in range(job.size)) if url.startswith("{") else (url,)

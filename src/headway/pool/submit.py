@@ -11,6 +11,7 @@ from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
 from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
+from headway.pool.plugins import KEY, brought_urls, plugin_lines, spare_lines, spare_urls
 from headway.pool.policy import (
     avoid_expression,
     exit_lines,
@@ -18,7 +19,7 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import agent_urls, encoded_rows, image_path, url_basename
+from headway.pool.prepare import encoded_rows, image_path, url_basename
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 
@@ -49,7 +50,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
             "+WantIOProxy": "true",
         },
     }
-    lists = {canonical(key) for key in log_lines()}
+    lists = {canonical(key) for key in (*log_lines(), KEY)}
     said = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
     own = {canonical(key) for section in sections.values() for key in section}
     twice = [key for key in said if canonical(key) in own]
@@ -63,7 +64,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     rows = folder.submit_rows.as_posix()
-    return "\n".join([*lines, "", f"queue row,brought,to from {rows}", ""])
+    return "\n".join([*lines, "", f"queue row,brought,to,spare from {rows}", ""])
 
 
 def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
@@ -111,17 +112,16 @@ def _bad_brought(job: Job) -> Iterator[Problem]:
     """Files that HTCondor puts side by side must not have the same name."""
     taken = {"plan.json": "Headway's own file", "payload.tar": "Headway's own file"}
     for number, given in enumerate(job.inputs):
-        if agent_urls(job, given):
-            continue
-        name = url_basename(given.urls[0])
-        if name in taken:
-            yield Problem(
-                f"inputs[{number}].url",
-                f"HTCondor brings it as {name}, which is the name of {taken[name]} too",
-                "give the object another name, or use its https:// URL",
-            )
-        taken.setdefault(name, f"inputs[{number}]")
-        for url in _filled(job, given.urls[0]):
+        brought = brought_urls(job, given)
+        for name in map(url_basename, brought):
+            if name in taken:
+                yield Problem(
+                    f"inputs[{number}].url",
+                    f"HTCondor brings it as {name}, which is the name of {taken[name]} too",
+                    "give the object another name, or let the agent fetch it",
+                )
+            taken.setdefault(name, f"inputs[{number}]")
+        for url in _filled(job, brought[0]) if brought else ():
             if _MACRO.search(url) or "," in url:
                 what = f"HTCondor would take a part of {url!r} for something else"
                 yield Problem(f"inputs[{number}].url", what, "write $ as %24 and , as %2C")
@@ -201,6 +201,8 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
         "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
+    lines |= plugin_lines(job, folder)
+    lines |= spare_lines(job, folder, lines["transfer_input_files"])
     if job.checkpoint is not None:
         lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
         lines["transfer_checkpoint_files"] = OUT
@@ -211,15 +213,18 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
     """One line of job.rows a job: its row, what HTCondor brings it, and where outputs go."""
     placed = [output for output in job.outputs if output.to and "://" not in output.to]
     brought = [url for url in _brought(job) if placeholders(url)]
+    spare = [url for url in spare_urls(job) if placeholders(url)]
     for index, row in enumerate(encoded_rows(job)):
-        values = job.row(index) if placed or brought else {}
-        urls = "".join(f", {fill(url, values)}" for url in brought)
+        values = job.row(index) if placed or brought or spare else {}
+        urls, later = (
+            "".join(f", {fill(url, values)}" for url in each) for each in (brought, spare)
+        )
         to = "".join(
             f";{_remapped(f'{OUT}/outputs/{fill(output.path, values)}')}"
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((row, urls, to))
+        yield _SEPARATOR.join((row, urls, to, later))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
@@ -230,8 +235,8 @@ def destinations(job: Job, base: Path) -> Iterator[Path]:
 
 
 def _brought(job: Job) -> list[str]:
-    """The URLs that HTCondor's own plugins bring."""
-    return [given.urls[0] for given in job.inputs if not agent_urls(job, given)]
+    """The URLs that plugins bring before the agent starts."""
+    return [url for given in job.inputs for url in brought_urls(job, given)]
 
 
 def _policy(job: Job) -> dict[str, str]:

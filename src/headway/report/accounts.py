@@ -118,6 +118,17 @@ HOLDS: Schema = {
     "held_s": pl.Float64,
 }
 
+#: One row a source of an input of an attempt: what the agent's records say of it.
+SOURCES: Schema = {
+    "job": pl.UInt32,
+    "attempt": pl.UInt32,
+    "source": pl.String,  # host, and port where it is not the usual one
+    "bytes": pl.Float64,
+    "wasted": pl.Float64,
+    "failed": pl.Boolean,  # set aside in the end, or it never gave anything
+    "fault": pl.String,  # the last, in words
+}
+
 
 @dataclass(frozen=True)
 class Accounts:
@@ -135,3 +146,4 @@ class Accounts:
     #: What lies behind a file's last complete event, and may still be being written.
     unfinished: list[tuple[str, Skip]] = field(default_factory=list)
     unread: list[tuple[str, str]] = field(default_factory=list)
+    sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from headway.pool.folder import RunFolder, Runs
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
 from headway.report.numbers import many
-from headway.report.records import RECORDS, filled, matched, read_records
+from headway.report.records import RECORDS, filled, matched, read_records, served
 from headway.report.told import with_phases
 from headway.report.words import Outcome
 
@@ -60,13 +60,11 @@ def load(
     as a success. `since`: jobs whose last event is earlier are left out. `progress` is told how
     many bytes of how many are read.
     """
-    from headway.events import read_columns
-
     if not places:
         raise ReportError("no log and no run is named", remedy="name one, such as events.log")
     found = [locate(place, start) for place in places]
     logs = [_log(each) if isinstance(each, RunFolder) else each for each in found]
-    columns = read_columns(logs, progress=progress)
+    columns = _read(logs, progress)
     _check(columns, found)
     notes: list[str] = []
     rows = [row for folder in _folders(columns) for row in read_records(folder)]
@@ -79,7 +77,21 @@ def load(
         notes += _left_out(columns, accounts, since)
     records = matched(accounts, rows)
     name = ", ".join(map(_name, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
-    return Loaded(name, filled(accounts, records), records, tuple(notes))
+    accounts = replace(filled(accounts, records), sources=served(records, rows))
+    return Loaded(name, accounts, records, tuple(notes))
+
+
+def _read(logs: Sequence[Path], progress: Callable[[int, int], None] | None) -> Columns:
+    from headway.events import read_columns
+    from headway.events.collected import is_collected, read_collected
+
+    if not any(is_collected(log) for log in logs):
+        return read_columns(logs, progress=progress)
+    if len(logs) > 1:
+        raise ReportError(
+            "what `headway collect` has kept is reported of alone", remedy="name that folder only"
+        )
+    return read_collected(logs[0], progress=progress)
 
 
 def locate(place: Place, start: Path | None = None) -> Path | RunFolder:

@@ -19,7 +19,7 @@ import polars as pl
 from headway.events import inert
 from headway.events.kind import Kind, agent_kind
 from headway.pool.folder import RunFolder
-from headway.report.accounts import Accounts
+from headway.report.accounts import SOURCES, Accounts
 from headway.report.told import SLACK
 
 #: One row a record that came home; `job` and `attempt` are rows of the accounts.
@@ -36,7 +36,9 @@ RECORDS = {
     "segments": pl.UInt32,  # one more than the checkpoints that the agent itself took
     "staged": pl.Float64,  # bytes of the inputs, wherever they came from
     "staged_s": pl.Float64,
-    "fetched": pl.Float64,  # bytes that the agent fetched
+    "fetched": pl.Float64,  # bytes that the agent fetched before the command started
+    "streamed": pl.Float64,  # bytes that came while it ran
+    "waited_s": pl.Float64,  # seconds that its readers waited for those, all of them together
     "sources": pl.String,  # where from
     "proven": pl.UInt32,  # inputs whose checksum was proven
     "outputs": pl.UInt32,  # declared outputs that were there
@@ -72,13 +74,18 @@ def row_of(raw: Mapping[str, Any]) -> dict[str, Any]:
     staged = [phase for phase in _dicts(raw.get("phases")) if phase.get("name") == "stage-in"]
     # Later segments find the inputs of the first in place, and count them once more.
     first = staged[:1]
-    fetched = [each for each in inputs if each.get("fetched") is True]
+    streams = [each for each in inputs if each.get("mode") == "stream"]
+    fetched = [each for each in inputs if each.get("fetched") is True and each not in streams]
     again = len(segments) > 1 and not fetched
     begins = _numbers(segment.get("begin") for segment in segments)
     ends = _numbers(segment.get("end") for segment in segments)
     outputs = _dicts(raw.get("outputs"))
     problems = raw.get("problems")
-    sources = sorted({_text(each.get("source")) for each in fetched} - {""})
+    every = [s for each in (*fetched, *streams) for s in _dicts(each.get("sources"))]
+    gave = (source for source in every if any(_numbers([source.get("bytes")])))
+    sources = sorted({_text(source.get("host")) for source in gave} - {""})
+    if not sources:  # an agent of before said only who gave the last byte
+        sources = sorted({_text(each.get("source")) for each in fetched} - {""})
     return {
         "site": _text(raw.get("site")) or None,
         "host": _text(raw.get("host")) or None,
@@ -90,6 +97,8 @@ def row_of(raw: Mapping[str, Any]) -> dict[str, Any]:
         "staged": _total(phase.get("bytes") for phase in first),
         "staged_s": _total(_length(phase) for phase in first),
         "fetched": None if again else _total(each.get("bytes") for each in fetched),
+        "streamed": _total(_brought(each) for each in streams),
+        "waited_s": _total(each.get("waited") for each in streams),
         "sources": ", ".join(sources) or None,
         "proven": sum(each.get("verified") is True for each in inputs),
         "outputs": len(outputs),
@@ -98,6 +107,7 @@ def row_of(raw: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_s": _total(s.get(key) for s in segments for key in ("cpu_user", "cpu_system")),
         "max_rss": max(_numbers(segment.get("max_rss") for segment in segments), default=None),
         "problems": len(problems) if isinstance(problems, list) else 0,
+        "served": [source for each in inputs for source in _dicts(each.get("sources"))],
         "phases": list(_phases(raw, segments)),
     }
 
@@ -157,6 +167,29 @@ def filled(accounts: Accounts, records: pl.DataFrame) -> Accounts:
         reason=pl.coalesce("reason", pl.when(failed).then(pl.col("_reason"))),
     ).select(before.columns)
     return replace(accounts, attempts=attempts)
+
+
+def served(records: pl.DataFrame, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """What the sources of all inputs did, by the attempt; `records` are those that `matched`."""
+    known = records.filter(pl.col("attempt").is_not_null()).select("record", "job", "attempt")
+    of = {record: (job, attempt) for record, job, attempt in known.iter_rows()}
+    found = []
+    for row in rows:
+        place = of.get(row["record"])
+        if place is None:
+            continue
+        for source in row.get("served", ()):
+            name, fault = _text(source.get("host")), _text(source.get("fault"))
+            size, wasted = (_total([source.get(key)]) or 0.0 for key in ("bytes", "wasted"))
+            failed = bool(fault) and (not size or source.get("state") in ("benched", "refused"))
+            if name:
+                found.append((*place, name, size, wasted, failed, fault or None))
+    return pl.DataFrame(found, schema=SOURCES, orient="row")
+
+
+def _brought(stream: Mapping[str, Any]) -> float | None:
+    """The bytes of a stream, those that came again with them."""
+    return _total([stream.get("bytes"), stream.get("refetched")])
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -299,6 +299,11 @@ def _records(report: Report, width: int) -> list[Line]:
     words = [f"{many(records.height, 'attempt record')} came home"]
     if total("staged"):
         words.append(f"{size(total('staged'))} staged in by the agent in {span(total('staged_s'))}")
+    if total("streamed"):
+        words.append(
+            f"{size(total('streamed'))} streamed in while the command ran, which waited"
+            f" {span(total('waited_s'))} for it"
+        )
     if total("outputs"):
         verified = many(int(total("outputs")), "output")
         words.append(f"{verified} verified ({size(total('output_bytes'))})")

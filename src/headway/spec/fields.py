@@ -110,7 +110,8 @@ def _environment_name(name: str) -> str:
 _HEX_DIGITS = {"sha256": 64, "md5": 32, "crc32c": 8, "adler32": 8}
 
 
-def _checksum(text: str) -> str:
+def checked_checksum(text: str) -> str:
+    """A checksum as "name:hex", in small letters."""
     refuse_placeholders(text)
     kind, colon, digits = text.strip().lower().partition(":")
     if not colon:
@@ -127,6 +128,13 @@ def _checksum(text: str) -> str:
             "copy the whole checksum",
         )
     return f"{kind}:{digits}"
+
+
+def _pin(text: str) -> str:
+    pin = checked_checksum(text)
+    if not pin.startswith("sha256:"):
+        raise Wrong("is not a sha256", "copy what `headway publish` printed")
+    return pin
 
 
 def _one_line(text: str) -> str:
@@ -218,7 +226,8 @@ CheckpointPath = Annotated[str, AfterValidator(_checkpoint_path)]
 TemplatePath = Annotated[str, AfterValidator(_template), AfterValidator(template_path)]
 InputUrl = Annotated[str, AfterValidator(_template), AfterValidator(input_url)]
 OutputTo = Annotated[str, AfterValidator(_template), AfterValidator(output_to)]
-Checksum = Annotated[str, AfterValidator(_checksum)]
+Checksum = Annotated[str, AfterValidator(checked_checksum)]
+Pin = Annotated[str, AfterValidator(_pin)]
 OneLine = Annotated[str, AfterValidator(_one_line)]
 Container = Annotated[str, AfterValidator(_container)]
 Runtime = Annotated[str, BeforeValidator(_runtime)]

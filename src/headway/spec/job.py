@@ -59,6 +59,46 @@ class Input(Model):
     path: f.TemplatePath  # where the command finds it; default: the first URL's file name
     checksum: f.Checksum | None = None  # "sha256:<hex>"
     size: f.ExactSize | None = None  # exact, in bytes
+    manifest: f.Pin | None = None  # the digest of PATH.headway beside it, as `publish` prints it
+    patience: f.Period | None = None  # without a byte from anywhere; default: the engine's
+    via: Literal["agent", "plugin"] = "agent"  # who brings it: the agent, or HTCondor before it
+    mode: Literal["file", "stream"] = "file"  # there before the command starts, or while it runs
+    keep: f.Flag = True  # false: what was read is given back, and fetched again in the next epoch
+    # of the disk, with keep = false
+    window: Annotated[f.Memory | None, Field(validate_default=True)] = None
+
+    @field_validator("mode")
+    @classmethod
+    def _by_the_agent(cls, mode: str, info: ValidationInfo) -> str:
+        if mode == "stream" and info.data.get("via") == "plugin":
+            raise Wrong(
+                "an input that HTCondor brings is whole before the command starts",
+                "leave out `via`: the agent streams it",
+            )
+        return mode
+
+    @field_validator("keep")
+    @classmethod
+    def _provable(cls, keep: bool, info: ValidationInfo) -> bool:
+        if keep or "mode" not in info.data or "manifest" not in info.data:
+            return keep
+        if info.data["mode"] != "stream":
+            raise Wrong("is of use for a stream only", 'add mode = "stream"')
+        if info.data["manifest"] is None:
+            raise Wrong(
+                "needs a manifest: what comes again must be what was there before",
+                "add the `manifest` that `headway publish` prints",
+            )
+        return keep
+
+    @field_validator("window")
+    @classmethod
+    def _for_a_while(cls, window: int | None, info: ValidationInfo) -> int | None:
+        if window is not None and info.data.get("keep") is True:
+            raise Wrong("bounds what is kept, and all of it is", "add keep = false")
+        if window is None and info.data.get("keep") is False:
+            raise Wrong("is missing: with keep = false it says how much disk", 'window = "20 GB"')
+        return window
 
     @model_validator(mode="before")
     @classmethod

@@ -30,12 +30,18 @@ _MEANS = {
     "inputs.path": "dest destination target filename",
     "inputs.checksum": "sha256 md5 digest hash sum adler32 crc32c",
     "inputs.size": "bytes length",
+    "inputs.manifest": "pin index",
+    "inputs.patience": "stall stall_timeout",
+    "inputs.via": "through transfer",
+    "inputs.mode": "how streaming stream",
+    "inputs.keep": "cache store retain",
+    "inputs.window": "cache_limit cache_size buffer",
     "outputs": "results artifacts artefacts transfer_output_files transfer_output_remaps "
     "output_destination",
     "outputs.to": "upload_to remap",
     "outputs.min_size": "minimum_size minsize",
     "checkpoint": "checkpoints checkpointing transfer_checkpoint_files",
-    "checkpoint.paths": "files_to_keep",
+    "checkpoint.paths": "files files_to_keep",
     "checkpoint.exit_code": "checkpoint_exit_code exitcode",
     "checkpoint.interval": "every period",
     "grace": "grace_period kill_timeout job_max_vacate_time stop_timeout",
@@ -108,7 +114,12 @@ def unknown_key(loc: Loc, known: dict[tuple[str, ...], list[str]]) -> tuple[str,
     word = str(loc[-1])
     here = known.get(level, [])
     meant = _meant(word, level, here, known)
-    remedy = f"did you mean `{meant}`?" if meant else f"the keys here are {listed(here, most=30)}"
+    if meant is None:
+        remedy = f"the keys here are {listed(here, most=30)}"
+    elif level and meant in known.get((), []) and meant not in here:
+        remedy = f"`{meant}` stands at the top of job.toml, before the first section"
+    else:
+        remedy = f"did you mean `{meant}`?"
     return f"there is no key `{key_path((word,))}`", remedy
 
 

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lab import Answer, Authority, Director, Request, Store
+from tests.lab import Authority
+from tests.lab import Director as Registry
 
 from headway.node.transfer import delivery, pelican
+
+__all__ = ["ISSUER", "TRACER", "Registry", "clean", "creds", "jwt"]
 
 TRACER = "tracer-5ec7e7"  # in every secret of these tests: no output may hold it
 ISSUER = "https://issuer.lab.invalid"
@@ -39,23 +42,6 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     delivery._moves.clear()
     yield tmp_path
     pelican.forget()
-
-
-class Registry(Director):
-    """A director that tells also where to put an object, before its body is sent."""
-
-    def start(self) -> None:
-        self.store = _NoStore(self)
-        super().start()
-
-
-class _NoStore(Store):
-    def __init__(self, director: Director) -> None:
-        super().__init__({})
-        self._director = director
-
-    def before_put(self, request: Request) -> Answer:
-        return self._director.answer(request)
 
 
 def jwt(

@@ -13,7 +13,7 @@ from headway.node.transfer import fetch, pelican
 
 from .federation import Registry, clean
 
-pytestmark = pytest.mark.usefixtures(clean.__name__)
+pytestmark = pytest.mark.usefixtures(clean.__name__, "quick")
 __all__ = ["clean"]
 
 CONTENT = Made(6 << 20, seed=9)
@@ -34,7 +34,7 @@ def test_caches_that_do_not_help(sick: Fault, tmp_path: Path) -> None:
     ):
         begin = time.monotonic()
         fetch([it.pelican_url("/a")], str(tmp_path / "a"), checksum=CONTENT.checksum())
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 5
         assert CONTENT.fault(tmp_path / "a") is None
         assert home.sent > 0
         asked = [request.path for request in it.requests]
@@ -42,23 +42,23 @@ def test_caches_that_do_not_help(sick: Fault, tmp_path: Path) -> None:
 
 
 def test_an_object_that_no_director_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pelican, "GRACE", 2.0)
+    monkeypatch.setattr(pelican, "GRACE", 0.5)
     with Registry("/lab", [dead_url("", "https")], objects=[]) as it:
         begin = time.monotonic()
         with pytest.raises(TransferError) as caught:
             fetch([it.pelican_url("/a")], str(tmp_path / "a"))
-        assert 2 < time.monotonic() - begin < 10
+        assert 0.5 < time.monotonic() - begin < 4
         assert not caught.value.retryable
         assert "knows no server" in caught.value.message
         assert 3 <= len(it.requests) - 1 <= 6  # repeated, and polite
 
 
 def test_a_director_that_comes_back(tmp_path: Path) -> None:
-    front = Status(502, server="nginx").for_seconds(4)
+    front = Status(502, server="nginx").for_seconds(1)
     with server() as cache, Registry("/lab", [cache], faults=[front]) as it:
         begin = time.monotonic()
         fetch([it.pelican_url("/a")], str(tmp_path / "a"), checksum=CONTENT.checksum())
-        assert time.monotonic() - begin < 12
+        assert time.monotonic() - begin < 4
         assert len(it.requests) < 9
 
 

@@ -120,8 +120,8 @@ def test_the_same_object_gives_the_same_manifest(tmp_path: Path) -> None:
 
 
 def test_chunks_grow_with_the_object() -> None:
-    assert chunk_size_for(0) == chunk_size_for(150 * 10**9) == 8 * MIB
-    assert chunk_size_for(10**12) == 32 * MIB
+    assert chunk_size_for(0) == chunk_size_for(200 * MIB) == MIB // 4
+    assert chunk_size_for(GIB) == chunk_size_for(150 * 10**9) == chunk_size_for(10**12) == MIB
     assert chunk_size_for(2**50) == GIB
     for size in (256 * GIB, 256 * GIB + 1, 2**44, 2**50):
         assert -(-size // chunk_size_for(size)) <= MAX_CHUNKS

@@ -29,7 +29,8 @@ from tests.lab import (
 from headway.node.errors import Stopped, TransferError
 from headway.node.transfer import director, exchange, pelican
 from headway.node.transfer.director import pairs, places
-from headway.node.transfer.exchange import Reply, ask, retry_after
+from headway.node.transfer.exchange import Reply, ask
+from headway.node.transfer.moments import retry_after
 from headway.node.transfer.pelican import Offer, absence_is_final, resolve, sources_of
 from headway.node.transfer.source import Fault
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -115,6 +117,38 @@ def test_half_an_upload_leaves_nothing(file: str, moves: bool) -> None:
         assert sent.put(again=True) == len(DATA)
         assert held(it, "/m") == DATA
         assert it.store.paths() == ["/m"]
+
+
+@pytest.mark.parametrize("kind", ["a web server", "a folder"])
+def test_what_a_killed_process_leaves_is_taken_over(kind: str, file: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from headway.node.transfer import put\n"
+        "def slow(done, total): print(done, flush=True); time.sleep(60)\n"
+        "put(sys.argv[1], sys.argv[2], progress=slow)"
+    )
+    folder = tmp_path / "there"
+    with Server(half_objects=True, moves=True) as it:
+        url = it.url("/m") if kind == "a web server" else f"file://{folder}/m"
+
+        def names() -> list[str]:
+            if kind == "a web server":
+                return [path.lstrip("/") for path in it.store.paths()]
+            return sorted(os.listdir(folder)) if folder.exists() else []
+
+        command = [sys.executable, "-c", code, file, url]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        end = time.monotonic() + 5
+        while not names() and time.monotonic() < end:
+            time.sleep(0.02)  # until the server has noticed
+        assert len(names()) == 1 and names()[0].startswith(".m.")
+        put(file, url)
+        assert names() == ["m"]
+        got = held(it, "/m") if kind == "a web server" else (folder / "m").read_bytes()
+    assert got == DATA
 
 
 def test_half_an_object_that_cannot_be_removed_is_replaced(file: str) -> None:
@@ -362,4 +396,7 @@ def test_digests_in_all_their_forms(file: str) -> None:
 def test_names_beside() -> None:
     assert beside("https://h/a/b").startswith("https://h/a/.b.")
     assert beside("https://h/a/b") != beside("https://h/a/b")
+    assert beside("https://h/a/b", {"md5": "1"}) == beside("https://h/a/b", {"md5": "1"})
+    assert beside("https://h/a/b", {"md5": "1"}) != beside("https://h/a/b", {"md5": "2"})
+    assert beside("https://h/a/b", {"md5": "1"}) != beside("https://h/a/c", {"md5": "1"})
     assert len(beside("https://h/" + "x" * 300)) < 200

@@ -22,20 +22,13 @@ SIZE = 40 * MB
 CONTENT = Made(SIZE, seed=11)
 
 
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-
-
-def fetch_and_be_killed(url: str, path: Path, checksum: str | None, enough: int) -> int:
+def fetch_and_be_killed(urls: list[str], path: Path, checksum: str | None, enough: int) -> int:
     """Another process fetches, and is killed once its journal speaks of so many bytes."""
     code = (
         "import sys; from headway.node.transfer import fetch; "
-        "fetch([sys.argv[1]], sys.argv[2], checksum=sys.argv[3] or None)"
+        "fetch(sys.argv[3:], sys.argv[1], checksum=sys.argv[2] or None)"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, url, str(path), checksum or ""])
+    process = subprocess.Popen([sys.executable, "-c", code, str(path), checksum or "", *urls])
     try:
         end = time.monotonic() + 20
         while (known := journalled(path)) < enough:
@@ -67,17 +60,20 @@ def journalled(path: Path) -> int:
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["checksum", "nothing declared"])
-def test_another_process_goes_on_after_a_kill(declared: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sources", [1, 2])
+def test_another_process_goes_on_after_a_kill(declared: bool, sources: int, tmp_path: Path) -> None:
     path = tmp_path / "object"
     checksum = CONTENT.checksum() if declared else None
-    with Server({"/a": CONTENT}, [Rate(8 * MB, "server")]) as server:
-        known = fetch_and_be_killed(server.url("/a"), path, checksum, 5 * MB)
+    pace = [Rate(12 * MB / sources, "server")]
+    with Server({"/a": CONTENT}, pace) as one, Server({"/a": CONTENT}, pace) as other:
+        servers = [one, other][:sources]
+        known = fetch_and_be_killed([s.url("/a") for s in servers], path, checksum, 5 * MB)
         assert not path.exists()
-        server.faults = []
-        before = server.sent
-        fetch([server.url("/a", query="token=new")], str(path), checksum=checksum)
+        one.faults = other.faults = []
+        before = one.sent + other.sent
+        fetch([s.url("/a", query="token=new") for s in servers], str(path), checksum=checksum)
         assert CONTENT.fault(path) is None
-        assert server.sent - before <= SIZE - known + 2 * MB
+        assert one.sent + other.sent - before <= SIZE - known + 2 * MB
     assert os.listdir(tmp_path) == ["object"]
 
 
@@ -169,19 +165,21 @@ def test_two_processes_do_not_write_the_same_part(tmp_path: Path) -> None:
     part.close(keep=False)
 
 
-def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_disk_that_is_too_small(sources: int, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk; the kernel says so in the same way."""
     code = (
         "import sys, signal, resource; from headway.node.transfer import fetch; "
         "from headway.node.errors import NodeError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({10 * MB}, {10 * MB}))\n"
-        "try: fetch([sys.argv[1]], sys.argv[2])\n"
+        "try: fetch(sys.argv[2:], sys.argv[1])\n"
         "except NodeError as error: print(error.message)"
     )
-    with Server({"/a": CONTENT}) as server:
+    with Server({"/a": CONTENT}) as one, Server({"/a": CONTENT}) as other:
+        urls = [one.url("/a"), other.url("/a")][:sources]
         done = subprocess.run(
-            [sys.executable, "-c", code, server.url("/a"), str(tmp_path / "object")],
+            [sys.executable, "-c", code, str(tmp_path / "object"), *urls],
             capture_output=True,
             text=True,
             timeout=30,
@@ -213,7 +211,7 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
         "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     )
     with (
-        Made(300 * MB, seed=1).write(tmp_path / "source") as large,
+        Made(150 * MB, seed=1).write(tmp_path / "source") as large,
         Server({"/a": large}) as server,
     ):
         done = subprocess.run(

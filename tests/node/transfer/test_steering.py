@@ -133,16 +133,58 @@ def test_a_small_rest_needs_no_further_connection() -> None:
     lanes=st.integers(1, 4),
     rate=st.floats(0, 1e10),
     others=st.floats(0, 1e10),
+    latency=st.floats(0, 60),
+    ordered=st.booleans(),
 )
-def test_chunks_have_bounds(remaining: int, lanes: int, rate: float, others: float) -> None:
-    count = steering.chunk(remaining, lanes, rate, rate + others)
-    assert steering.LEAST_CHUNK <= count <= steering.MOST_CHUNK
+def test_chunks_have_bounds(
+    remaining: int, lanes: int, rate: float, others: float, latency: float, ordered: bool
+) -> None:
+    count = steering.chunk(remaining, lanes, rate, rate + others, latency=latency, ordered=ordered)
+    assert steering.LEAST_CHUNK <= count <= max(remaining, steering.LEAST_CHUNK)
+    if ordered and lanes > 1:
+        assert count <= max(steering.MOST_CHUNK, rate * latency / steering.OVERHEAD)
+
+
+@given(
+    remaining=st.integers(1 << 22, 1 << 42),
+    lanes=st.integers(1, 4),
+    rate=st.floats(1e3, 1e10),
+    latency=st.floats(0, 60),
+    ordered=st.booleans(),
+)
+def test_a_request_is_worth_its_wait(
+    remaining: int, lanes: int, rate: float, latency: float, ordered: bool
+) -> None:
+    count = steering.chunk(remaining, lanes, rate, lanes * rate, latency=latency, ordered=ordered)
+    least = min(rate * latency / steering.OVERHEAD, remaining / lanes, steering.MOST_FOR_LATENCY)
+    assert count >= 0.99 * least - 1
+
+
+def test_lanes_share_what_is_to_come() -> None:
+    size = 2000 * MB
+    free, shares = size, []
+    for _ in range(4):
+        shares.append(steering.chunk(size, 4, 0.0, 0.0, free=free))
+        free -= shares[-1]
+    assert shares == [500 * MB] * 4
+    assert steering.chunk(size, 1, 0.0, 0.0) == size
+    assert steering.chunk(size, 2, 10.0 * MB, 40.0 * MB) == 200 * MB, "twenty seconds of it"
+
+
+def test_who_waits_no_longer_than_its_source_usually_takes_keeps_its_bytes() -> None:
+    waits = lane(0, phase="first byte", silence=3.5, recent=0.0, got=0, left=50 * MB, latency=3.0)
+    assert steering.steal([waits], 1, 20e6, 3.0) is None
+    hangs = lane(0, phase="first byte", silence=7.0, recent=0.0, got=0, left=50 * MB, latency=3.0)
+    assert steering.steal([hangs], 1, 20e6, 3.0) is not None
+    nearly = lane(0, left=50 * MB, recent=20e6, latency=3.0)
+    assert steering.steal([nearly], 1, 20e6) is not None
+    assert steering.steal([nearly], 1, 20e6, 3.0) is None, "it ends before a thief had a byte"
 
 
 def test_chunks_shrink_towards_the_end() -> None:
     sizes, left = [], 2000 * MB
     while left > 0:
-        sizes.append(min(left, steering.chunk(left, 4, 0.0, 0.0)))
+        sizes.append(min(left, steering.chunk(left, 4, 0.0, 0.0, ordered=True)))
         left -= sizes[-1]
     assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
     assert sizes[0] == steering.MOST_CHUNK and len(sizes) < 70
@@ -209,5 +251,6 @@ def test_a_falling_rate_costs_a_connection() -> None:
     about = SourceView(key=0, lanes=2)
     slow = [lane(0, recent=2.0 * MB), lane(0, recent=2.5 * MB)]
     assert steering.falling(about, slow, 10.0 * MB)
-    assert not steering.falling(about, slow, 5.0 * MB)
+    assert steering.falling(about, slow, 4.5 * MB), "one alone brought as much"
+    assert not steering.falling(about, slow, 4.0 * MB)
     assert not steering.falling(about, slow[:1], 10.0 * MB)

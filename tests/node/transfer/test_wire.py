@@ -17,7 +17,7 @@ from headway.node.errors import TransferError
 from headway.node.transfer import fetch
 from headway.node.transfer.answer import Quiet, number
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream, retry_after
+from headway.node.transfer.stream import HttpStream
 from headway.node.transfer.wire import Wire
 
 NAMES = ("Content-Range", "Content-Length", "Transfer-Encoding", "ETag", "Location", "Trailer")
@@ -52,13 +52,6 @@ class Script:
 
     def close(self) -> None:
         self._listener.close()
-
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +211,3 @@ def test_a_line_break_cannot_be_smuggled_into_a_request(script: Script) -> None:
 )
 def test_numbers(text: str, value: int | None) -> None:
     assert number(text) == value
-
-
-def test_retry_after() -> None:
-    now = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
-    assert retry_after("120", now) == 120
-    assert retry_after("Sun, 06 Nov 1994 08:49:47 GMT", now) == 10
-    assert retry_after("Sun, 06 Nov 1994 08:40:00 GMT", now) == 0
-    for text in ("", "soon", "-5", "9" * 50, "Sun, 99 Nov 1994 08:49:37 GMT"):
-        assert retry_after(text, now) == 0

@@ -59,11 +59,15 @@ def put(
             fault = error
             if not error.retryable:
                 break
-    words = fault.words if fault else "nothing was tried"
+    retryable = fault is not None and fault.retryable
+    remedy = "see whether the URL is right, and whether the server takes uploads there"
+    if retryable:
+        remedy = f"it was tried {rounds} times and may pass: try again; {remedy}"
     raise TransferError(
-        f"{os.path.basename(path)} could not be sent to {shown(url)}: {words}",
-        retryable=bool(fault and fault.retryable),
-        remedy=fault.remedy if fault else "",
+        f"{os.path.basename(path)} could not be sent to {shown(url)}: "
+        f"{fault or 'nothing was tried'}",
+        retryable=retryable,
+        remedy=fault.remedy if fault and fault.remedy else remedy,
     )
 
 

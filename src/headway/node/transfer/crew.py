@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         """The job that a lane works for; every call takes the job's lock by itself."""
 
         def next_lease(self, lane: Lane) -> Lease | None: ...
+        def next_early(self, lane: Lane) -> Lease | None: ...
         def opened(self, lane: Lane, lease: Lease, head: Head) -> None: ...
         def write(self, lane: Lane, lease: Lease, piece: memoryview) -> None: ...
         def sampled(self, lane: Lane, lease: Lease, piece: memoryview) -> None: ...
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 
 BUFFER = 2 << 20
+_AHEAD = 1.5  # times its latency before the end of an answer the next one is asked for
+_MOMENT = 0.02  # seconds that a request may take beyond the latency
+_MOST_AHEAD = 8  # requests
 _HOLD = 0.2  # seconds for which received bytes may wait for more of them before they are written
 _SLOW = 20.0  # seconds over which a lane's usual rate is taken
 
@@ -48,15 +52,21 @@ class Lane:
     def __init__(self, key: int, source: Source, stream: Stream, work: Work) -> None:
         self.key, self.source, self.stream = key, source, stream
         self.lease: Lease | None = None
+        self.coming: deque[Lease] = deque()  # what was asked for beforehand, to follow it
         self.sampling = False  # the lease is only compared with what is here
         self.verdict: Verdict | None = None  # why it was cut off
         self.moved = 0  # bytes received
         self.got = 0  # of them in this request
         self.begun = self.last = time.monotonic()
+        # seconds spent on first bytes, and since when it waits for one; only ever replaced whole
+        self._waits: tuple[float, float | None] = (0.0, self.begun)
+        self._made = self.begun
         self.flowing: float | None = None  # since when bytes come
         self.gap = 0.0
         self.usual = 0.0
         self.on_disk = False
+        self.ahead = True  # requests may be sent before they are due
+        self._early = True  # the first bytes are written at once: others are compared with them
         self._samples: deque[tuple[float, int]] = deque()
         self._work = work
         self._thread = threading.Thread(target=self._run, name=f"lane-{key}", daemon=True)
@@ -73,23 +83,36 @@ class Lane:
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
+    def rest(self) -> None:
+        """There is nothing to ask for; what passes until it asks again is not the source's time."""
+        now = time.monotonic()
+        waited, since = self._waits
+        self._waits = waited if since is None else waited + now - since, now
+
     def rate(self, now: float) -> float:
         """Bytes a second, as last measured."""
-        if not self._samples or now <= self._samples[0][0]:
+        clock = self._clock(now)
+        if not self._samples or clock <= self._samples[0][0]:
             return 0.0
-        return (self.moved - self._samples[0][1]) / (now - self._samples[0][0])
+        return (self.moved - self._samples[0][1]) / (clock - self._samples[0][0])
+
+    def _clock(self, now: float) -> float:
+        """The time without what was spent on first bytes: a rate is that of bytes which flow."""
+        waited, since = self._waits
+        return now - waited if since is None else since - waited
 
     def view(self, now: float, left: int | None) -> LaneView:
         """What steering needs to know, measured now."""
         samples = self._samples
-        moved = self.moved
-        samples.append((now, moved))
-        while len(samples) > 2 and samples[1][0] <= now - WINDOW:
+        moved, clock = self.moved, self._clock(now)
+        if not samples or clock > samples[-1][0]:
+            samples.append((clock, moved))
+        while len(samples) > 2 and samples[1][0] <= clock - WINDOW:
             samples.popleft()
-        seconds = now - samples[0][0]
+        seconds = clock - samples[0][0]
         recent = (moved - samples[0][1]) / seconds if seconds > 0.05 else 0.0
         if not recent and seconds <= 0.05 and self.flowing is not None:
-            recent = moved / max(now - self.flowing, 0.01)
+            recent = moved / max(clock - self._made, 0.01)
         if self.flowing is not None and now - self.flowing > WINDOW:
             weight = min(1.0, 0.25 / _SLOW)
             self.usual = max(recent, (1 - weight) * self.usual + weight * recent)
@@ -104,6 +127,7 @@ class Lane:
             gap=self.gap,
             left=left,
             got=self.got,
+            latency=self.source.latency,
         )
 
     def _run(self) -> None:
@@ -112,13 +136,19 @@ class Lane:
         try:
             while lease is not None:
                 self.begun = self.last = time.monotonic()
+                waited, since = self._waits
+                self._waits = waited if since is None else waited + self.begun - since, self.begun
                 self.got = 0
                 try:
                     if not self._bring(lease, buffer):
                         self.stream.close()
                 except Elsewhere:
                     self.stream.close()
-                self.lease = lease = self._work.next_lease(self)
+                lease = self.coming.popleft() if self.coming else None
+                if lease is None or lease.over:
+                    self.stream.drop_early()
+                    lease = self._work.next_lease(self)
+                self.lease = lease
         except Fault as fault:
             self._work.failed(self, lease, fault)
         except (HeadwayError, OSError, MemoryError) as error:
@@ -131,9 +161,12 @@ class Lane:
 
     def _bring(self, lease: Lease, buffer: memoryview) -> bool:
         """Returns whether the connection serves for another request."""
-        whole = lease.end is None
+        whole = lease.end is None or (self.source.ranges is False and not self.sampling)
         head = self.stream.open(lease.begin, None if whole else lease.end)
-        self._came(0)
+        if self.stream.forgets:
+            self.source.early = False
+        if not self.stream.was_early():
+            self.source.answered_after(self._came(0) - self.begun)
         self._work.opened(self, lease, head)
         stop = head.end
         if self.sampling:
@@ -163,10 +196,14 @@ class Lane:
                 now = self._came(count)
                 since = since if filled else now
                 at += count
+                lease.reached = at
+                if stop is not None:
+                    self._look_ahead(stop - at)
                 filled += count
             else:
                 count = 0
-            if filled and (count == 0 or filled == len(buffer) or now - since > _HOLD):
+            held = filled == len(buffer) or now - since > _HOLD or self._early
+            if filled and (count == 0 or held):
                 self._put(lease, buffer[:filled])
                 filled = 0
             if count == 0:
@@ -184,9 +221,21 @@ class Lane:
         self._work.ended(self, lease, False)
         return again
 
+    def _look_ahead(self, left: int) -> None:
+        """Ask for what comes next, early enough that the line does not fall idle in between."""
+        far = self.source.rate * (_AHEAD * self.source.latency + _MOMENT)
+        left += sum(lease.left or 0 for lease in self.coming)
+        while self.ahead and left < far and len(self.coming) < _MOST_AHEAD:
+            lease = self._work.next_early(self)
+            if lease is None or lease.end is None:
+                return
+            self.coming.append(lease)
+            left += lease.end - lease.begin
+            self.ahead = self.stream.ask_early(lease.begin, lease.end)
+
     def _put(self, lease: Lease, piece: memoryview) -> None:
         begin = time.monotonic()
-        self.on_disk = True
+        self.on_disk, self._early = True, False
         try:
             self._work.write(self, lease, piece)
         finally:
@@ -214,6 +263,9 @@ class Lane:
     def _came(self, count: int) -> float:
         now = time.monotonic()
         if count:
+            waited, since = self._waits
+            if since is not None:
+                self._waits = waited + now - since, None
             if self.flowing is None:
                 self.flowing = now
             elif self.got:

@@ -1,14 +1,17 @@
 """Delivery: one file is put where a URL says, over http(s) or to a federation's origin.
 
 Where the server knows MOVE, the bytes go to a name of their own beside the final one and are moved
-when they are proven, so that nobody ever sees half an object. Where it does not, they go to the
-final name, and what an interrupted try leaves is removed if the name was free before. What is there
-afterwards is compared by digest where the server tells one, else by size.
+when they are proven, so that nobody ever sees half an object. That name follows from the content
+and the destination: what a process that was killed has left there, the next try overwrites. Where
+the server does not know MOVE, the bytes go to the final name, and what an interrupted try leaves is
+removed if the name was free before. What is there afterwards is compared by digest where the server
+tells one, else by size.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from urllib.parse import urlsplit, urlunsplit
@@ -110,7 +113,7 @@ class Delivery:
         self, offer: Offer, size: int, replace: bool, pace: Pace, should_stop: Stop
     ) -> None:
         """Send to a name beside the final one, prove, and move."""
-        part = beside(offer.url)
+        part = beside(offer.url, self._digests)
         try:
             self._send(offer, part, size, {}, pace, should_stop)
             self._prove(offer, part, size, should_stop)
@@ -338,11 +341,18 @@ class NetTarget(Target):
         self.proof = self._delivery.proof
 
 
-def beside(url: str) -> str:
-    """A name of its own in the same folder."""
+def beside(url: str, digests: Mapping[str, str] | None = None) -> str:
+    """A name in the same folder: the content's own, so that others' bytes never mix, or a new one.
+
+    Two who put the same content at once may overwrite each other's bytes with the same ones.
+    """
     parts = urlsplit(url)
     folder, _, last = parts.path.rpartition("/")
-    return urlunsplit(parts._replace(path=f"{folder}/.{last[:150]}.{os.urandom(6).hex()}.part"))
+    mark = os.urandom(6).hex()
+    if digests:
+        about = f"{last} {sorted(digests.items())}"
+        mark = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return urlunsplit(parts._replace(path=f"{folder}/.{last[:150]}.{mark}.part"))
 
 
 def _pour(file: object, line: Line, size: int, pace: Pace) -> OSError | None:

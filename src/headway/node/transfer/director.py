@@ -6,6 +6,7 @@ import re
 from urllib.parse import urljoin
 
 from headway.node.transfer.exchange import ANSWER, ask
+from headway.node.transfer.moments import clock
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import host_of, same_host, split
 
@@ -45,6 +46,7 @@ class Directions:
         self.needs_token = namespace.get("require-token", "").lower() == "true"
         self.collections = namespace.get("collections-url", "")
         self.issuers = [value for key, value in issuing if key == "issuer"]
+        self.clock = clock(reply.get("Date"))  # the node's own may be off
         self.bases = [value for key, value in generation if key == "base-path"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from headway.node.transfer import steering
-from headway.node.transfer.views import views
+from headway.node.transfer.views import must_wait, views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def next_lease(job: Job, lane: Lane) -> Lease | None:
         return None
     lane.sampling = False
     ledger = job.ledger
-    if job.versions.must_wait(source, ledger):
+    if must_wait(job, source, now):
         return None
     if job.versions.must_compare(source, ledger):
         if source.ranges is not False:
@@ -45,8 +45,22 @@ def next_lease(job: Job, lane: Lane) -> Lease | None:
         return None if flowing or _whole_taken(job) else ledger.take_whole(source.key)
     if ledger.size is None or (not job.reserved and not ledger.bytes):
         return _first(job, source)
+    if source.stint is not None and lane.moved + steering.LEAST_CHUNK > source.stint:
+        return None  # a fresh connection takes over
     lanes, _ = views(job, now)
     return _share(job, lane, [view for view in lanes if view.key != lane.key])
+
+
+def next_early(job: Job, lane: Lane) -> Lease | None:
+    """What a lane shall ask for before it is done with what it has; only where readers wait."""
+    source = lane.source
+    if job.route is None or not source.early or job.over or lane.verdict or lane.sampling:
+        return None
+    if not source.ready(time.monotonic()) or source.stint is not None or source.ranges is not True:
+        return None
+    if job.versions.must_compare(source, job.ledger):
+        return None
+    return job.ledger.take(source.key, _for_readers(job, source))
 
 
 def _first(job: Job, source: Source) -> Lease | None:
@@ -57,11 +71,35 @@ def _first(job: Job, source: Source) -> Lease | None:
     size = job.ledger.size
     if size == 0:
         return job.ledger.take_whole(source.key)
+    if job.route is not None:
+        most = _for_readers(job, source)
+        stretch = job.route.first(job.ledger, most)
+        return job.ledger.first(source.key, *(stretch or (0, min(most, size or most))))
     count = steering.FIRST_CHUNK
     if size is not None:
-        count = max(min(count, size), steering.chunk(size, job.connections, 0.0, 0.0))
+        share = steering.chunk(size, _possible(job), 0.0, 0.0, ordered=_ordered(job))
+        count = max(min(count, size), share)
         count = size if size <= count else count
-    return job.ledger.first(source.key, count)
+    return job.ledger.first(source.key, 0, count)
+
+
+def _for_readers(job: Job, source: Source) -> int:
+    """The bytes of a request when others are waited for: enough that its latency hardly counts."""
+    worth = int(source.rate * source.latency / steering.OVERHEAD)
+    most = max(steering.LEAST_CHUNK, min(worth, steering.MOST_CHUNK))
+    return -(-most // job.ledger.grain) * job.ledger.grain
+
+
+def _possible(job: Job) -> int:
+    """How many lanes there will be while nothing changes."""
+    now = time.monotonic()
+    allowed = sum(each.allowed for each in job.sources if each.ready(now) and not each.last_resort)
+    return max(1, min(job.connections, allowed))
+
+
+def _ordered(job: Job) -> bool:
+    """Whether the bytes are proven from the first to the last, as a digest of the whole is."""
+    return job.manifest is None and job.prover.expects
 
 
 def _whole_taken(job: Job) -> bool:
@@ -73,16 +111,34 @@ def _whole_taken(job: Job) -> bool:
 
 def _share(job: Job, lane: Lane, others: list[LaneView]) -> Lease | None:
     source, ledger = lane.source, job.ledger
-    free = sum(end - begin for begin, end in ledger.wanted(source.key))
     mine = source.rate
-    total = mine + sum(view.recent for view in others)
+    if job.route is not None:
+        lease = ledger.take(source.key, _for_readers(job, source))
+        return lease or _from_others(job, source, others)
+    free = sum(end - begin for begin, end in ledger.wanted(source.key))
+    lanes = max(len(others) + 1, _possible(job))
+    # those of the same source, and those of whom nothing is known, will do as well as this one
+    known = [view.recent for view in others if view.recent and view.source != source.key]
+    total = sum(known) + (lanes - len(known)) * mine
     count = steering.chunk(
-        ledger.remaining, max(len(others) + 1, job.connections), mine, total, free=free
+        ledger.remaining,
+        lanes,
+        mine,
+        total,
+        free=free,
+        latency=source.latency,
+        ordered=_ordered(job),
     )
+    if source.stint is not None:
+        count = min(count, source.stint - lane.moved)
     lease = ledger.take(source.key, count)
-    if lease is not None:
-        return lease
-    stolen = steering.steal(others, source.key, mine)
+    return lease or _from_others(job, source, others)
+
+
+def _from_others(job: Job, source: Source, others: list[LaneView]) -> Lease | None:
+    """Everything is being fetched: take from somebody, or fetch the same as somebody."""
+    ledger, mine = job.ledger, source.rate
+    stolen = steering.steal(others, source.key, mine, source.latency)
     if stolen is not None:
         victim = job.lanes[stolen[0]].lease
         lease = ledger.steal(victim, source.key, stolen[1]) if victim is not None else None

@@ -19,46 +19,56 @@ if TYPE_CHECKING:
 
 
 class Enquiry:
-    """One HEAD request to each of some sources."""
+    """One HEAD request to each of some sources.
+
+    `digest`: the algorithm of a digest that is asked for, or "any".
+    """
 
     def __init__(
         self,
         sources: list[Source],
         told: Callable[[Source, Identity], None],
         *,
-        want_digest: bool = False,
+        digest: str = "",
     ) -> None:
-        self._sources, self._told, self._want = sources, told, want_digest
+        self._told, self._digest = told, digest
+        self._ended = False
         self._streams: list[HttpStream] = []
-        self._thread = threading.Thread(target=self._run, name="enquiry", daemon=True)
-        self._thread.start()
+        self._threads = {
+            source.key: threading.Thread(
+                target=self._ask, args=(source,), name="enquiry", daemon=True
+            )
+            for source in sources
+            if not source.url.startswith("file:")
+        }
+        for thread in self._threads.values():
+            thread.start()
 
     @property
     def keys(self) -> list[int]:
-        """The sources that are asked."""
-        return [source.key for source in self._sources]
+        """The sources that are being asked."""
+        return [key for key, thread in self._threads.items() if thread.is_alive()]
 
     @property
     def under_way(self) -> bool:
-        return self._thread.is_alive()
+        return bool(self.keys)
 
     def end(self) -> None:
-        """Nobody needs the answer any more."""
-        self._sources = []
+        """Nobody needs the answers any more."""
+        self._ended = True
         for stream in list(self._streams):
             stream.abort()
 
-    def _run(self) -> None:
-        for source in list(self._sources):
-            if source not in self._sources or source.url.startswith("file:"):
-                continue
-            stream = HttpStream(source.url, source.token)
-            self._streams.append(stream)
-            try:
-                identity = stream.about(want_digest=self._want)
-            except Fault:
-                continue  # it need not answer
-            finally:
-                stream.close()
-            if identity is not None and source in self._sources:
-                self._told(source, identity)
+    def _ask(self, source: Source) -> None:
+        stream = HttpStream(source.url, source.token)
+        self._streams.append(stream)
+        if self._ended:
+            return
+        try:
+            identity = stream.about(digest=self._digest)
+        except Fault:
+            return  # it need not answer
+        finally:
+            stream.close()
+        if identity is not None and not self._ended:
+            self._told(source, identity)

@@ -7,6 +7,7 @@ import time
 
 from headway.node.errors import Stopped
 from headway.node.transfer.line import Line, basic
+from headway.node.transfer.moments import retry_after
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import ascii_target, scrubbed
 from headway.node.version import VERSION
@@ -48,7 +49,7 @@ class Reply:
     @property
     def after(self) -> float:
         """Seconds that the server asks to wait."""
-        return retry_after(self.get("Retry-After"))
+        return retry_after(self.get("Retry-After"), self.get("Date"))
 
     def words(self) -> str:
         """The status in words, with what the body says where it is plain."""
@@ -155,19 +156,6 @@ def refusal(reply: Reply) -> Fault:
         absent=reply.status in (404, 410),
         strain=reply.status in (429, 503),
     )
-
-
-def retry_after(text: str) -> float:
-    """Seconds or a date, as Retry-After has them; 0: neither."""
-    text = text.strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return float(text)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return 0.0
 
 
 def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from headway.node.transfer.proof import Chunks
     from headway.node.transfer.report import Snapshot
+    from headway.node.transfer.route import Readers
 
 PATIENCE = 180.0  # seconds without a byte from anywhere: on a slot, a GPU waits
 GRACE = 10.0  # seconds for which every source must say that there is no such object
@@ -62,13 +63,15 @@ def fetch(
     keep: bool = False,
     direct: bool = False,
     negotiate: bool = True,
+    readers: Readers | None = None,
 ) -> Fetched:
     """Bring one object to `path`; the bytes gather in PATH.part, with a journal beside it.
 
     `progress(bytes, total)` and `watch(snapshot)` are called at most twice a second. `keep`: what
     has arrived stays when it ends early, for another call to go on from; a process that is killed
     leaves it in any case. `direct`: federations shall give the origin's bytes. `negotiate`: ask
-    servers for a digest where nothing is declared.
+    servers for a digest where nothing is declared. `readers` use it while it arrives: they say
+    what comes first, and hear of what is there and proven.
     """
     begin = time.monotonic()
     if manifest is not None:
@@ -80,12 +83,19 @@ def fetch(
                 remedy="publish the object again, or correct the size",
             )
         size = manifest.size
-    roster = Roster(urls, per_source=per_source, direct=direct, should_stop=should_stop)
+    roster = Roster(
+        urls,
+        per_source=per_source,
+        # who leaves room for other sources has not asked for all of one
+        hesitates=per_source < connections,
+        direct=direct,
+        should_stop=should_stop,
+    )
     if should_stop():
         raise Stopped("the transfer was stopped")
     part = Part(path)
     journal = Journal(f"{part.place}{SUFFIX}", _proof_of(checksum, manifest))
-    run = Supervisor(part, journal, roster, size, checksum, manifest, connections)
+    run = Supervisor(part, journal, roster, size, checksum, manifest, connections, readers)
     run.patience, run.grace, run.final = patience, grace, absence_is_final
     run.progress, run.watch, run.should_stop = progress, watch, should_stop
     run.negotiate = negotiate and checksum is None and manifest is None
@@ -96,7 +106,7 @@ def fetch(
         run.finish()
         whole = True
     finally:
-        run.close(keep=keep and not whole)
+        run.close(keep=keep and not whole and run.job.ledger.bytes > 0)
     job = run.job
     declared = checksum is not None or manifest is not None
     return Fetched(

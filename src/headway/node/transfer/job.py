@@ -9,12 +9,16 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 
-from headway.node.transfer import steering
+from headway.node.errors import TransferError
+from headway.node.transfer import reading, repair, steering
 from headway.node.transfer.crew import Elsewhere, Lane
-from headway.node.transfer.dispatch import next_lease
+from headway.node.transfer.dispatch import next_early, next_lease
+from headway.node.transfer.doubts import Doubts
 from headway.node.transfer.ledger import Ledger
 from headway.node.transfer.proof import Prover
+from headway.node.transfer.route import Route
 from headway.node.transfer.source import Fault, Identity, Source
 from headway.node.transfer.versions import Versions, place_of
 
@@ -24,13 +28,12 @@ if TYPE_CHECKING:
     from headway.node.transfer.ledger import Lease
     from headway.node.transfer.part import Part
     from headway.node.transfer.proof import Chunks
+    from headway.node.transfer.route import Readers
     from headway.node.transfer.stream import Head
 
-MOST_RESTARTS = 5  # versions of one object that are tried before it is given up
 CRUMB = 16 << 10
 STEADY = 1.0  # seconds
 ENOUGH = 1 << 20  # bytes of one answer that make another try at once worth while
-_BLAMED_PAUSE = 1.0
 
 
 class Job:
@@ -45,20 +48,38 @@ class Job:
         checksum: str | None,
         manifest: Chunks | None,
         connections: int,
+        readers: Readers | None = None,
     ) -> None:
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
         self.part, self.journal = part, journal
         self.declared = size
         self.checksum, self.manifest = checksum, manifest
-        self._name, _, self._digits = (checksum or "").lower().partition(":")
+        self.digest_name, _, self.digits = (checksum or "").lower().partition(":")
         self.connections = connections
         self.sources: list[Source] = []
         self.lanes: dict[int, Lane] = {}
         self.ledger = Ledger(size, grain=manifest.chunk_size if manifest is not None else 1)
-        self.prover = Prover(part, self.ledger, self.changed, self._bad_chunk, manifest)
+        self.readers = readers
+        self.route = None if readers is None else Route(room=readers.room)
+        self.ledger.route = self.route
+        self.prover = Prover(
+            part,
+            self.ledger,
+            self.changed,
+            lock,
+            partial(repair.bad_chunk, self),
+            manifest,
+            None if readers is None else readers.proven,
+        )
         if checksum is not None:
             self.prover.expect(checksum)
-        self.versions = Versions(provable=checksum is not None or manifest is not None)
+        provable = checksum is not None or manifest is not None
+        self.versions = Versions(provable=provable, by_chunk=manifest is not None)
+        self.doubts = Doubts()
+        self.vouched = False  # a source of this version says that it is the declared one
+        self.disputed = False  # sources have shown two versions, and only their words can tell more
+        self.mixed: dict[int, int] = {}  # chunks of several givers, and how often they were wrong
         self.error: BaseException | None = None
         self.over = False
         self.restarts = 0
@@ -67,9 +88,11 @@ class Job:
         self.requests = 0  # that were answered with bytes
         self.hedged = 0
         self.progressed = time.monotonic()  # when the last useful byte came
+        self._owed = 0  # bytes that a server took back: coming again they are no progress
         self.last_url = ""
         self.best_rates: dict[int, float] = {}
         self.reserved = False
+        self.being_read = False
         self._lanes_made = 0
 
     # -- for the supervisor
@@ -84,6 +107,8 @@ class Job:
         self.ledger.size = past.size
         self.ledger.restore(past.stretches)
         self.versions.take_over(past.identity, past.place)
+        for begin, end, _ in past.stretches:
+            reading.came(self, begin, end)
         self.prover.wake()
 
     def open_lane(self, source: Source) -> bool:
@@ -91,7 +116,10 @@ class Job:
         from headway.node.transfer.stream import open_stream
 
         lane = Lane(self._lanes_made + 1, source, open_stream(source.url, source.token), self)
-        lane.lease = next_lease(self, lane)
+        try:
+            lane.lease = next_lease(self, lane)
+        except Fault as fault:
+            source.failed(fault, time.monotonic(), random.random())  # noqa: S311 - no secret
         if lane.lease is None:
             return False
         self._lanes_made += 1
@@ -107,7 +135,17 @@ class Job:
     def next_lease(self, lane: Lane) -> Lease | None:
         """What this lane shall bring next; None: there is nothing for it."""
         with self.changed:
-            return next_lease(self, lane)
+            lease = next_lease(self, lane)
+            while lease is None and reading.holds_back(self, lane):
+                lane.rest()
+                self.changed.wait(1.0)
+                lease = next_lease(self, lane)
+            return lease
+
+    def next_early(self, lane: Lane) -> Lease | None:
+        """What it shall bring after that, where requests are many; None: to be seen then."""
+        with self.changed:
+            return next_early(self, lane)
 
     def opened(self, lane: Lane, lease: Lease, head: Head) -> None:
         """A source has answered: is it the object, and the part of it that was asked for?"""
@@ -123,15 +161,8 @@ class Job:
                     phase="first byte",
                     remedy="check the declared size and the object",
                 )
-            told = identity.digests.get(self._name)
-            if told is not None and told != self._digits:
-                raise Fault(
-                    "it has another version of the object, by its own word",
-                    retryable=False,
-                    settled=True,
-                    phase="verify",
-                    remedy="check the declared checksum and the object",
-                )
+            if repair.word(self, identity) is False:
+                raise repair.own_word()
             if lease.rival and not self.versions.open and self._overtaken(lane, lease):
                 self.ledger.release(lease)
                 lane.lease = None
@@ -152,7 +183,8 @@ class Job:
                 self.ledger.size = identity.size
             if not self.reserved and self.ledger.size is not None:
                 self.reserved = True
-                self.part.reserve(self.ledger.size)
+                self.part.reserve(self.ledger.size, self.readers.room if self.readers else 0)
+                reading.begin(self)
             if lease.end is not None and self.ledger.size is not None:
                 lease.end = min(lease.end, self.ledger.size)
             lease.rival = False
@@ -165,7 +197,8 @@ class Job:
         Returns whether only its bytes can tell.
         """
         before = source.identity
-        if before is not None and before.differs(identity, same_place=True):
+        changed = before is not None and before.differs(identity, same_place=True)
+        if changed and not self.versions.by_chunk:
             if self.versions.others(source, self.sources) or not self.ledger.bytes:
                 if self.ledger.bytes:
                     raise self.versions.rival(source, identity)
@@ -174,7 +207,7 @@ class Job:
         source.identity = identity
         verdict = self.versions.meet(source, identity, self.ledger)
         if verdict == "rival":
-            raise self.versions.rival(source, identity)
+            repair.rival(self, source, identity)
         if verdict == "restart":
             self.restart(source)
             self.versions.pin(source, identity)
@@ -185,17 +218,22 @@ class Job:
     def restart(self, source: Source) -> None:
         """The object has become another one: nothing of what is here counts any more."""
         self.restarts += bool(self.ledger.bytes)
-        if self.restarts > MOST_RESTARTS:
+        if self.restarts > repair.MOST_RESTARTS:
             raise Fault("the object there changes all the time", phase="verify")
         keep = [lane for lane in self.lanes.values() if lane.source is source and lane.got == 0]
         for lane in self.lanes.values():
             if lane not in keep:
                 lane.cut(steering.Verdict(lane.key, "the object changed", 0.0, failure=False))
-                if lane.lease is not None:
-                    self.ledger.release(lane.lease)
+                for lease in (lane.lease, *lane.coming):
+                    if lease is not None:
+                        self.ledger.release(lease)
+        if self.readers is not None and self.ledger.size is not None:
+            self.readers.lost(0, self.ledger.size)
         self.ledger.forget_all()
         self.ledger.size = self.declared
         self.versions.reset()
+        self.doubts.clear()
+        self.vouched = False
         for each in self.sources:
             each.trusted = False
         self.reserved = False
@@ -239,10 +277,12 @@ class Job:
                 now = time.monotonic()
                 # crumbs from answers that break off at once are no progress; a slow flow is
                 steady = lane.got >= CRUMB or now - lane.begun > STEADY
-                if steady:
+                if steady and not self._owed:
                     self.progressed = now
+                self._owed = max(0, self._owed - useful)
                 source.gave(useful, now, steady=steady)
                 self.last_url = source.url
+                reading.came(self, stretches[0][0], stretches[-1][1])
                 self.prover.wake()
             if self.ledger.complete:
                 self.changed.notify_all()
@@ -262,12 +302,8 @@ class Job:
                 return
             if self.versions.others(lane.source, self.sources):
                 assert lane.source.identity is not None
-                raise self.versions.rival(lane.source, lane.source.identity)
-            # only what an earlier process left stands against it
-            if self.manifest is not None:
-                lane.source.trusted = True  # each chunk will be looked at in any case
-            else:
-                self.restart(lane.source)
+                repair.rival(self, lane.source, lane.source.identity)
+            self.restart(lane.source)  # only what an earlier process left stands against it
 
     def ended(self, lane: Lane, lease: Lease, taken_back: bool) -> None:
         """A request has come to its end; `taken_back`: the server says that it went wrong."""
@@ -275,7 +311,9 @@ class Job:
             self.ledger.release(lease)
             lane.lease = None
             if taken_back:
-                self._forget(lease.begin, lease.at)
+                self.forget(lease.begin, lease.at)
+                self._owed += lane.got
+                lane.got = 0
             seconds = time.monotonic() - lane.begun
             if seconds > 0 and lane.got:
                 lane.source.measured(lane.got / seconds)
@@ -291,13 +329,16 @@ class Job:
             verdict = lane.verdict
             if self.over:
                 return
+            flowing = sum(x.source is lane.source and x.got > 0 for x in self.lanes.values())
             if verdict is None:
-                if lane.got < ENOUGH or fault.strain:
+                if fault.strain and not lane.got and flowing:
+                    lane.source.strained(fault, now, flowing)
+                elif lane.got < ENOUGH or fault.strain:
                     lane.source.failed(fault, now, random.random())  # noqa: S311 - no secret
                 else:
                     lane.source.bench(fault, 0.1, now)  # it gave much, and will again
             elif verdict.failure:
-                lane.source.silences += 1
+                lane.source.fell_silent(lane.moved, 4 * steering.LEAST_CHUNK)
                 fault = Fault(verdict.words, phase=lane.stream.phase)
                 lane.source.failed(fault, now, random.random())  # noqa: S311
             elif verdict.bench:
@@ -323,67 +364,30 @@ class Job:
         if lease is not None:
             self.ledger.wrote(lease)
             self.ledger.release(lease)
+        while lane.coming:
+            self.ledger.release(lane.coming.popleft())
         lane.lease = None
 
     def start_over(self, source: Source) -> None:
         """The object was changed at the source while it was being fetched, the lock being held."""
-        self.restart(source)
+        try:
+            self.restart(source)
+        except Fault as fault:
+            words = f"{self.part.name} did not arrive: {fault.words}"
+            self.error = self.error or TransferError(words, retryable=True, remedy="try again")
         source.identity = None
-
-    def switch(self, rivals: list[Source]) -> None:
-        """Begin anew with those who have another version, the lock being held."""
-        self.restart(rivals[0])
-        self.versions.rivals.clear()
-        for source in rivals:
-            source.closed, source.benched_until, source.faults = False, 0.0, 0
 
     # -- wrong bytes
 
-    def _forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
+    def forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
+        """Take bytes back; returns who gave them. The lock is held."""
         self.losses += 1
+        if self.readers is not None and self.ledger.size is not None:
+            self.readers.lost(begin, min(end, self.ledger.size))
         blamed = self.ledger.forget(begin, end, blame=blame)
         self.prover.forgotten(begin, end)
         self.journal.forget(self.ledger.written())
         return blamed
-
-    def _bad_chunk(self, begin: int, end: int) -> None:
-        """A chunk is not what the manifest says: it is fetched again, elsewhere if possible."""
-        now = time.monotonic()
-        for key in self._forget(begin, end, blame=True):
-            source = self.source(key)
-            if source is None:
-                continue
-            words = f"the chunk at {begin} is not what the manifest says"
-            source.failed(Fault(words, bad_copy=True, retryable=False, phase="verify"), now, 0.5)
-            if not any(not each.closed for each in self.sources if each is not source):
-                self.ledger.pardon(key)
-        self.changed.notify_all()
-
-    def wrong_whole(self, words: str) -> None:
-        """The whole is not what was declared: doubt one source's bytes, and only those."""
-        now = time.monotonic()
-        shares = self.ledger.givers()
-        fault = Fault(words, bad_copy=True, retryable=False, phase="verify")
-        if len(shares) == 1:
-            source = self.source(next(iter(shares)))
-            if source is not None:
-                source.failed(fault, now, 0.5)  # it alone gave everything, so it is wrong
-            self.versions.pardon(self.sources)
-            open_ones = [each for each in self.sources if not each.closed]
-            for each in open_ones:
-                each.benched_until = now
-                self.ledger.pardon(each.key)
-            self._forget(0, 1 << 62, blame=open_ones != [source])
-            self.ledger.size, self.reserved = self.declared, False  # its length may be wrong too
-            return
-        suspect = min(shares, key=lambda key: (key >= 0, shares[key]))
-        source = self.source(suspect)
-        if source is not None:
-            self.versions.doubt(source)
-            source.bench(Fault(words, phase="verify"), _BLAMED_PAUSE, now)
-        for begin, end, key in self.ledger.written():
-            if key == suspect:
-                self._forget(begin, end, blame=True)
 
     def identity_for_journal(self) -> tuple[Identity, str] | None:
         pinned = self.versions.pinned

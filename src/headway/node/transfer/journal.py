@@ -71,12 +71,10 @@ class Journal:
 
     def extend(self, written: Stretches) -> None:
         """Add what is new; the caller has synchronised the data."""
-        lines: list[list[object]] = []
-        for begin, end, _ in _joined(written):
-            for a, b in _without(begin, end, self._told):
-                lines.append(["+", a, b])
+        now = _joined(written)
+        lines: list[list[object]] = [["+", a, b] for a, b in _new(now, self._told)]
         if lines:
-            self._told = _joined(written)
+            self._told = now
             self._append(lines)
 
     def forget(self, written: Stretches) -> None:
@@ -135,6 +133,7 @@ def read_journal(path: str, part: int, proof: str) -> Past | None:
 def parse(data: bytes, *, inode: int, length: int, proof: str) -> Past | None:
     """Judge the bytes of a journal, from anybody."""
     past: Past | None = None
+    fresh: Stretches = []  # put together now and then: there may be thousands
     for raw in data.split(b"\n")[:-1]:
         line = _checked(raw)
         if line is None:
@@ -143,9 +142,10 @@ def parse(data: bytes, *, inode: int, length: int, proof: str) -> Past | None:
             past = _head(line, inode, proof)
             if past is None:
                 return None
-        elif not _apply(past, line):
+        elif not _apply(past, line, fresh):
             break
     if past is not None:
+        past.stretches = _joined(past.stretches + fresh)
         limit = min(length, past.size)
         past.stretches = [(a, min(b, limit), s) for a, b, s in past.stretches if a < limit]
     return past
@@ -170,7 +170,7 @@ def _head(line: list[object], inode: int, proof: str) -> Past | None:
     )
 
 
-def _apply(past: Past, line: list[object]) -> bool:
+def _apply(past: Past, line: list[object], fresh: Stretches) -> bool:
     pairs = [line[1:]] if line[:1] == ["+"] else line[1:] if line[:1] == ["="] else None
     if pairs is None:
         return False
@@ -181,7 +181,10 @@ def _apply(past: Past, line: list[object]) -> bool:
         if not pair[0] < pair[1] <= past.size:
             return False
         stretches.append((pair[0], pair[1], _EARLIER))
-    past.stretches = _joined(stretches + (past.stretches if line[0] == "+" else []))
+    if line[0] == "=":
+        past.stretches = []
+        fresh.clear()
+    fresh += stretches
     return True
 
 
@@ -215,14 +218,18 @@ def _joined(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
     return result
 
 
-def _without(begin: int, end: int, known: Stretches) -> list[tuple[int, int]]:
-    result = []
-    for a, b, _ in known:
-        if b <= begin or a >= end:
-            continue
-        if a > begin:
-            result.append((begin, a))
-        begin = max(begin, b)
-    if begin < end:
-        result.append((begin, end))
+def _new(now: Stretches, known: Stretches) -> list[tuple[int, int]]:
+    """What of some joined stretches is in none of others, in one walk along both."""
+    result, at = [], 0
+    for begin, end, _ in now:
+        while at < len(known) and known[at][1] <= begin:
+            at += 1
+        after = at
+        while after < len(known) and known[after][0] < end:
+            if known[after][0] > begin:
+                result.append((begin, known[after][0]))
+            begin = max(begin, known[after][1])
+            after += 1
+        if begin < end:
+            result.append((begin, end))
     return result

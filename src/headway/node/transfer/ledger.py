@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headway.node.transfer.route import Route
+
     Stretch = tuple[int, int]
 
 
@@ -22,6 +24,7 @@ class Lease:
     def __init__(self, key: int, source: int, begin: int, end: int | None, hedge: bool) -> None:
         self.key, self.source = key, source
         self.begin, self.at, self.end = begin, begin, end
+        self.reached = begin  # as far as bytes have come, which may not be written yet
         self.hedge = hedge  # somebody else is fetching the same
         self.rival = False  # several were asked for it at once; the first to answer brings it
         self.over = False
@@ -38,6 +41,7 @@ class Ledger:
     def __init__(self, size: int | None = None, *, grain: int = 1) -> None:
         self.size = size
         self.grain = grain  # leases end at multiples of it where they can
+        self.route: Route | None = None  # what is wanted first; None: in the order of the bytes
         self._given: list[tuple[int, int, int]] = []  # (begin, end, source), sorted, disjoint
         self._avoid: list[tuple[int, int, int]] = []  # what a source gave wrong
         self._leases: dict[int, Lease] = {}
@@ -115,16 +119,37 @@ class Ledger:
         taken += [(a, b) for a, b, who in self._avoid if who == source]
         return _complement(taken, self.size)
 
+    def free(self, begin: int, end: int, source: int) -> list[Stretch]:
+        """What of a stretch is neither here nor leased, nor given wrong by this source before."""
+        gaps = self.gaps(begin, end)
+        if not gaps:
+            return gaps
+        far = self.size if self.size is not None else end
+        taken = [(x.at, far if x.end is None else x.end) for x in self._leases.values()]
+        taken += [(a, b) for a, b, who in self._avoid if who == source]
+        for a, b in taken:
+            if a < end and b > begin:
+                gaps = [
+                    (max(c, x), min(d, y))
+                    for c, d in gaps
+                    for x, y in ((begin, a), (b, end))
+                    if max(c, x) < min(d, y)
+                ]
+        return gaps
+
     def take(self, source: int, most: int) -> Lease | None:
         """Lease the first stretch that is wanted, at most so many bytes."""
+        if self.route is not None:
+            stretch = self.route.next(self, source, max(1, most))
+            return None if stretch is None else self._lease(source, *stretch)
         for begin, end in self.wanted(source):
             stop = self._cut_at(begin, min(end, begin + max(1, most)), end)
             return self._lease(source, begin, stop)
         return None
 
-    def first(self, source: int, count: int) -> Lease:
-        """Lease the beginning before anything is known, even if somebody else has it too."""
-        lease = self._lease(source, 0, count, hedge=False)
+    def first(self, source: int, begin: int, end: int) -> Lease:
+        """Lease a stretch before anything is known, even if somebody else has it too."""
+        lease = self._lease(source, begin, end, hedge=False)
         lease.rival = True
         return lease
 
@@ -142,9 +167,10 @@ class Ledger:
         left = victim.left
         if victim.end is None or left is None or victim.key not in self._leases:
             return None
-        begin = max(victim.at, victim.end - max(0, count))
+        here = max(victim.at, victim.reached)
+        begin = max(here, victim.end - max(0, count))
         if left - count > 0:
-            begin = min(self._cut_at(victim.at, begin, victim.end), victim.end)
+            begin = min(self._cut_at(here, begin, victim.end), victim.end)
         gaps = self.gaps(begin, victim.end)
         if not gaps or self.avoids(source, begin, victim.end):
             return None
@@ -156,7 +182,8 @@ class Ledger:
         """Lease the same as another lease has left."""
         if other.end is None or not other.left or self.avoids(source, other.at, other.end):
             return None
-        return self._lease(source, other.at, other.end, hedge=True)
+        begin = max(other.at, other.reached)
+        return self._lease(source, begin, other.end, hedge=True) if begin < other.end else None
 
     def release(self, lease: Lease) -> None:
         """The lane is done with it, well or not."""
@@ -257,6 +284,8 @@ class Ledger:
 
     def _count(self) -> None:
         self.bytes = sum(end - begin for begin, end, _ in self._given)
+        if self.route is not None:
+            self.route.lost()
 
 
 def _cut(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tuple[int, int, int]]:

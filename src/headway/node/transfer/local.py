@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
 from urllib.parse import unquote, urlsplit
 
 from headway.node.transfer.naming import name_new, settle
@@ -12,7 +14,8 @@ from headway.node.transfer.target import FULL, Pace, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
 
     from headway.node.transfer.target import Progress
 
@@ -35,14 +38,13 @@ class FileTarget(Target):
         progress: Progress | None,
         should_stop: Callable[[], bool],
     ) -> None:
-        folder, name = os.path.split(self._path)
-        part = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.part")
+        folder = os.path.dirname(self._path)
         pace = Pace(progress, should_stop)
         if not overwrite and os.path.lexists(self._path):
             raise exists()
         try:
             os.makedirs(folder, exist_ok=True)
-            with open(path, "rb") as source, open(part, "xb") as target:
+            with open(path, "rb") as source, _part(self._path, path) as (target, part):
                 done = 0
                 while piece := source.read(_CHUNK):
                     target.write(piece)
@@ -51,12 +53,13 @@ class FileTarget(Target):
                 target.flush()
                 os.fsync(target.fileno())  # a full or lost disk may speak up only now
                 there = os.fstat(target.fileno()).st_size
-            if done != size or there != size:
-                raise Fault(f"{there} of {size} bytes are there after the copy", phase="verify")
-            if overwrite:
-                os.replace(part, self._path)
-            else:
-                name_new(part, self._path)
+                if done != size or there != size:
+                    words = f"{there} of {size} bytes are there after the copy"
+                    raise Fault(words, phase="verify")
+                if overwrite:
+                    os.replace(part, self._path)
+                else:
+                    name_new(part, self._path)
             settle(folder)
             self.proof = "size"
         except FileExistsError:
@@ -64,9 +67,43 @@ class FileTarget(Target):
         except OSError as error:
             full = "there is no room left" if error.errno in FULL else str(error.strerror)
             raise Fault(full, phase="disk") from None
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+
+
+@contextlib.contextmanager
+def _part(target: str, source: str) -> Iterator[tuple[BinaryIO, str]]:
+    """A new file beside the target, which is removed unless it has got another name.
+
+    It has the same name at each try of the same file, so that what a killed one has left is
+    overwritten; where somebody else may be at work on that, it has a name of its own.
+    """
+    folder, name = os.path.split(target)
+    mark = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:8]
+    part = os.path.join(folder, f".{name}.{mark}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    file = os.open(part, flags, 0o666)
+    if not _alone(file, part):
+        os.close(file)
+        part = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.part")
+        file = os.open(part, flags | os.O_EXCL, 0o666)
+    try:
+        with open(file, "wb") as stream:
+            stream.truncate()
+            yield stream, part
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+def _alone(file: int, part: str) -> bool:
+    """Whether the file still has this name and nobody else writes it, as far as locks can tell."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        about, named = os.fstat(file), os.lstat(part)
+    except (ImportError, OSError):
+        return False
+    return stat.S_ISREG(about.st_mode) and about.st_ino == named.st_ino and about.st_nlink == 1
 
 
 def exists() -> Fault:

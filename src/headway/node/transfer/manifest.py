@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from headway.node.errors import TransferError
+from headway.node.errors import ManifestError as ManifestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,15 +40,7 @@ MAX_SIZE = 1 << 50
 MIN_CHUNK, MAX_CHUNK = 64 << 10, 1 << 30
 MAX_CHUNKS = 1 << 20
 _DIGEST = 32  # whole sha256: cutting it would save a third of a megabyte of 150 GB, and an argument
-_MANY_CHUNKS = 1 << 15
 _AGAIN = "fetch it again from another source, or publish the object again"
-
-
-class ManifestError(TransferError):
-    """A manifest that is damaged, forged, of another object or from a newer Headway."""
-
-    def __init__(self, message: str, *, retryable: bool = False, remedy: str = "") -> None:
-        super().__init__(message, retryable=retryable, remedy=remedy)
 
 
 class Chunk:
@@ -135,11 +127,12 @@ class Manifest:
 
 
 def chunk_size_for(size: int) -> int:
-    """8 MiB, for large objects doubled up to 64 MiB: at most 32,768 chunks up to 2 TiB."""
-    chunk = 8 << 20
-    while chunk < 64 << 20 and size > chunk * _MANY_CHUNKS:
-        chunk *= 2
-    while size > chunk * MAX_CHUNKS:
+    """About a thousand chunks, from 256 KiB to 1 MiB each; of huge objects as many as there may be.
+
+    What is read while it arrives is dealt out by chunks, so few or large ones would mix badly.
+    """
+    chunk = 256 << 10
+    while (chunk < 1 << 20 and size > chunk * 1000) or size > chunk * MAX_CHUNKS:
         chunk *= 2
     return chunk
 
@@ -219,17 +212,23 @@ def looks_like_manifest(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def _check_pin(data: Piece, pin: str) -> None:
+def checked_pin(pin: str) -> str:
+    """The pin in small letters; ManifestError where it is no sha256."""
     name, _, digits = pin.strip().lower().partition(":")
     if name != "sha256" or not _is_sha256(digits):
         raise ManifestError(
             f"the pin {pin[:80]!r} is not sha256: and 64 hex digits",
             remedy="copy it from what `headway publish` printed",
         )
+    return f"{name}:{digits}"
+
+
+def _check_pin(data: Piece, pin: str) -> None:
+    wanted = checked_pin(pin)
     have = digest_of(data)
-    if have != f"sha256:{digits}":
+    if have != wanted:
         raise ManifestError(
-            f"the manifest is {have[:19]}…, not the pinned sha256:{digits[:12]}…",
+            f"the manifest is {have[:19]}…, not the pinned {wanted[:19]}…",
             retryable=True,
             remedy="another source may hold the right one; if the object was published anew,"
             " pin the new digest",

@@ -275,6 +275,10 @@ class Index:
             else:
                 yield Member(name, offset, size, classes[class_number], tar, "file", size, "")
 
+    def not_files(self) -> Iterator[int]:
+        """The numbers of the members that are not plain files."""
+        return (number for number, _ in self._each_note())
+
     def _lengths(self) -> array[int]:
         return _array("H", self._columns["lengths"])
 

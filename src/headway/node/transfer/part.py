@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 SUFFIX = ".part"
 _PROBE = 16 << 20
-_QUICK = 0.005  # seconds; a library that has to imitate preallocation writes into every block
+_QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may have to write each
+
+
+class DiskError(NodeError):
+    """The disk of this node is full, or fails."""
 
 
 class Part:
@@ -74,12 +78,18 @@ class Part:
         except OSError as error:
             raise self.trouble(error) from None
 
-    def reserve(self, size: int) -> None:
-        """Give the file its size, with room on the disk where the file system can promise it."""
+    def reserve(self, size: int, room: int = 0) -> None:
+        """Give the file its size, with room on the disk where the file system can promise it.
+
+        `room`: only so many bytes of it will be there at a time.
+        """
         try:
             if os.fstat(self.file).st_size > size:
                 os.ftruncate(self.file, size)
             if size == 0:
+                return
+            if room:
+                os.ftruncate(self.file, size)
                 return
             begin = time.monotonic()
             os.posix_fallocate(self.file, 0, min(size, _PROBE))
@@ -111,6 +121,15 @@ class Part:
             raise self.trouble(error) from None
         self.seconds += time.monotonic() - begin
         self.written += count
+
+    def punch(self, begin: int, end: int) -> None:
+        """Give the blocks of a stretch back to the disk; it reads as zeros then."""
+        from headway.node.transfer.holes import punch
+
+        try:
+            punch(self.file, begin, end - begin)
+        except OSError as error:
+            raise self.trouble(error) from None
 
     def read_into(self, views: Sequence[memoryview], offset: int) -> int:
         try:
@@ -150,14 +169,14 @@ class Part:
         if not busy:
             os.close(self.file)
 
-    def trouble(self, error: OSError) -> NodeError:
+    def trouble(self, error: OSError) -> DiskError:
         """The node's disk failed us."""
         if error.errno in (*FULL, errno.EFBIG):
             words = f"the node's disk is full: {self.name} has no room beyond {self.written_here}"
-            return NodeError(
+            return DiskError(
                 f"{words} bytes", remedy="ask for more disk, or let the job run elsewhere"
             )
-        return NodeError(f"the node's disk fails: {self.name}: {error.strerror}")
+        return DiskError(f"the node's disk fails: {self.name}: {error.strerror}")
 
     @property
     def written_here(self) -> int:

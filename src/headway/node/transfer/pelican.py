@@ -322,7 +322,7 @@ def _token(named: Name, found: Directions, write: bool, environ: Mapping[str, st
         return None
     bases = [*found.bases, found.namespace] if found.namespace else found.bases
     need = Need(unquote(named.path), write=write, issuers=found.issuers, bases=bases)
-    token = find_token(need, named.credential, environ)
+    token = find_token(need, named.credential, environ, found.clock)
     space = found.namespace or "its namespace"
     if token is None and (found.needs_token or named.credential):
         words = f"{space} wants a token, and this job has none for it"
@@ -334,7 +334,7 @@ def _token(named: Name, found: Directions, write: bool, environ: Mapping[str, st
             settled=True,
             remedy="let HTCondor bring one (use_oauth_services), or set BEARER_TOKEN_FILE",
         )
-    if token is not None and token.expired(time.time()):
+    if token is not None and token.expired(found.clock):
         raise Fault(
             f"the token in {token.where} has expired",
             remedy="HTCondor renews the tokens it brings; one of your own must be made anew",

@@ -35,22 +35,22 @@ class TlsPipe:
 
     def recv_into(self, view: memoryview) -> int:
         """Whatever is there, at least one byte; 0 when the other side has said that it is done."""
-        filled = 0
-        while filled < len(view):
+        read, size, filled = self._tls.read, len(view), 0
+        while True:
             try:
-                count = self._tls.read(len(view) - filled, view[filled:])
+                while filled < size:  # record by record: 16 KiB at most
+                    count = read(size - filled, view[filled:])
+                    if not count:
+                        break
+                    filled += int(count)
+                return filled
             except ssl.SSLWantReadError:
                 self._flush()
                 if filled:
-                    break
+                    return filled
                 self._fill()
-                continue
             except ssl.SSLZeroReturnError:
-                break
-            if not count:
-                break
-            filled += int(count)
-        return filled
+                return filled
 
     def recv(self, size: int) -> bytes:
         buffer = bytearray(size)

@@ -15,7 +15,7 @@ from headway.node.transfer.checksum import Checksum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Protocol
 
     from headway.node.transfer.ledger import Ledger
@@ -38,20 +38,26 @@ _PIECE = 1 << 20
 
 
 class Prover:
-    """Follows the ledger in a thread of its own; `changed` guards the ledger and wakes all."""
+    """Follows the ledger in a thread of its own; `changed` wakes all, and `lock` is its lock."""
 
     def __init__(
         self,
         part: Part,
         ledger: Ledger,
         changed: threading.Condition,
+        lock: threading.RLock,
         bad_chunk: Callable[[int, int], None],
         manifest: Chunks | None,
+        tell: Callable[[int, int], None] | None = None,
     ) -> None:
+        """`tell` hears of each chunk that is right, with the condition held."""
         self._part, self._ledger, self._changed = part, ledger, changed
+        self._tell = tell
+        self._bytes_came = threading.Condition(lock)  # wakes this thread and nobody else
         self._bad_chunk = bad_chunk  # called with the condition held
         self._manifest = manifest
         self._proven: set[int] = set()
+        self._whole: dict[int, None] = {}  # chunks that are on disk and not proven, oldest first
         self._frontier = 0  # chunks before it are all proven
         self._checksum: Checksum | None = None
         self._hashed = 0
@@ -70,18 +76,50 @@ class Prover:
     def expects(self) -> bool:
         return self._checksum is not None
 
+    def came(self, begin: int, end: int) -> None:
+        """These bytes are on disk now, and the condition is held."""
+        if self._manifest is None or begin >= end:
+            return
+        size, whole = self._manifest.chunk_size, self._manifest.size
+        for number in range(begin // size, -(-end // size)):
+            first = number * size
+            if number not in self._proven and self._ledger.on_disk(first, min(first + size, whole)):
+                self._whole[number] = None
+
+    def known(self, begin: int, end: int) -> None:
+        """These bytes are here and were proven before, and the condition is held."""
+        if self._manifest is not None:
+            size = self._manifest.chunk_size
+            last = len(self._manifest.digests) if end >= self._manifest.size else end // size
+            for number in range(-(-begin // size), last):
+                self._proven.add(number)
+                self._whole.pop(number, None)
+
+    def prefer(self, stretches: Iterable[tuple[int, int]]) -> None:
+        """Prove these first, and the condition is held."""
+        if self._manifest is None or len(self._whole) < 2:
+            return
+        size = self._manifest.chunk_size
+        first = (n for a, b in stretches for n in range(a // size, -(-b // size)))
+        chosen = {number: None for number in first if number in self._whole}
+        self._whole = {**chosen, **self._whole}
+
     def wake(self) -> None:
         """There are new bytes, and the condition is held."""
         if self._thread is None and (self._checksum or self._manifest):
             self._thread = threading.Thread(target=self._run, name="prover", daemon=True)
             self._thread.start()
+        self._bytes_came.notify()
 
     def forgotten(self, begin: int, end: int) -> None:
         """Bytes were taken back, and the condition is held."""
         self._epoch += 1
         if self._manifest is not None:
             size = self._manifest.chunk_size
-            self._proven = {n for n in self._proven if (n + 1) * size <= begin or n * size >= end}
+            gone = range(begin // size, min(-(-end // size), len(self._manifest.digests)))
+            self._proven.difference_update(gone)
+            for number in gone:
+                self._whole.pop(number, None)
             self._frontier = min(self._frontier, begin // size)
         if begin < self._hashed and self._checksum is not None:
             self._checksum.restart()
@@ -104,7 +142,7 @@ class Prover:
         """End the thread; whether it has ended."""
         self._end = True
         with self._changed:
-            self._changed.notify_all()
+            self._bytes_came.notify()
         if self._thread is not None:
             self._thread.join(5.0)
         return self._thread is None or not self._thread.is_alive()
@@ -112,10 +150,10 @@ class Prover:
     def _run(self) -> None:
         self._buffer = memoryview(bytearray(_PIECE))
         while not self._end:
-            with self._changed:
+            with self._bytes_came:
                 work = self._next()
                 if work is None:
-                    self._changed.wait(0.2)
+                    self._bytes_came.wait(0.2)
                     continue
                 epoch = self._epoch
             try:
@@ -134,15 +172,10 @@ class Prover:
         if ledger.size is None:
             return None
         if self._manifest is not None:
-            size = self._manifest.chunk_size
-            for number in range(self._frontier, len(self._manifest.digests)):
-                if number in self._proven:
-                    if number == self._frontier:
-                        self._frontier += 1
-                    continue
-                begin = number * size
-                if ledger.on_disk(begin, min(begin + size, ledger.size)):
-                    return "chunk", number, 0
+            while self._frontier in self._proven:
+                self._frontier += 1
+            for number in self._whole:
+                return "chunk", number, 0
         if self._checksum is None:
             return None
         reach = ledger.prefix()
@@ -161,9 +194,12 @@ class Prover:
         right = hasher.digest() == self._manifest.digests[number]
         with self._changed:
             if epoch != self._epoch or self._end:
-                return
+                return  # if the chunk is still whole it is looked at again
+            self._whole.pop(number, None)
             if right:
                 self._proven.add(number)
+                if self._tell is not None:
+                    self._tell(begin, end)
             else:
                 self._bad_chunk(begin, end)
             self._changed.notify_all()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headway.node.transfer.roster import Roster
     from headway.node.transfer.source import Source
 
+_SLOW_WRITE = 1.0  # seconds of one write that tell of the disk and not of the sources
 _SLOW_DISK = 0.5  # of the lanes' time spent in writing
 
 
@@ -107,7 +108,7 @@ def bottleneck(job: Job, now: float, begin: float) -> str:
 def impatience(job: Job, roster: Roster, now: float, patience: float) -> HeadwayError:
     """Nothing has come from anywhere for too long."""
     waited = f"nothing came for {now - job.progressed:.0f} s"
-    if any(lane.on_disk for lane in job.lanes.values()):
+    if any(lane.on_disk and now - lane.last > _SLOW_WRITE for lane in job.lanes.values()):
         return NodeError(
             f"{job.part.name} did not arrive: the node's disk takes no more bytes, {waited}"
         )

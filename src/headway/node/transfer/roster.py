@@ -19,6 +19,7 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 5.0  # a director that is back must not wait for us long
 _MANY = 4  # times that a director must refuse to be believed
 _ORIGIN_RANK = 1000
+_HESITATION = (2.0, 6.0)  # seconds of bytes before a second connection to a source
 _NEED = 2.0  # seconds without any connection after which the origin is asked for
 
 
@@ -31,6 +32,7 @@ class _Asked:
         self.fault: Fault | TransferError | None = None
         self.refusals = 0
         self.failures = 0  # since it answered
+        self.begun = 0.0  # of the last question
         self.next = 0.0
         self.answered = False
         self.in_need: float | None = None  # since when no cache that it named gives anything
@@ -45,10 +47,12 @@ class Roster:
         given: Sequence[str],
         *,
         per_source: int,
+        hesitates: bool,
         direct: bool,
         should_stop: Callable[[], bool],
     ) -> None:
         self._per_source, self._direct, self._should_stop = per_source, direct, should_stop
+        self._hesitates = hesitates
         self._lock = threading.Lock()
         self._fresh: list[Source] = []
         self._known: dict[str, Source] = {}
@@ -79,7 +83,7 @@ class Roster:
             origin = need and not each.past_caches
             if not running and wanted and (origin or now >= each.next):
                 each.past_caches = each.past_caches or origin
-                each.next = now + _AGAIN
+                each.next, each.begun = now + _AGAIN, now
                 each.thread = threading.Thread(
                     target=self._ask, args=(each, origin), name="director", daemon=True
                 )
@@ -101,6 +105,9 @@ class Roster:
         result = []
         for each in self._asked:
             fault = each.fault
+            if fault is None and not each.answered and each.thread is not None:
+                silent = time.monotonic() - each.begun
+                fault = Fault(f"its director has said nothing for {silent:.0f} s")
             if isinstance(fault, TransferError):
                 fault = Fault(fault.message, retryable=fault.retryable, remedy=fault.remedy)
             if fault is not None:
@@ -147,6 +154,8 @@ class Roster:
                 last_resort=origin,
                 token=token,  # type: ignore[arg-type]
                 most=self._per_source,
+                # not all at the same moment: many nodes may have begun together
+                hesitation=random.uniform(*_HESITATION) if self._hesitates else 0.0,  # noqa: S311
             )
             self._keys += 1
             self._known[url] = source

@@ -11,6 +11,7 @@ FIRST_PAUSE = 0.5  # seconds after the first fault; doubled with each further on
 LONGEST_PAUSE = 60.0
 LONGEST_ASKED = 300.0  # of what Retry-After may ask
 RESTORE = 20.0  # seconds of good service that give a connection back
+MANY_WRONG_PARTS = 3  # in a row, after which one that gave right ones is asked for the whole
 MANY_BAD = 2  # wrong whole copies, or wrong chunks, after which a source is not asked again
 
 
@@ -32,6 +33,7 @@ class Fault(Exception):
         settled: bool = False,
         no_range: bool = False,
         changed: bool = False,
+        wrong_part: bool = False,
     ) -> None:
         super().__init__(words)
         self.words = words
@@ -46,6 +48,7 @@ class Fault(Exception):
         self.settled = settled  # asking again cannot change it
         self.no_range = no_range  # it gives the whole object only
         self.changed = changed  # the object there is not the one it was
+        self.wrong_part = wrong_part  # it gave another part of the object than the one asked for
 
     def __str__(self) -> str:
         where = f" ({self.phase})" if self.phase else ""
@@ -111,21 +114,29 @@ class Source:
         last_resort: bool = False,
         token: Secret | None = None,
         most: int = 2,
+        hesitation: float = 0.0,
     ) -> None:
         self.url, self.key, self.rank = url, key, rank
         self.last_resort = last_resort  # an origin: asked when no cache is left
         self.token = token
         self.most = most  # connections at the best of times
         self.allowed = most
+        self._hesitation = hesitation  # seconds of bytes before a second connection is thought of
+        self._gives_since: float | None = None
         self.identity: Identity | None = None  # once it has answered
         self.ranges: bool | None = None  # whether it gives parts; None: not asked yet
         self.trusted = False  # its version is known to be the one that is being gathered
         self.bytes = 0  # received and used
         self.wasted = 0  # received in vain
         self.rate = 0.0  # bytes a second and connection, smoothed
+        self.latency = 0.0  # seconds from a request to its first byte
+        self.early = True  # it answers requests that come before the last answer has ended
         self.fault: Fault | None = None  # the last one, until it gives bytes again
         self.faults = 0  # since it gave bytes
         self.silences = 0  # in a row
+        self.wrong_parts = 0  # in a row
+        self.stint: int | None = None  # bytes after which a connection gives way to a fresh one
+        self._fell_silent: list[int] = []  # the bytes that connections gave before they did
         self.bad = 0  # wrong copies or chunks
         self.refusals = 0  # in a row, of the kind that does not pass by itself
         self.absent_since: float | None = None
@@ -136,6 +147,16 @@ class Source:
     def ready(self, now: float) -> bool:
         """Whether it may be asked now."""
         return not self.closed and now >= self.benched_until
+
+    def allowed_now(self, now: float, left: float) -> int:
+        """Connections that it may have; a crowd that comes with one each does not overrun it.
+
+        `left` is how many seconds there are to go.
+        """
+        if not self._hesitation:
+            return self.allowed
+        given = now - self._gives_since if self._gives_since is not None else 0.0
+        return self.allowed if given >= self._hesitation and left >= 2 * self._hesitation else 1
 
     def state(self, now: float, lanes: int) -> str:
         """One word for people."""
@@ -155,6 +176,10 @@ class Source:
             return
         self.faults += 1
         self._calm_since = now
+        if fault.wrong_part:
+            self.wrong_parts += 1
+            if self.ranges is None or self.wrong_parts >= MANY_WRONG_PARTS:
+                self.ranges = False
         self.refusals = self.refusals + 1 if not fault.retryable else 0
         if not fault.absent:
             self.absent_since = None
@@ -179,13 +204,36 @@ class Source:
     def gave(self, count: int, now: float, *, steady: bool = True) -> None:
         """It gave useful bytes: old faults are forgiven, lost connections come back slowly."""
         self.bytes += count
+        self._gives_since = self._gives_since if self._gives_since is not None else now
         if not steady:
             return
-        self.faults = self.silences = self.refusals = 0
+        self.faults = self.silences = self.refusals = self.wrong_parts = 0
         self.absent_since = None
         if now - self._calm_since >= RESTORE and self.allowed < self.most:
             self.allowed += 1
             self._calm_since = now
+
+    def answered_after(self, seconds: float) -> None:
+        """The first byte of an answer came; one for which a connection was made takes longer."""
+        mean = (self.latency + seconds) / 2 if self.latency else seconds
+        self.latency = min(seconds, mean)
+
+    def fell_silent(self, given: int, least: int) -> None:
+        """A connection gave so many bytes and then nothing more.
+
+        Connections there may have a limit of their own; shorter ones stay below it.
+        """
+        self.silences += 1
+        self._fell_silent = [*self._fell_silent[-1:], given]
+        again = len(self._fell_silent) > 1 and min(self._fell_silent) > 0
+        if again or given >= 4 * least:  # where much was given, half of it is no small connection
+            self.stint = max(least, max(self._fell_silent) // 2)
+
+    def strained(self, fault: Fault, now: float, lanes: int) -> None:
+        """It refuses one more connection; those that flow go on, and no other is opened soon."""
+        self.fault = fault
+        self.allowed = max(1, min(self.allowed, lanes))
+        self._calm_since = now + min(fault.after, LONGEST_ASKED)
 
     def ease(self, now: float) -> None:
         """Its rate falls: one connection less."""

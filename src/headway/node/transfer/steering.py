@@ -14,6 +14,8 @@ FIRST_CHUNK = 16 << 20  # the first request, when nobody knows the size
 LEAST_CHUNK = 1 << 20
 MOST_CHUNK = 64 << 20  # bounds how far proofs lie behind the bytes, and what one lease can hold up
 CHUNK_SECONDS = 20.0
+OVERHEAD = 0.1  # of a request's time that waiting for its first byte may take
+MOST_FOR_LATENCY = 1 << 30  # bytes of a request for whose sake those in order lie behind
 RACE = 1.0  # seconds without a first byte after which the next source is asked too
 WORTH = 2.0  # seconds that must be left for another connection to be worth its opening
 WINDOW = 3.0  # seconds over which a rate is recent
@@ -21,10 +23,15 @@ SETTLE = 3.0  # seconds of body before a rate says anything
 FLOOR = 0.15  # of what the peers give: below it a source is stalled
 OWN_FLOOR = 0.1  # of what it gave itself
 SILENCE = 2.0  # seconds without a byte, while others could give them
+ANSWER = 5.0  # seconds for a first byte while others give bytes
+ANSWER_ELSEWHERE = 8.0  # the same while others could be asked
+ANSWER_ALONE = 15.0  # the same when there is nobody else; doubled while it does not help
+SET_ASIDE = 15.0  # seconds for which one that is much worse than others is not asked
 ALONE = 3.0  # the same when there is nobody else; doubled while it does not help
 MOST_ALONE = 60.0
 HEDGE_SHARE = 0.04  # of the object that may be fetched twice
 HEDGE_LEAST = 1 << 20
+GAIN = 1.1  # several lanes of a source shall bring so many times what one of them brought
 TRIES = 4  # refusals in a row that are believed
 _WAITING = ("resolve", "connect", "TLS", "first byte")
 
@@ -45,6 +52,7 @@ class LaneView:
         gap: float = 0.0,
         left: int | None = None,
         got: int = 0,
+        latency: float = 0.0,
     ) -> None:
         self.key, self.source, self.phase = key, source, phase
         self.age = age  # of this request
@@ -54,6 +62,7 @@ class LaneView:
         self.gap = gap  # the longest pause between two pieces that it has come back from
         self.left = left  # of its lease
         self.got = got  # of this request
+        self.latency = latency  # from a request to its source to the first byte
 
     @property
     def eta(self) -> float:
@@ -127,14 +136,14 @@ def _stall(
     best = max((peer.recent for peer in peers if peer.age >= SETTLE / 2), default=0.0)
     if lane.recent < FLOOR * best and lane.eta > WORTH:
         words = f"it gives {shown_rate(lane.recent)} where others give {shown_rate(best)}"
-        return Verdict(lane.key, words, 15.0, failure=False)
+        return Verdict(lane.key, words, SET_ASIDE, failure=False)
     fallen = lane.usual > 0 and lane.recent < OWN_FLOOR * lane.usual and lane.age > 2 * SETTLE
     # when the others have fallen just as far, it is the network, and leaving would not help
     alike = any(peer.recent < 4 * lane.recent for peer in peers)
     fresh = [s for s in others if s.ready and s.lanes < s.allowed and not s.last_resort]
     if fallen and fresh and not alike and lane.eta > WORTH:
         words = f"it fell from {shown_rate(lane.usual)} to {shown_rate(lane.recent)}"
-        return Verdict(lane.key, words, 15.0, failure=False)
+        return Verdict(lane.key, words, SET_ASIDE, failure=False)
     return None
 
 
@@ -150,8 +159,8 @@ def _silence_limit(
     again = 1.0 if lane.got else 2.0 ** min(own.silences if own else 0, 6)
     if lane.phase in _WAITING:
         if peers:
-            return 5.0
-        return 8.0 if others else min(15.0 * again, MOST_ALONE)
+            return ANSWER
+        return ANSWER_ELSEWHERE if others else min(ANSWER_ALONE * again, MOST_ALONE)
     pause = 4 * lane.gap
     if peers:  # the network is well, so silence is the source's
         return max(SILENCE, min(pause, 2 * ALONE))
@@ -218,35 +227,52 @@ def _worth(remaining: int, lanes: Sequence[LaneView]) -> bool:
 
 
 def chunk(
-    remaining: int | None, lanes: int, rate: float, total_rate: float, *, free: int | None = None
+    remaining: int | None,
+    lanes: int,
+    rate: float,
+    total_rate: float,
+    *,
+    free: int | None = None,
+    latency: float = 0.0,
+    ordered: bool = False,
 ) -> int:
-    """How many bytes a lane shall ask for: less and less towards the end, so that all end at once.
+    """How many bytes a lane shall ask for; `free` is what nobody has leased yet.
 
-    `free` is what nobody has leased yet.
+    Every request costs its `latency`, so a lane asks for all of its share; who is done first takes
+    from the others. `ordered`: the bytes are proven from the first to the last, so several lanes
+    stay together, and ask for less and less towards the end.
     """
     if remaining is None:
         return FIRST_CHUNK
     pool = remaining if free is None else free
     share = rate / total_rate if rate > 0 and total_rate > 0 else 1.0 / max(1, lanes)
-    count = int(pool * min(1.0, max(share, 0.05)) / 2)
+    share = min(1.0, max(share, 0.05))
+    ordered = ordered and lanes > 1
+    count = int(pool * share / 2) if ordered else -int(-remaining * share)
     if rate > 0:
-        count = min(count, int(rate * CHUNK_SECONDS))
-    return max(LEAST_CHUNK, min(count, MOST_CHUNK))
+        count = min(count, int(rate * max(CHUNK_SECONDS, latency / OVERHEAD)))
+    if ordered:
+        count = min(count, MOST_CHUNK)
+    worth = min(rate * latency / OVERHEAD, MOST_FOR_LATENCY)
+    return max(LEAST_CHUNK, min(max(count, int(worth)), pool))
 
 
-def steal(lanes: Sequence[LaneView], source: int, rate: float) -> tuple[int, int] | None:
+def steal(
+    lanes: Sequence[LaneView], source: int, rate: float, latency: float = 0.0
+) -> tuple[int, int] | None:
     """From which lane an idle one takes how many of the last bytes; None: it would not help."""
+    soon = max(WORTH / 10, 3 * latency)
     best: tuple[float, int, int] | None = None
     for lane in lanes:
         if lane.left is None or lane.left <= 0 or lane.phase == "disk":
             continue
-        if lane.got == 0 and lane.silence < RACE:
+        if lane.got == 0 and lane.silence < max(RACE, 2 * lane.latency):
             continue  # it has just begun
         mine = rate or lane.recent or 1.0
         theirs = lane.recent if lane.silence < SILENCE else 0.0
         if theirs > 0:
-            little = lane.left < 2 * LEAST_CHUNK or lane.left / theirs < WORTH / 4
-            drags = lane.left / theirs > WORTH and mine > 2 * theirs
+            little = lane.left < 2 * LEAST_CHUNK or lane.left / theirs < soon
+            drags = lane.left / theirs > max(WORTH, soon) and mine > 2 * theirs
             if little and not drags:
                 continue
         count = int(lane.left * mine / (mine + theirs))
@@ -277,11 +303,15 @@ def hedge_budget(size: int | None, spent: int) -> int:
 
 
 def falling(source: SourceView, lanes: Sequence[LaneView], best_rate: float) -> bool:
-    """Whether a source gives each of several lanes so much less than once that one should go."""
-    own = [x for x in lanes if x.source == source.key and x.phase == "body" and x.age >= SETTLE]
+    """Whether several lanes of a source bring hardly more than one did, so that one should go."""
+    own = [
+        x
+        for x in lanes  # one that is silent says nothing of what the source can give
+        if x.source == source.key and x.phase == "body" and x.age >= SETTLE and x.silence < RACE
+    ]
     if len(own) < 2 or best_rate <= 0:
         return False
-    return max(lane.recent for lane in own) < 0.3 * best_rate
+    return sum(lane.recent for lane in own) < GAIN * best_rate
 
 
 def hopeless(refusals: Sequence[int], closed: Sequence[bool]) -> bool:

@@ -6,10 +6,12 @@ import contextlib
 import os
 import re
 import time
+from collections import deque
 from urllib.parse import unquote, urljoin, urlsplit
 
 from headway.node.transfer.answer import number
 from headway.node.transfer.digests import said_digests
+from headway.node.transfer.moments import retry_after
 from headway.node.transfer.source import Fault, Identity
 from headway.node.transfer.urls import scrubbed, split
 
@@ -43,9 +45,21 @@ class Stream:
     """Bytes of one object, stretch by stretch; `abort` may be called from another thread."""
 
     phase = "connect"
+    forgets = False  # whether the server has not answered what it was asked early
 
     def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
         raise NotImplementedError
+
+    def ask_early(self, begin: int, end: int) -> bool:
+        """Ask for the stretch that is opened next, while this one is read; False: not possible."""
+        return False
+
+    def was_early(self) -> bool:
+        """Whether the present stretch was asked for early."""
+        return False
+
+    def drop_early(self) -> None:
+        """What was asked for early is not wanted any more."""
 
     def read_into(self, view: memoryview) -> int:
         """0 at the proper end of the stretch; Fault when it ends otherwise."""
@@ -82,22 +96,63 @@ class HttpStream(Stream):
         self._answer: Answer | None = None
         self._aborted = False
         self._at = url  # where the wire leads
+        self._early: deque[tuple[int, int]] = deque()  # asked for, and not answered yet
+        self._was_early = False
 
     @property
     def phase(self) -> str:  # type: ignore[override]
         wire = self._wire
         return wire.phase if wire is not None else "connect"
 
+    def ask_early(self, begin: int, end: int) -> bool:
+        wire, answer = self._wire, self._answer
+        url = self._final if time.monotonic() < self._until else self._url
+        if wire is None or answer is None or not answer.keeps or url != self._at or self._aborted:
+            return False
+        from headway.node.transfer.tokens import bearer
+
+        headers = {**_asking(begin, end), **bearer(self._token, self._url, url)}
+        if not wire.ask_early("GET", headers):
+            return False
+        self._early.append((begin, end))
+        return True
+
+    def was_early(self) -> bool:
+        return self._was_early
+
+    def drop_early(self) -> None:
+        if self._early:
+            self.close()
+
+    def _answered_early(self, begin: int, end: int | None) -> Answer | None:
+        """The answer to a request that was sent early; None: it has to be sent (again)."""
+        from headway.node.transfer.wire import EARLY
+
+        wire, self._was_early = self._wire, False
+        if not self._early:
+            return None
+        if wire is not None and wire.usable and self._early.popleft() == (begin, end):
+            asked = time.monotonic()
+            try:
+                answer = wire.answer_early("GET")
+                if answer.status < 300:
+                    self._was_early = True
+                    return answer
+            except Fault:
+                if self._aborted:
+                    raise
+                # as with any connection that was kept: only a fresh one tells
+                self.forgets = self.forgets or time.monotonic() - asked >= EARLY
+        self._early.clear()
+        if wire is not None:
+            wire.close()  # what else comes by it answers what nobody wants any more
+        return None
+
     def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
-        last = "" if end is None else str(end - 1)
-        headers = {
-            "Accept-Encoding": "identity",
-            "Range": f"bytes={begin}-{last}",
-            "TE": "trailers",
-            "X-Transfer-Status": "true",
-            **(WANT if want_digest else {}),
-        }
-        answer = self._ask("GET", headers)
+        answer = self._answered_early(begin, end)
+        if answer is None:
+            headers = {**_asking(begin, end), **(WANT if want_digest else {})}
+            answer = self._ask("GET", headers)
         self._answer = answer
         identity = _identity(answer)
         if answer.status == 206:
@@ -116,9 +171,12 @@ class HttpStream(Stream):
                 return Head(0, 0, identity, whole=True)
         raise self._refused(answer)
 
-    def about(self, *, want_digest: bool) -> Identity | None:
-        """What the server tells of the whole object when it is asked for nothing else."""
-        headers = {"Accept-Encoding": "identity", **(WANT if want_digest else {})}
+    def about(self, *, digest: str = "") -> Identity | None:
+        """What the server tells of the whole object, and of one digest of it, or of "any"."""
+        name = {"sha256": "sha-256"}.get(digest, digest)
+        only = {"Want-Repr-Digest": f"{name}=10", "Want-Digest": name}
+        wanted = WANT if digest == "any" else only if digest else {}
+        headers = {"Accept-Encoding": "identity", **wanted}
         answer = self._ask("HEAD", headers)
         if answer.status != 200:
             return None
@@ -150,6 +208,7 @@ class HttpStream(Stream):
             wire.abort()
 
     def close(self) -> None:
+        self._early.clear()
         if self._wire is not None:
             self._wire.close()
 
@@ -198,6 +257,18 @@ class HttpStream(Stream):
         return refusal(answer)
 
 
+def _asking(begin: int, end: int | None) -> dict[str, str]:
+    # the whole is asked for without a range: some who cannot give parts properly can give that
+    last = "" if end is None else str(end - 1)
+    part = {"Range": f"bytes={begin}-{last}"} if begin or end is not None else {}
+    return {
+        "Accept-Encoding": "identity",
+        **part,
+        "TE": "trailers",
+        "X-Transfer-Status": "true",
+    }
+
+
 def refusal(answer: Answer) -> Fault:
     """What a status other than success means."""
     status = answer.status
@@ -209,24 +280,12 @@ def refusal(answer: Answer) -> Fault:
     return Fault(
         f"HTTP {status} {answer.reason}".strip(),
         retryable=status in _PASSING or not 400 <= status < 500,
-        after=retry_after(answer.get("retry-after") or "", time.time()),
+        after=retry_after(answer.get("retry-after") or "", answer.get("date") or ""),
         remedy=remedy,
         phase="first byte",
         absent=status == 404,
         strain=status in (429, 503),
     )
-
-
-def retry_after(text: str, now: float) -> float:
-    """Seconds that a server asks to wait, whether it names them or a date."""
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return float(text)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return 0.0
 
 
 def _identity(answer: Answer) -> Identity:
@@ -264,11 +323,11 @@ def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, in
     """The stretch that a 206 holds: it must begin where it was asked to, and not be longer."""
     match = _RANGE.match(answer.get("content-range") or "")
     if match is None or match[1] is None:
-        raise _wrong_range(answer, "it gives a part, but does not say which")
+        raise _wrong_range(answer, "it gives a part, but does not say which", wrong_part=True)
     first, stop = int(match[1]), int(match[2]) + 1
     total = None if match[3] == "*" else int(match[3])
     if first != begin or stop <= first or (end is not None and stop > end):
-        raise _wrong_range(answer, "it gives another part than it was asked for")
+        raise _wrong_range(answer, "it gives another part than it was asked for", wrong_part=True)
     if total is not None and stop > total:
         raise _wrong_range(answer, "it gives bytes beyond the end")
     if answer.left is not None and answer.left != stop - first:
@@ -276,9 +335,9 @@ def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, in
     return first, stop, total
 
 
-def _wrong_range(answer: Answer, words: str) -> Fault:
+def _wrong_range(answer: Answer, words: str, *, wrong_part: bool = False) -> Fault:
     answer.wire.close()
-    return Fault(words, phase="first byte")
+    return Fault(words, phase="first byte", wrong_part=wrong_part)
 
 
 class FileStream(Stream):

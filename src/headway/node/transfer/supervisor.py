@@ -7,7 +7,7 @@ import threading
 import time
 
 from headway.node.errors import HeadwayError, Stopped
-from headway.node.transfer import steering
+from headway.node.transfer import reading, repair, steering
 from headway.node.transfer.checksum import best_digest
 from headway.node.transfer.enquiry import Enquiry
 from headway.node.transfer.job import Job
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headway.node.transfer.proof import Chunks
+    from headway.node.transfer.route import Readers
     from headway.node.transfer.source import Identity, Source
 
 _TICK = 0.1
@@ -47,6 +48,7 @@ class Supervisor:
         checksum: str | None,
         manifest: Chunks | None,
         connections: int,
+        readers: Readers | None = None,
     ) -> None:
         self.part, self.journal, self.roster = part, journal, roster
         self.job = Job(
@@ -56,7 +58,9 @@ class Supervisor:
             checksum=checksum,
             manifest=manifest,
             connections=connections,
+            readers=readers,
         )
+        self.readers = readers
         self.patience = self.grace = 0.0
         self.final = False
         self.progress: Callable[[int, int | None], None] | None = None
@@ -71,13 +75,17 @@ class Supervisor:
         self._asked = 0.0
         self._enquiry: Enquiry | None = None
         self._farewell: Enquiry | None = None
+        self._heard: set[int] = set()  # sources that were asked for their word in a dispute
         self._whole_since: float | None = None
 
     def resume(self) -> None:
         """Go on from what is there, or begin anew."""
         past = read_journal(f"{self.part.place}{SUFFIX}", self.part.file, self.journal.proof)
         if past is not None and past.stretches:
-            self.job.resume(past)
+            with self.job.changed:
+                self.job.resume(past)
+        with self.job.changed:
+            reading.begin(self.job)
         if not self.job.ledger.bytes:
             self.journal.remove()
             self.part.clear()
@@ -85,6 +93,8 @@ class Supervisor:
     def supervise(self) -> None:
         """Until the object is whole and proven; an error when it cannot be."""
         job = self.job
+        if self.readers is not None and job.being_read:
+            self.readers.look(job)
         with job.changed:
             while True:
                 now = time.monotonic()
@@ -94,10 +104,14 @@ class Supervisor:
                 self._steer(now)
                 self._raise_hopeless(now)
                 self._keep_journal(now)
+                if reading.paused(job):
+                    job.progressed = now  # nobody is to blame that nothing comes
                 job.changed.wait(_TICK)
                 job.changed.release()  # callbacks may take their time, and may call us
                 try:
                     self._tell(time.monotonic())
+                    if self.readers is not None and job.being_read:
+                        self.readers.look(job)
                     if self.should_stop():
                         raise Stopped("the transfer was stopped")
                 finally:
@@ -163,7 +177,7 @@ class Supervisor:
             return False
         wrong = job.prover.wrong()
         if wrong is not None:
-            job.wrong_whole(wrong)
+            repair.wrong_whole(job, wrong)
             return False
         if job.requests <= 1 or job.manifest is not None or job.prover.expects:
             return True
@@ -194,6 +208,8 @@ class Supervisor:
             return
         if self.negotiate and not job.versions.open:
             self._ask_digest()
+        if job.disputed:
+            self._ask_words(now)
         job.enquired = self._enquired(now)
         lanes, sources = views(job, now)
         cut = {lane.key for lane in job.lanes.values() if lane.verdict is not None}
@@ -210,7 +226,9 @@ class Supervisor:
                 break
             source = job.source(key)
             opened += source is not None and job.open_lane(source)
-        idle = now - job.progressed if not opened and not job.lanes else 0.0
+        # one that fell silent before and has given nothing since is no hope
+        hope = opened or any(not lane.source.silences for lane in job.lanes.values())
+        idle = 0.0 if hope else now - job.progressed
         if idle > _THIRST:
             for each in job.sources:  # nobody else can help: ask again for what was wrong
                 job.ledger.pardon(each.key)
@@ -231,16 +249,43 @@ class Supervisor:
             if steering.falling(each, lanes, best):
                 own.ease(now)
                 job.best_rates[each.key] = own.rate
+                last = max(view.key for view in lanes if view.source == each.key)
+                words = "one connection less brings as much"
+                job.lanes[last].cut(steering.Verdict(last, words, 0.0, failure=False))
             else:
                 job.best_rates[each.key] = max(best, own.rate)
 
     def _try_rivals(self) -> bool:
         """Nobody gives the version that was begun; another one may be had."""
+        return repair.switch(self.job, repair.rivals(self.job))
+
+    def _ask_words(self, now: float) -> None:
+        """Two versions were seen and one is declared: those who have them may know their digests.
+
+        The bytes cannot tell before one version is here as a whole, so without such a word, or a
+        majority, the one that was met first is gathered, at the risk of all its bytes.
+        """
         job = self.job
-        rivals = [s for s in job.sources if s.key in job.versions.rivals and not s.bad]
-        if rivals:
-            job.switch(rivals)
-        return bool(rivals)
+        if self._enquiry is not None and self._enquiry.under_way:
+            return
+        asked = [s for s in repair.rivals(job) if s.key not in self._heard]
+        asked = asked or [s for s in job.sources if s.trusted and s.key not in self._heard][:1]
+        if job.checksum is None or not asked:
+            job.disputed = False
+            return
+        own = [lane for lane in job.lanes.values() if lane.source is asked[0]]
+        if len(own) >= asked[0].allowed:  # the question needs one of its connections
+            words = "its word is wanted"
+            own[-1].cut(steering.Verdict(own[-1].key, words, 0.0, failure=False))
+        elif len(job.lanes) < job.connections:
+            self._asked = now
+            self._heard.add(asked[0].key)
+            name = job.checksum.partition(":")[0].lower()
+            self._enquiry = Enquiry(asked[:1], self._told_word, digest=name)
+
+    def _told_word(self, source: Source, identity: Identity) -> None:
+        with self.job.changed:
+            repair.heard(self.job, source, identity)
 
     def _ask_digest(self) -> None:
         """Ask a server for a digest of the whole, beside the transfer."""
@@ -254,7 +299,7 @@ class Supervisor:
         self._expect(pinned, size)
         if size > _SMALL and not job.prover.expects:
             self._asked = time.monotonic()
-            self._enquiry = Enquiry(asked, self._told_digest, want_digest=True)
+            self._enquiry = Enquiry(asked, self._told_digest, digest="any")
 
     def _enquired(self, now: float) -> list[int]:
         """Where a connection of ours is busy with an enquiry; one that takes long is ended."""
@@ -312,6 +357,8 @@ class Supervisor:
     def _keep_journal(self, now: float) -> None:
         if now - self._journalled < _JOURNAL or not self.job.ledger.bytes:
             return
+        if self.readers is not None and self.readers.room:
+            return  # what is here comes and goes
         if self._keeper is not None and self._keeper.is_alive():
             return
         self._journalled = now

@@ -6,6 +6,7 @@ others run. The buffers go round, so that memory stays the same whatever the siz
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import queue
@@ -57,7 +58,7 @@ def survey(
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise ManifestError(f"{name} cannot be read: {error.strerror}") from None
+        raise _unreadable(name, error) from None
     try:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
@@ -101,7 +102,7 @@ def _read(
             try:
                 count = os.readv(file, [memoryview(buffer)[: min(_PIECE, size - done)]])
             except OSError as error:
-                raise ManifestError(f"{name} cannot be read: {error.strerror}") from None
+                raise _unreadable(name, error) from None
             if not count:
                 raise _changed(name)
             if tar is not None and tar.want is not None:
@@ -209,6 +210,16 @@ def _checked_chunk_size(size: int, chunk_size: int | None) -> int:
             remedy=f"{chunk_size_for(size)} bytes would do",
         )
     return chunk
+
+
+def _unreadable(name: str, error: OSError) -> ManifestError:
+    remedy = "name a file that is there" if error.errno == errno.ENOENT else ""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "ask its owner to let you read it, or publish a copy that is yours"
+    return ManifestError(
+        f"{name} cannot be read: {error.strerror}",
+        remedy=remedy or "copy it to a sound disk, look at the copy, and publish that",
+    )
 
 
 def _changed(name: str) -> ManifestError:

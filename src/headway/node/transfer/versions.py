@@ -25,8 +25,9 @@ SAMPLE = 64 << 10
 class Versions:
     """Which version is being gathered, and which sources have it."""
 
-    def __init__(self, *, provable: bool) -> None:
+    def __init__(self, *, provable: bool, by_chunk: bool) -> None:
         self.provable = provable
+        self.by_chunk = by_chunk  # each chunk will be proven by itself, whoever gives it
         self.pinned: Identity | None = None
         self.place = ""  # the source that it is from
         self._compared: dict[int, int] = {}  # samples that were right, by source
@@ -55,7 +56,8 @@ class Versions:
         if pinned is None:
             self.pin(source, identity)
             return "go"
-        if source.trusted:
+        if source.trusted or self.by_chunk:
+            source.trusted = True
             self._learn(identity)
             return "go"
         same_place = self.place == place_of(source.url)
@@ -86,13 +88,13 @@ class Versions:
 
     def must_wait(self, source: Source, ledger: Ledger) -> bool:
         """Whether a source cannot begin because there is nothing yet to compare it with."""
-        if source.trusted or self.pinned is None:
+        if source.trusted or self.pinned is None or self.by_chunk:
             return False
         return not ledger.bytes and any(not lease.rival for lease in ledger.leases())
 
     def must_compare(self, source: Source, ledger: Ledger) -> bool:
         """Whether a source has to show first that it has the same version."""
-        if source.trusted or self.pinned is None:
+        if source.trusted or self.pinned is None or self.by_chunk:
             return False
         told = self.pinned.etag or self.pinned.modified
         if told and source.identity is None and self.place == place_of(source.url):
@@ -143,8 +145,20 @@ class Versions:
             remedy="declare a checksum, so that the right version can be told",
         )
 
-    def doubt(self, source: Source) -> None:
-        source.trusted = False
+    def outvoted(self, sources: Sequence[Source]) -> list[Source]:
+        """The sources of another version, when more of them say that they have the same one."""
+        here = sum(each.trusted and not each.closed for each in sources)
+        rivals = [each for each in sources if each.key in self.rivals and not each.bad]
+        for one in rivals:
+            alike = [
+                each
+                for each in rivals
+                if each is one
+                or (one.identity and each.identity and one.identity.agrees(each.identity))
+            ]
+            if len(alike) > max(1, here):
+                return alike
+        return []
 
     def pardon(self, sources: Sequence[Source]) -> None:
         """Nothing is left of what was gathered, so any version may be the right one again."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0
 SILENCE = 300.0  # a safety net; the crew's supervisor acts long before
+EARLY = 4.0  # seconds in which a request that was sent early must be answered
 MAX_HEAD = 64 << 10
 MAX_INTERIM = 8  # 1xx answers before the real one
 _SMALL = 1 << 16
@@ -45,6 +46,7 @@ class Wire:
         self._pipe: Pipe | None = None
         self._raw: socket.socket | None = None
         self._aborted = False
+        self._early_failed = False
         self._rest = memoryview(b"")  # received behind the head, not yet used
 
     def abort(self) -> None:
@@ -136,6 +138,27 @@ class Wire:
         """Send a request without a body, and read the answer's head."""
         if self._pipe is None:
             self.connect()
+        return self._answer(method, self._request(method, headers))
+
+    def ask_early(self, method: str, headers: Headers) -> bool:
+        """Send another request while an answer is still being read; False: it cannot be done.
+
+        Its own answer, by `answer_early`, is what comes next when that one has ended.
+        """
+        if self._pipe is None:
+            return False
+        try:
+            self._send(self._request(method, headers))
+        except (OSError, Fault):
+            self._early_failed = True  # half of it may be on its way
+            return False
+        return True
+
+    def answer_early(self, method: str) -> Answer:
+        """The head of the answer to the oldest request that was sent early."""
+        return self._answer(method, None)
+
+    def _request(self, method: str, headers: Headers) -> list[str]:
         route = self.route
         through = route.proxy_host is not None and not route.tls
         target = ascii_target(route.absolute if through else route.target)
@@ -146,12 +169,18 @@ class Wire:
         if through:
             lines += [f"{name}: {value}" for name, value in basic("Proxy-", route.proxy_userinfo)]
         lines += [f"{name}: {value}" for name, value in headers.items()]
+        return lines
+
+    def _answer(self, method: str, lines: list[str] | None) -> Answer:
         self.phase = "first byte"
         self.usable = False
         try:
             if self._raw is not None:
-                self._raw.settimeout(SILENCE)
-            self._send(lines)
+                self._raw.settimeout(EARLY if lines is None else SILENCE)
+            if self._early_failed:
+                raise Fault("the connection failed")
+            if lines is not None:
+                self._send(lines)
             answer = self._head()
             answer.frame(method)
             if self._raw is not None:

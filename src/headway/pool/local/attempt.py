@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from headway.pool.local.strays import MARK, kill_marked
 from headway.pool.local.used import Used
 
 IN_CONTAINER = "/srv"
+_TOOLS = ("APPTAINER", "SINGULARITY")  # whose prefix carries a variable into the container
 # What a job may know of the user's shell: a pool gives no more, so one that needs more fails here
 # first.
 _INHERITED = [
@@ -51,6 +52,9 @@ _INHERITED = [
     "HTTPS_PROXY",
     "NO_PROXY",
 ]
+# Credentials for the agent's own transfers; the command gets them only where job.toml says so.
+_BEARER = "BEARER_TOKEN"
+_BEARER_PLACES = ["BEARER_TOKEN_FILE", "_CONDOR_CREDS"]
 _STRENGTH = [Action.EVICT, Action.HOLD, Action.REMOVE]
 
 
@@ -137,13 +141,23 @@ class Attempt:
             # As HTCondor does: what was not asked for belongs to another job.
             self._environment["CUDA_VISIBLE_DEVICES"] = ""
         words = ["agent", self.folder.plan.name]
+        token = os.environ.get(_BEARER)
+        places = {key: os.path.abspath(v) for key in _BEARER_PLACES if (v := os.environ.get(key))}
+        self._environment |= places
+        self._environment["HEADWAY_PRIVATE"] = " ".join([_BEARER, *_BEARER_PLACES])
         if container:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
-            self._argv = [*_container_argv(container, self.scratch, self._environment), *words]
+            # apptainer's own signs cannot be in what it is told to bind
+            binds = [p for p in places.values() if os.path.exists(p) and not set(p) & set(":,")]
+            argv = _container_argv(container, self.scratch, self._environment, binds)
+            self._argv = [*argv, *words]
             self._environment = {**os.environ, MARK: str(self.scratch)}
+            if token:  # not among the arguments, which everybody on the machine can read
+                self._environment |= {f"{tool}ENV_{_BEARER}": token for tool in _TOOLS}
         else:
             self._environment["HEADWAY_PYTHON"] = sys.executable
             self._environment["HEADWAY_PARENT"] = str(os.getpid())
+            self._environment |= {_BEARER: token} if token else {}
             self._argv = [str(agent), *words]
         self.restart()
 
@@ -269,7 +283,9 @@ class Ending:
     reason: str
 
 
-def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -> list[str]:
+def _container_argv(
+    image: str, scratch: Path, environment: Mapping[str, str], readable: Sequence[str]
+) -> list[str]:
     tool = find_apptainer()
     if tool is None:
         raise PoolError(
@@ -286,6 +302,8 @@ def _container_argv(image: str, scratch: Path, environment: Mapping[str, str]) -
         "--bind",
         f"{scratch}:{IN_CONTAINER}",
     ]
+    for place in readable:
+        flags += ["--bind", f"{place}:{place}:ro"]
     if os.geteuid() == 0:
         flags.append("--no-privs")  # no pool would give a job root's privileges
     if environment.get("CUDA_VISIBLE_DEVICES") and Path("/dev/nvidiactl").exists():

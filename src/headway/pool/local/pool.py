@@ -187,7 +187,7 @@ class LocalPool(Pool):
                     remedy=f"see supervisor.log in {folder.path}",
                 )
             if self.detached:
-                _left_alone.append(self._process)
+                self._process.returncode = 0  # nobody waits for it: Python is not to complain
             else:
                 self._leash, leash = leash, -1
         except OSError as error:
@@ -199,10 +199,6 @@ class LocalPool(Pool):
             for descriptor in (ready, tell_ready, held, leash):
                 if descriptor >= 0:
                     os.close(descriptor)
-
-
-# Nobody waits for these; kept so that Python does not complain about it.
-_left_alone: list[subprocess.Popen[bytes]] = []
 
 
 class _Busy(Exception):

@@ -85,10 +85,10 @@ def mourned(folder: Path, grace: float) -> Iterator[None]:
             os.closerange(3, watched)
             os.closerange(watched + 1, 4096)
             os.read(watched, 1)  # nobody writes: this returns when the other end is closed
-            for found in _marked(folder):
+            for found in marked(folder):
                 _kill(found, signal.SIGTERM)
             deadline = time.monotonic() + grace
-            while _marked(folder) and time.monotonic() < deadline:
+            while marked(folder) and time.monotonic() < deadline:
                 time.sleep(0.1)
             kill_marked(folder)
         finally:
@@ -106,7 +106,7 @@ def mourned(folder: Path, grace: float) -> Iterator[None]:
 def kill_marked(folder: Path) -> None:
     """Kill every process of this user whose environment says that it belongs below `folder`."""
     for _ in range(_TRIES):
-        found = _marked(folder)
+        found = marked(folder)
         for pid in found:
             _kill(pid)
         if not found:
@@ -114,7 +114,8 @@ def kill_marked(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def _marked(folder: Path) -> list[int]:
+def marked(folder: Path) -> list[int]:
+    """The processes of this user whose environment says that they belong below `folder`."""
     return list(_own_processes(lambda pid: _is_marked(pid, folder)))
 
 

@@ -21,8 +21,8 @@ from headway.pool.preflight.findings import (
     warning,
     worst_first,
 )
-from headway.pool.prepare import agent_urls
-from headway.spec import Job, Output, format_duration, format_size
+from headway.pool.prepare import agent_urls, by_agent
+from headway.spec import Input, Job, Output, format_duration, format_size
 
 __all__ = ["Finding", "Severity", "check", "preflight"]
 
@@ -118,7 +118,8 @@ def _gpus(case: Case) -> Iterator[Finding]:
 
 
 def _inputs(case: Case) -> Iterator[Finding]:
-    for number, given in enumerate(case.job.inputs):
+    job = by_agent(case.job) if case.local else case.job
+    for number, given in enumerate(job.inputs):
         where = f"inputs[{number}]"
         if case.local and not agent_urls(case.job, given):
             what = "is left to the job's own transfer plugin, and the local pool runs none"
@@ -127,14 +128,35 @@ def _inputs(case: Case) -> Iterator[Finding]:
         if any(url.lower().split("?")[0].endswith(".zip") for url in given.urls):
             what = "is a zip archive: `unzip` is missing in many containers"
             yield hint("zip", where, what, "repack it as .tar and read it as it is")
+        if given.mode == "stream":
+            yield from _stream(case, given, where)
     guideline = case.limits.input_guideline_bytes
     if guideline is not None and case.input_bytes > guideline:
         what = (
             f"{format_size(case.input_bytes)} of input for each job; up to"
             f" {format_size(guideline)} are a good fit for this pool"
         )
-        remedy = "split the data into shards, one job each, or stream it with headway.torch"
+        remedy = "split the data into shards, one job each, or stream it (mode)"
         yield warning("input-guideline", "inputs", what, remedy)
+
+
+def _stream(case: Case, given: Input, where: str) -> Iterator[Finding]:
+    """An input that arrives while the command runs."""
+    if not agent_urls(case.job, given):
+        what = "is left to the job's own transfer plugin, which brings it before the command starts"
+        remedy = "take transfer_plugins out of [submit], or leave out `mode`"
+        yield error("stream-plugin", f"{where}.mode", what, remedy)
+    if given.manifest is None:
+        proof = "its checksum is compared at the end" if given.checksum else "nothing proves it"
+        what = (
+            f"streams without a manifest: the command reads bytes before they are proven; {proof}"
+        )
+        remedy = "`headway publish` makes the manifest: name its digest as `manifest`"
+        yield hint("stream-unproven", where, what, remedy)
+    if not given.keep and given.window is not None:
+        size = f"{format_size(given.size)} come" if given.size else "the whole object comes"
+        what = f"keeps {format_size(given.window)} of the disk: {size} anew in every epoch"
+        yield hint("stream-again", where, what, "keep = true where the disk has room for all of it")
 
 
 def _container(case: Case) -> Iterator[Finding]:

@@ -73,6 +73,14 @@ class Case:
         return sum(given.size or 0 for given in self.job.inputs)
 
     @cached_property
+    def input_disk(self) -> int:
+        """What the inputs take of the disk at once, as far as it is declared."""
+        return sum(
+            (given.size or 0) if given.window is None else min(given.window, given.size or 1 << 62)
+            for given in self.job.inputs
+        )
+
+    @cached_property
     def image_path(self) -> Path:
         return self.base / (self.job.container or "")
 

@@ -89,7 +89,7 @@ def _disk(case: Case) -> Iterator[Finding]:
     """Payload and its archive lie side by side; inputs and the image once."""
     asked = case.job.resources.disk
     parts = {
-        count_phrase(len(case.job.inputs), "input"): case.input_bytes,
+        count_phrase(len(case.job.inputs), "input"): case.input_disk,
         "files": case.payload_bytes + sum(case.sizes.values()),
         "the image": case.image_bytes,
         "outputs": sum(output.min_size for output in case.job.outputs),

@@ -15,7 +15,9 @@ from pathlib import Path
 from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.folder import write_atomically
+from headway.pool.package import build_agent, is_agent
 from headway.pool.wrap.risks import file_risks, risks
+from headway.pool.wrap.staging import AGENT, Staging, staging
 from headway.pool.wrap.subfile import (
     UNCLOSED,
     Kind,
@@ -27,7 +29,7 @@ from headway.pool.wrap.subfile import (
 )
 from headway.spec import Retries
 
-__all__ = ["Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
+__all__ = ["AGENT", "Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
 
 BEGIN = "# Added by headway wrap; every other line is as it was"
 END = "# End of what headway wrap added"
@@ -45,6 +47,7 @@ class Wrapped:
     text: str
     added: tuple[str, ...]
     notes: tuple[str, ...]
+    staged: bool = False  # the agent stands before the executable, and must lie beside the file
 
     @property
     def changed(self) -> bool:
@@ -65,8 +68,14 @@ class _Line:
     joined: str = ""  # the value to set where it is; without one it stays as it is
 
 
-def wrap(text: str, name: str = "job") -> Wrapped:
-    """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log."""
+def wrap(
+    text: str, name: str = "job", *, base: Path | None = None, agent: str | None = None
+) -> Wrapped:
+    """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log.
+
+    With `base`, the folder that the file is for, URLs are staged in by an agent that is found as
+    `agent` there, if the file allows for it.
+    """
     file = read(text)
     broken = next((s for s in file.statements if s.key == UNCLOSED), None)
     if broken is not None:
@@ -77,6 +86,11 @@ def wrap(text: str, name: str = "job") -> Wrapped:
     at = _place(file)
     lines = [line for line in _lines(file, name, at) if line is not None]
     notes = tuple(_notes(file, at, lines))
+    put = Staging((), ())
+    if base is not None:
+        put = staging(file, base, agent or f"{name}.{AGENT}", _own_policy(file))
+        lines += [_Line(key, value) for key, value in put.lines]
+        notes += put.notes
     if not lines:
         return Wrapped(text, text, (), notes)
     end = "\r\n" if file.lines and file.lines[0].endswith("\r\n") else "\n"
@@ -86,7 +100,8 @@ def wrap(text: str, name: str = "job") -> Wrapped:
         before += end
     if before.rstrip().endswith("\\"):  # a comment may end so, or the file: nothing must join
         before += end
-    return Wrapped(text, before + block + after, tuple(line.key for line in lines), notes)
+    keys = tuple(line.key for line in lines)
+    return Wrapped(text, before + block + after, keys, notes, bool(put.lines))
 
 
 def wrap_file(
@@ -95,7 +110,10 @@ def wrap_file(
     """Write the wrapped description beside the original, `job.headway.sub`, or to another path."""
     name = path.name.removesuffix(path.suffix)
     target = to or path.with_name(f"{name}.headway{path.suffix or '.sub'}")
-    wrapped = wrap(read_text(path), name)
+    beside = target.absolute().with_name(f"{name}.{AGENT}")
+    here = beside.parent == path.absolute().parent
+    agent = beside.name if here else beside.as_posix()
+    wrapped = wrap(read_text(path), name, base=path.parent, agent=agent)
     if target.exists() and target.samefile(path) and not overwrite:
         raise HeadwayError(
             f"{target} is the original itself", remedy="write to another file, or say --overwrite"
@@ -104,6 +122,12 @@ def wrap_file(
         raise HeadwayError(
             f"{target} exists already", remedy="choose another name with --to, or say --overwrite"
         )
+    if wrapped.staged:
+        if beside.exists() and not is_agent(beside):
+            raise HeadwayError(
+                f"{beside} exists already and is not Headway's agent", remedy="move it away"
+            )
+        build_agent(beside)
     write_atomically(target, wrapped.text.encode("utf-8", errors="surrogateescape"))
     return target, wrapped
 
@@ -130,7 +154,7 @@ def _lines(file: SubmitFile, name: str, at: int) -> Iterator[_Line | None]:
         yield _union(file, at, key, value) if is_list else _unless_set(file, at, key, value)
     retries = Retries()
     yield _unless_set(file, at, "periodic_release", policy.release_expression(retries))
-    if not any(file.assignments(key) for key in _OWN_POLICY):
+    if not _own_policy(file):
         yield _unless_set(file, at, "max_retries", str(RETRIES))
     yield _requirements(file, at)
 
@@ -213,7 +237,7 @@ def _notes(file: SubmitFile, at: int, lines: list[_Line]) -> Iterator[str]:
     if file.value("universe").lower() in _NO_SITES:
         yield f"universe {file.value('universe')} has no sites: only the log was looked at"
         return
-    if not file.assignments("max_retries") and any(file.assignments(k) for k in _OWN_POLICY):
+    if not file.assignments("max_retries") and _own_policy(file):
         yield "max_retries was left out: the file has its own rule for what ends a job"
     if file.assignments("periodic_release") and not _any_ours(file, "periodic_release"):
         yield "periodic_release is yours and was left alone"
@@ -227,6 +251,12 @@ def _notes(file: SubmitFile, at: int, lines: list[_Line]) -> Iterator[str]:
                 f"line {statement.first} sets {statement.key} after the first `queue`:"
                 " later jobs have that value alone"
             )
+
+
+def _own_policy(file: SubmitFile) -> bool:
+    """Whether the file has a rule of its own for what ends a job."""
+    places = (place for key in _OWN_POLICY for place in file.assignments(key))
+    return any(not _is_ours(file, place.first) for place in places)
 
 
 def _any_ours(file: SubmitFile, key: str) -> bool:

@@ -147,9 +147,7 @@ def _inputs(view: _View) -> Iterator[Finding]:
                 f"{item}: HTCondor cuts a transfer off after an hour even while bytes flow, and"
                 " begins again from nothing (140 GB need 40 MB/s)"
             )
-            remedy = (
-                "for objects that big, stage in from within the job: job.toml and `headway run`"
-            )
+            remedy = "`headway wrap` has the agent stage it in, from within the job"
             yield hint("hour-cut", where, what, remedy, line)
         if item.lower().split("?")[0].endswith(".zip"):
             what = f"{item}: `unzip` is missing in many containers"

@@ -21,6 +21,7 @@ from headway.report.findings.resources import over_asked, under_asked
 from headway.report.findings.restart import restart
 from headway.report.findings.retry_loop import retry_loop
 from headway.report.findings.site_worse import site_worse
+from headway.report.findings.source_faulty import source_faulty
 from headway.report.findings.source_worse import source_worse
 from headway.report.findings.transfer_cut import transfer_cut
 from headway.report.findings.transfer_queue import transfer_queue
@@ -39,6 +40,7 @@ DETECTORS: tuple[Detector, ...] = (
     restart,
     exit_code,
     source_worse,
+    source_faulty,
     site_worse,
     retry_loop,
     gpu_input,

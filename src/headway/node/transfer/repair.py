@@ -1,0 +1,149 @@
+"""Repair: what is done about wrong bytes, and about sources that have different versions.
+
+Functions of a job whose lock is held.
+"""
+
+from __future__ import annotations
+
+import time
+
+from headway.node.transfer import steering
+from headway.node.transfer.crew import Elsewhere
+from headway.node.transfer.source import MANY_BAD, Fault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from headway.node.transfer.job import Job
+    from headway.node.transfer.source import Identity, Source
+
+MOST_RESTARTS = 5  # versions of one object that are tried before it is given up
+_MIXED = 3  # times that a chunk of several givers is wrong before all of them are blamed
+
+
+def rivals(job: Job) -> list[Source]:
+    """The sources of another version that are worth a try."""
+    return [s for s in job.sources if s.key in job.versions.rivals and s.bad < MANY_BAD]
+
+
+def switch(job: Job, chosen: list[Source]) -> bool:
+    """Begin anew with those who have another version; False: there was enough of that."""
+    if job.restarts >= MOST_RESTARTS or not chosen:
+        return False
+    job.restart(chosen[0])
+    job.versions.rivals.clear()
+    job.disputed = False
+    first = time.monotonic() + 3 * steering.RACE  # they shall be the first to give bytes
+    for source in job.sources:
+        source.benched_until = max(source.benched_until, first)
+    for source in chosen:
+        source.closed, source.benched_until, source.faults = False, 0.0, 0
+    return True
+
+
+def word(job: Job, identity: Identity) -> bool | None:
+    """Whether a source's own digest is the declared one; None: it does not say."""
+    told = identity.digests.get(job.digest_name)
+    return None if told is None else told == job.digits
+
+
+def heard(job: Job, source: Source, identity: Identity) -> None:
+    """What a source says of itself in a dispute over versions."""
+    right = word(job, identity)
+    if right is None or job.over or source.bad:
+        return
+    rival = source.key in job.versions.rivals
+    if not right:
+        source.failed(own_word(), time.monotonic(), 0.5)
+        source.bad = MANY_BAD
+        if not rival:  # and so has everybody who agrees with it
+            switch(job, rivals(job))
+    elif not rival or switch(job, [source, *(s for s in rivals(job) if s is not source)]):
+        job.vouched = True
+    job.changed.notify_all()
+
+
+def rival(job: Job, source: Source, identity: Identity) -> NoReturn:
+    """A source has another version, which may be the right one after all."""
+    fault = job.versions.rival(source, identity)
+    if job.doubts.active:  # what is here is wrong, and now it is clear in which way
+        words = "what it gave is not the declared object"
+        _blame(job, Fault(words, bad_copy=True, retryable=False, phase="verify"))
+        if switch(job, [source]):
+            raise Elsewhere
+    if job.versions.provable and not job.vouched:
+        job.disputed = True
+        if switch(job, job.versions.outvoted(job.sources)):
+            raise Elsewhere
+    raise fault
+
+
+def bad_chunk(job: Job, begin: int, end: int) -> None:
+    """A chunk is not what the manifest says: it is fetched again, elsewhere if possible."""
+    now = time.monotonic()
+    mixed = len(job.ledger.givers(begin, end)) > 1
+    if mixed:
+        job.mixed[begin] = job.mixed.get(begin, 0) + 1
+    certain = not mixed or job.mixed[begin] >= _MIXED
+    for key in job.forget(begin, end, blame=certain):
+        source = job.source(key)
+        if source is None or not certain:
+            continue
+        words = f"the chunk at {begin} is not what the manifest says"
+        source.failed(Fault(words, bad_copy=True, retryable=False, phase="verify"), now, 0.5)
+        if not any(not each.closed for each in job.sources if each is not source):
+            job.ledger.pardon(key)
+            continue
+        for lane in job.lanes.values():  # others bring the rest; it may show itself again
+            if lane.source is source:
+                lane.cut(steering.Verdict(lane.key, words, 0.0, failure=False))
+    job.changed.notify_all()
+
+
+def wrong_whole(job: Job, words: str) -> None:
+    """The whole is not what was declared: fetch again what may be wrong, and only that."""
+    fault = Fault(words, bad_copy=True, retryable=False, phase="verify")
+    givers = [source for source in job.sources if source.key in job.ledger.givers()]
+    if rivals(job) or not job.ledger.bytes:
+        # two versions were seen, and this is not the right one
+        _blame(job, fault)
+        if switch(job, rivals(job)):
+            return
+        portion = []
+    else:
+        open_ones = [each for each in job.sources if not each.closed]
+        whole_only = all(each.ranges is False for each in open_ones)
+        least = (job.ledger.size or 0) if whole_only else 4 * steering.LEAST_CHUNK
+        if job.doubts.begins:  # those who were doubted so far have to replace the next one's
+            for each in job.sources:
+                job.ledger.pardon(each.key)
+        portion = job.doubts.next(job.ledger.written(), least=least)
+    if not portion:
+        for source in givers:
+            source.closed, source.fault = True, fault
+        job.versions.pardon(job.sources)
+        job.doubts.clear()
+        job.forget(0, 1 << 62)
+        job.ledger.size, job.reserved = job.declared, False  # its length may be wrong too
+    for begin, end, key in portion:
+        elsewhere = any(each.key != key for each in open_ones)
+        job.forget(begin, end, blame=elsewhere)
+
+
+def _blame(job: Job, fault: Fault) -> None:
+    """All who gave what is here gave it wrong."""
+    for source in job.sources:
+        if source.key in job.ledger.givers() or (source.trusted and not job.ledger.bytes):
+            source.failed(fault, time.monotonic(), 0.5)
+
+
+def own_word() -> Fault:
+    return Fault(
+        "it has another version of the object, by its own word",
+        retryable=False,
+        settled=True,
+        bad_copy=True,
+        phase="verify",
+        remedy="check the declared checksum and the object",
+    )

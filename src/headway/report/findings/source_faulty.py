@@ -1,0 +1,78 @@
+"""A cache or origin that fails far more often than the others, by the agent's own records.
+
+Logs name a source only when it fails. Records name each one that took part in a transfer, the good
+ones too, so that there is a rate to compare; and a transfer that other sources brought to its end
+costs no badput, but waits for the sick one first.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Table, do, shown
+from headway.report.findings.scope import listed, scope, sited
+from headway.report.findings.stats import clearly_more
+from headway.report.numbers import UNKNOWN, count, many, percent
+
+FAILURES_AT_LEAST = 8
+JOBS_AT_LEAST = 3
+#: It must fail this many times as often as all others together.
+FACTOR = 3.0
+
+
+def source_faulty(accounts: Accounts) -> list[Finding]:
+    """At most one finding: the source with the most failures among those that are far worse."""
+    served = accounts.sources.filter((pl.col("bytes") > 0) | pl.col("failed"))
+    counts = (
+        served.group_by("source")
+        .agg(
+            transfers=pl.len(),
+            failures=pl.col("failed").sum(),
+            jobs=pl.col("job").filter(pl.col("failed")).n_unique(),
+            wasted=pl.col("wasted").sum(),
+        )
+        .sort("failures", "source", descending=[True, False])
+    )
+    total = counts.select(pl.col("failures", "transfers").sum()).row(0) if counts.height else (0, 0)
+    for row in counts.iter_rows(named=True):
+        if row["failures"] < FAILURES_AT_LEAST or row["jobs"] < JOBS_AT_LEAST:
+            continue
+        others = total[0] - row["failures"], total[1] - row["transfers"]
+        if clearly_more(row["failures"], row["transfers"], *others, FACTOR):
+            return [_finding(accounts, served, counts, row)]
+    return []
+
+
+def _finding(
+    accounts: Accounts, served: pl.DataFrame, counts: pl.DataFrame, row: dict[str, int]
+) -> Finding:
+    mine = served.filter((pl.col("source") == row["source"]) & pl.col("failed"))
+    attempts = accounts.attempts.join(mine, on="attempt", how="semi")
+    about = scope(accounts, attempts)
+    sites = sited(accounts).join(mine, on="attempt", how="semi").get_column("site")
+    name = shown(str(row["source"]), 80)
+    faults = mine.get_column("fault").drop_nulls()
+    return Finding(
+        key=f"source-faulty:{name}",
+        title=f"{name} failed in {percent(row['failures'] / row['transfers'])} of the "
+        f"{many(row['transfers'], 'transfer')} that it took part in",
+        why="The agent's records name every source of a transfer. This one is set aside far "
+        "more often than the others, which then bring the data; each time that costs seconds.",
+        jobs=about.jobs.len(),
+        attempts=attempts.height,
+        named=about.named,
+        evidence=(
+            ("sites that it served", listed(sites.drop_nulls().unique().sort()) or UNKNOWN),
+            ("what was wrong", shown(faults.item(0)) if faults.len() else UNKNOWN),
+        ),
+        table=Table(
+            ("source", "transfers", "failed"),
+            tuple(
+                (shown(each["source"], 80), count(each["transfers"]), count(each["failures"]))
+                for each in counts.head(6).iter_rows(named=True)
+            ),
+        ),
+        advice=(do(f"Tell the owners of {name}; for OSDF caches: support@osg-htc.org."),),
+        echo=True,
+    )

@@ -1,0 +1,80 @@
+"""Requests and connections are spared: where each costs much, and where many clients share one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.lab import Crowded, Delay, Made, Rate, Server
+
+from headway.node.transfer import fetch
+from headway.node.transfer.source import Fault, Source
+
+MB = 1 << 20
+SIZE = 24 * MB
+
+
+def test_a_slow_answer_is_asked_for_few_times(tmp_path: Path) -> None:
+    content = Made(SIZE, seed=5)
+    with Server({"/a": content}, [Delay(0.3), Rate(60 * MB, scope="server")]) as server:
+        fetch([server.url("/a")], str(tmp_path / "a"), connections=4, per_source=4)
+        assert content.fault(tmp_path / "a") is None
+        assert len(server.ranges) <= 6
+
+
+def test_one_connection_asks_once(tmp_path: Path) -> None:
+    content = Made(SIZE, seed=5)
+    with Server({"/a": content}) as server:
+        fetch([server.url("/a")], str(tmp_path / "a"), size=SIZE, connections=1, per_source=1)
+        assert content.fault(tmp_path / "a") is None
+        assert server.ranges == [f"bytes=0-{SIZE - 1}"]
+
+
+def test_a_second_connection_is_not_opened_at_once(tmp_path: Path) -> None:
+    content = Made(SIZE, seed=5)
+    with Server({"/a": content}, [Rate(24 * MB, scope="server")]) as server:
+        fetch([server.url("/a")], str(tmp_path / "a"), checksum=content.checksum())
+        assert content.fault(tmp_path / "a") is None
+        assert server.connections_max == 1
+
+
+def test_a_refused_connection_leaves_the_other_at_work(tmp_path: Path) -> None:
+    content = Made(SIZE, seed=5)
+    strain = [Crowded(1, retry_after="30"), Rate(24 * MB, scope="server")]
+    with Server({"/a": content}, strain) as server:
+        done = fetch(
+            [server.url("/a")],
+            str(tmp_path / "a"),
+            size=SIZE,
+            checksum=content.checksum(),
+            connections=2,
+            per_source=2,
+        )
+        assert content.fault(tmp_path / "a") is None
+        assert done.seconds < 10, "it did not wait as long as only the second one was told to"
+
+
+def test_hesitation() -> None:
+    source = Source("http://a.invalid/x", key=0, most=2, hesitation=3.0)
+    assert source.allowed_now(100.0, 1e9) == 1
+    source.gave(1, 100.0)
+    assert source.allowed_now(102.0, 1e9) == 1
+    assert source.allowed_now(103.0, 1e9) == 2
+    assert source.allowed_now(103.0, 5.0) == 1, "it is over soon in any case"
+    assert Source("http://a.invalid/x", key=0, most=4).allowed_now(0.0, 0.0) == 4
+
+
+def test_a_strained_source_goes_on_with_what_flows() -> None:
+    source = Source("http://a.invalid/x", key=0, most=4)
+    source.strained(Fault("HTTP 503", strain=True, after=10.0), 100.0, 2)
+    assert source.allowed == 2 and source.ready(100.0)
+    source.gave(1, 125.0)
+    assert source.allowed == 2, "what it asked for, and then a while"
+    source.gave(1, 131.0)
+    assert source.allowed == 3
+
+
+def test_the_latency_is_that_of_a_connection_that_stands() -> None:
+    source = Source("http://a.invalid/x", key=0)
+    for seconds in (0.4, 0.1, 0.2):
+        source.answered_after(seconds)
+    assert 0.1 <= source.latency < 0.2
