@@ -377,8 +377,9 @@ def test_an_end_of_the_agent_ends_all(stage: Stage, number: int) -> None:
         stage.set_up(server.url("/data.bin"))
         process = stage.node.start()
         fetcher = fetcher_of(process.pid)
-        stage.node.wait_for("reader.pid")
-        reader = int((stage.node.folder / "reader.pid").read_text() or 0)
+        written = stage.node.folder / "reader.pid"
+        wait(lambda: written.exists() and written.read_text())
+        reader = int(written.read_text())
         process.send_signal(number)
         code = stage.node.end(process) if number == signal.SIGTERM else process.wait(10)
         wait(lambda: not alive(fetcher))
