@@ -100,8 +100,14 @@ class Tail:
         if not whole and newest and newest.number not in found:
             whole = True  # emptied, and filled anew
         if whole:
+            # Of a file that was emptied before its first event was whole, the new copy tells all.
+            copied = any(cursor is None and file.path != self.path for file, cursor in pairs)
             for one in [one for one in self.source.files if not one.gone]:
-                if one.number not in found:
+                if one.number in found:
+                    continue
+                if copied and not one.offset:
+                    one.gone = True
+                else:
                     self._missing(one, bool(files) or os.path.exists(self.path))
         for place in range(len(pairs) - 1, -1, -1):
             file, cursor = pairs[place]
