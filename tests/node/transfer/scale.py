@@ -20,13 +20,15 @@ SECONDS = {
     "crew": "WINDOW",
     "job": "STEADY",
     "source": "FIRST_PAUSE LONGEST_PAUSE RESTORE",
-    "supervisor": "_THIRST _RIVAL _ENQUIRY _JOURNAL",
+    "supervisor": "_THIRST _RIVAL",
+    "questions": "PATIENCE",
+    "keeper": "_EVERY",
     "roster": "_AGAIN _FIRST_PAUSE _LONGEST_PAUSE _NEED",
 }
 SIZES = {
     "steering": "FIRST_CHUNK LEAST_CHUNK MOST_CHUNK HEDGE_LEAST",
     "job": "CRUMB ENOUGH",
-    "supervisor": "_SMALL",
+    "questions": "_SMALL",
 }
 
 

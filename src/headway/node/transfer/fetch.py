@@ -98,7 +98,8 @@ def fetch(
     run = Supervisor(part, journal, roster, size, checksum, manifest, connections, readers)
     run.patience, run.grace, run.final = patience, grace, absence_is_final
     run.progress, run.watch, run.should_stop = progress, watch, should_stop
-    run.negotiate = negotiate and checksum is None and manifest is None
+    if negotiate and checksum is None and manifest is None:
+        run.questions.want_digest()
     whole = False
     try:
         run.resume()

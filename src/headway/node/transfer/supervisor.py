@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 
 from headway.node.errors import HeadwayError, Stopped
-from headway.node.transfer import reading, repair, steering
-from headway.node.transfer.checksum import best_digest
-from headway.node.transfer.enquiry import Enquiry
+from headway.node.transfer import questions, reading, repair, steering
 from headway.node.transfer.job import Job
 from headway.node.transfer.journal import SUFFIX, Journal, read_journal
+from headway.node.transfer.keeper import Keeper
 from headway.node.transfer.part import Part
+from headway.node.transfer.questions import Questions
 from headway.node.transfer.report import Snapshot, absence, failure, impatience, snapshot
 from headway.node.transfer.roster import Roster
 from headway.node.transfer.steering import LaneView, SourceView
@@ -24,16 +23,12 @@ if TYPE_CHECKING:
 
     from headway.node.transfer.proof import Chunks
     from headway.node.transfer.route import Readers
-    from headway.node.transfer.source import Identity, Source
 
 _TICK = 0.1
 _MEASURE = 0.25
 _TELL = 0.5
-_JOURNAL = 2.0
 _THIRST = 5.0  # seconds without a byte after which directors are asked for more sources
 _RIVAL = 3.0  # seconds without progress after which another version is better than none
-_SMALL = steering.FIRST_CHUNK
-_ENQUIRY = 3.0  # seconds for which a whole object waits for a server's last word
 
 
 class Supervisor:
@@ -66,16 +61,11 @@ class Supervisor:
         self.progress: Callable[[int, int | None], None] | None = None
         self.watch: Callable[[Snapshot], None] | None = None
         self.should_stop: Callable[[], bool] = lambda: False
-        self.negotiate = False
         self.proof = ""
         self._begin = time.monotonic()
         self._measured = self._told = 0.0
-        self._journalled = self._begin
-        self._keeper: threading.Thread | None = None
-        self._asked = 0.0
-        self._enquiry: Enquiry | None = None
-        self._farewell: Enquiry | None = None
-        self._heard: set[int] = set()  # sources that were asked for their word in a dispute
+        self._keeper = Keeper(self.job, part, journal)
+        self.questions = Questions(self.job)
         self._whole_since: float | None = None
 
     def resume(self) -> None:
@@ -103,7 +93,8 @@ class Supervisor:
                     return
                 self._steer(now)
                 self._raise_hopeless(now)
-                self._keep_journal(now)
+                if self.readers is None or not self.readers.room:  # else it comes and goes
+                    self._keeper.keep(now)
                 if reading.paused(job):
                     job.progressed = now  # nobody is to blame that nothing comes
                 job.changed.wait(_TICK)
@@ -120,8 +111,7 @@ class Supervisor:
     def finish(self) -> None:
         job = self.job
         self._end_lanes()
-        if self._keeper is not None:
-            self._keeper.join()
+        self._keeper.join()
         assert job.ledger.size is not None
         self._tell(time.monotonic(), last=True)
         self.part.finish(job.ledger.size)
@@ -138,11 +128,10 @@ class Supervisor:
     def close(self, *, keep: bool) -> None:
         """Let go of everything; nobody writes after this."""
         ended = self._end_lanes()
-        if self._keeper is not None:
-            self._keeper.join()
+        self._keeper.join()
         if keep and self.job.error is None:
             with contextlib.suppress(HeadwayError), self.job.changed:
-                self._write_journal()
+                self._keeper.write()
         ended = self.job.prover.close() and ended
         if keep:
             self.journal.close()
@@ -165,12 +154,13 @@ class Supervisor:
     def _proven(self, now: float) -> bool:
         job = self.job
         if not job.ledger.complete:
-            self._whole_since = self._farewell = None
+            self._whole_since = None
+            self.questions.take_back_farewell()
             return False
         if self._whole_since is None:
             self._whole_since = now
-        waited = now - self._whole_since >= _ENQUIRY
-        if self._enquiry is not None and self._enquiry.under_way and not waited:
+        waited = now - self._whole_since >= questions.PATIENCE
+        if self.questions.under_way and not waited:
             return False
         job.prover.wake()
         if not job.prover.done():
@@ -185,11 +175,9 @@ class Supervisor:
             for lane in job.lanes.values():
                 lane.cut()  # it has nothing to bring any more
             return False
-        if self._farewell is None:
-            given = job.ledger.givers()
-            self._farewell = Enquiry([s for s in job.sources if s.key in given], self._told_still)
+        if self.questions.begin_farewell():
             return False
-        return waited or not self._farewell.under_way
+        return waited or not self.questions.farewell_under_way
 
     def _steer(self, now: float) -> None:
         job = self.job
@@ -206,11 +194,7 @@ class Supervisor:
                 lane.cut(verdict)
         if job.ledger.complete:
             return
-        if self.negotiate and not job.versions.open:
-            self._ask_digest()
-        if job.disputed:
-            self._ask_words(now)
-        job.enquired = self._enquired(now)
+        self.questions.ask(now)
         lanes, sources = views(job, now)
         cut = {lane.key for lane in job.lanes.values() if lane.verdict is not None}
         live = [view for view in lanes if view.key not in cut]
@@ -259,79 +243,6 @@ class Supervisor:
         """Nobody gives the version that was begun; another one may be had."""
         return repair.switch(self.job, repair.rivals(self.job))
 
-    def _ask_words(self, now: float) -> None:
-        """Two versions were seen and one is declared: those who have them may know their digests.
-
-        The bytes cannot tell before one version is here as a whole, so without such a word, or a
-        majority, the one that was met first is gathered, at the risk of all its bytes.
-        """
-        job = self.job
-        if self._enquiry is not None and self._enquiry.under_way:
-            return
-        asked = [s for s in repair.rivals(job) if s.key not in self._heard]
-        asked = asked or [s for s in job.sources if s.trusted and s.key not in self._heard][:1]
-        if job.checksum is None or not asked:
-            job.disputed = False
-            return
-        own = [lane for lane in job.lanes.values() if lane.source is asked[0]]
-        if len(own) >= asked[0].allowed:  # the question needs one of its connections
-            words = "its word is wanted"
-            own[-1].cut(steering.Verdict(own[-1].key, words, 0.0, failure=False))
-        elif len(job.lanes) < job.connections:
-            self._asked = now
-            self._heard.add(asked[0].key)
-            name = job.checksum.partition(":")[0].lower()
-            self._enquiry = Enquiry(asked[:1], self._told_word, digest=name)
-
-    def _told_word(self, source: Source, identity: Identity) -> None:
-        with self.job.changed:
-            repair.heard(self.job, source, identity)
-
-    def _ask_digest(self) -> None:
-        """Ask a server for a digest of the whole, beside the transfer."""
-        job = self.job
-        size = job.ledger.size
-        asked = [each for each in job.sources if each.trusted][:1]
-        pinned = job.versions.pinned
-        if pinned is None or size is None or not asked:
-            return
-        self.negotiate = False
-        self._expect(pinned, size)
-        if size > _SMALL and not job.prover.expects:
-            self._asked = time.monotonic()
-            self._enquiry = Enquiry(asked, self._told_digest, digest="any")
-
-    def _enquired(self, now: float) -> list[int]:
-        """Where a connection of ours is busy with an enquiry; one that takes long is ended."""
-        if self._enquiry is None or not self._enquiry.under_way:
-            return []
-        if now - self._asked > 2 * _ENQUIRY:
-            self._enquiry.end()
-        return self._enquiry.keys
-
-    def _expect(self, identity: Identity, size: int) -> None:
-        best = best_digest(identity.digests, size)
-        if best is not None and not self.job.prover.expects:
-            self.job.prover.expect(best)
-            self.job.prover.wake()
-
-    def _told_digest(self, source: Source, identity: Identity) -> None:
-        job = self.job
-        with job.changed:
-            size = job.ledger.size
-            if size is not None and source.trusted and not job.over and not job.restarts:
-                self._expect(identity, size)
-            job.changed.notify_all()
-
-    def _told_still(self, source: Source, identity: Identity) -> None:
-        """The same object still, after the last byte? A change in the middle shows only here."""
-        job = self.job
-        with job.changed:
-            before = source.identity
-            if before is not None and before.differs(identity, same_place=True) and not job.over:
-                job.start_over(source)
-            job.changed.notify_all()
-
     def _raise_hopeless(self, now: float) -> None:
         job, roster = self.job, self.roster
         if job.lanes or job.ledger.complete:
@@ -354,40 +265,6 @@ class Supervisor:
         if now - job.progressed > self.patience:
             raise impatience(job, roster, now, self.patience)
 
-    def _keep_journal(self, now: float) -> None:
-        if now - self._journalled < _JOURNAL or not self.job.ledger.bytes:
-            return
-        if self.readers is not None and self.readers.room:
-            return  # what is here comes and goes
-        if self._keeper is not None and self._keeper.is_alive():
-            return
-        self._journalled = now
-        self._keeper = threading.Thread(target=self._sync, name="journal", daemon=True)
-        self._keeper.start()
-
-    def _sync(self) -> None:
-        with self.job.changed:
-            epoch, written = self.job.restarts, self.job.ledger.written()
-            losses = self.job.losses
-        with contextlib.suppress(HeadwayError):
-            self.part.sync()
-            with self.job.changed:
-                if (epoch, losses) == (self.job.restarts, self.job.losses) and not self.job.over:
-                    self._write_journal(written)
-
-    def _write_journal(self, written: list[tuple[int, int, int]] | None = None) -> None:
-        job = self.job
-        about = job.identity_for_journal()
-        if about is None:
-            return
-        if written is None:
-            written = job.ledger.written()
-            self.part.sync()
-        if not self.journal.begun:
-            self.journal.begin(self.part.file, about[0].size or 0, *about, written)
-        else:
-            self.journal.extend(written)
-
     # -- without it
 
     def _tell(self, now: float, *, last: bool = False) -> None:
@@ -408,9 +285,7 @@ class Supervisor:
             lanes = list(job.lanes.values())
         for lane in lanes:
             lane.cut()
-        for enquiry in (self._enquiry, self._farewell):
-            if enquiry is not None:
-                enquiry.end()
+        self.questions.end()
         end = time.monotonic() + 2.0
         for lane in lanes:
             lane.join(end - time.monotonic())

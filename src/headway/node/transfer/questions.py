@@ -1,0 +1,142 @@
+"""Questions: what servers are asked about the object while its bytes come, and after the last."""
+
+from __future__ import annotations
+
+import time
+
+from headway.node.transfer import repair, steering
+from headway.node.transfer.checksum import best_digest
+from headway.node.transfer.enquiry import Enquiry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headway.node.transfer.job import Job
+    from headway.node.transfer.source import Identity, Source
+
+PATIENCE = 3.0  # seconds for which a whole object waits for a server's last word
+_SMALL = steering.FIRST_CHUNK
+
+
+class Questions:
+    """Every method expects the job's lock to be held; the answers take it by themselves."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._wants_digest = False
+        self._since = 0.0
+        self._pending: Enquiry | None = None
+        self._farewell: Enquiry | None = None
+        self._heard: set[int] = set()  # sources that were asked for their word in a dispute
+
+    def want_digest(self) -> None:
+        """A digest of the whole is worth having, from whoever tells one."""
+        self._wants_digest = True
+
+    def ask(self, now: float) -> None:
+        """Ask what is open, and note in the job whose connections are busy with it."""
+        job = self._job
+        if self._wants_digest and not job.versions.open:
+            self._ask_digest()
+        if job.disputed:
+            self._ask_words(now)
+        job.enquired = self._asking(now)
+
+    @property
+    def under_way(self) -> bool:
+        return self._pending is not None and self._pending.under_way
+
+    def begin_farewell(self) -> bool:
+        """Ask those who gave bytes whether the object is still the same, unless that was done."""
+        if self._farewell is not None:
+            return False
+        given = self._job.ledger.givers()
+        givers = [source for source in self._job.sources if source.key in given]
+        self._farewell = Enquiry(givers, self._told_still)
+        return True
+
+    @property
+    def farewell_under_way(self) -> bool:
+        return self._farewell is not None and self._farewell.under_way
+
+    def take_back_farewell(self) -> None:
+        """The object is not whole after all."""
+        self._farewell = None
+
+    def end(self) -> None:
+        """Nobody needs the answers any more."""
+        for enquiry in (self._pending, self._farewell):
+            if enquiry is not None:
+                enquiry.end()
+
+    def _ask_words(self, now: float) -> None:
+        """Two versions were seen and one is declared: those who have them may know their digests.
+
+        The bytes cannot tell before one version is here as a whole, so without such a word, or a
+        majority, the one that was met first is gathered, at the risk of all its bytes.
+        """
+        job = self._job
+        if self.under_way:
+            return
+        asked = [s for s in repair.rivals(job) if s.key not in self._heard]
+        asked = asked or [s for s in job.sources if s.trusted and s.key not in self._heard][:1]
+        if job.checksum is None or not asked:
+            job.disputed = False
+            return
+        own = [lane for lane in job.lanes.values() if lane.source is asked[0]]
+        if len(own) >= asked[0].allowed:  # the question needs one of its connections
+            words = "its word is wanted"
+            own[-1].cut(steering.Verdict(own[-1].key, words, 0.0, failure=False))
+        elif len(job.lanes) < job.connections:
+            self._since = now
+            self._heard.add(asked[0].key)
+            name = job.checksum.partition(":")[0].lower()
+            self._pending = Enquiry(asked[:1], self._told_word, digest=name)
+
+    def _told_word(self, source: Source, identity: Identity) -> None:
+        with self._job.changed:
+            repair.heard(self._job, source, identity)
+
+    def _ask_digest(self) -> None:
+        """Ask a server for a digest of the whole, beside the transfer."""
+        job = self._job
+        size = job.ledger.size
+        asked = [each for each in job.sources if each.trusted][:1]
+        pinned = job.versions.pinned
+        if pinned is None or size is None or not asked:
+            return
+        self._wants_digest = False
+        self._expect(pinned, size)
+        if size > _SMALL and not job.prover.expects:
+            self._since = time.monotonic()
+            self._pending = Enquiry(asked, self._told_digest, digest="any")
+
+    def _asking(self, now: float) -> list[int]:
+        """Where a connection of ours is busy with an enquiry; one that takes long is ended."""
+        if self._pending is None or not self._pending.under_way:
+            return []
+        if now - self._since > 2 * PATIENCE:
+            self._pending.end()
+        return self._pending.keys
+
+    def _expect(self, identity: Identity, size: int) -> None:
+        best = best_digest(identity.digests, size)
+        if best is not None and not self._job.prover.expects:
+            self._job.prover.expect(best)
+            self._job.prover.wake()
+
+    def _told_digest(self, source: Source, identity: Identity) -> None:
+        job = self._job
+        with job.changed:
+            size = job.ledger.size
+            if size is not None and source.trusted and not job.over and not job.restarts:
+                self._expect(identity, size)
+            job.changed.notify_all()
+
+    def _told_still(self, source: Source, identity: Identity) -> None:
+        """The same object still, after the last byte? A change in the middle shows only here."""
+        job = self._job
+        with job.changed:
+            before = source.identity
+            if before is not None and before.differs(identity, same_place=True) and not job.over:
+                job.start_over(source)
+            job.changed.notify_all()
