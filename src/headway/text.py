@@ -1,4 +1,4 @@
-"""Text for terminals: how wide it is, and what of it is safe to show."""
+"""Text for people: numbers of things, how wide it is, and what of it is safe to show."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import unicodedata
 
 # C0 and C1 controls, and the marks that turn the direction of text around.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def many(number: int, one: str, more: str = "") -> str:
+    """A number of things: "1 job", "1,234 jobs"."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.report import numbers
+from headway.text import many
 
 NUMBERS = [numbers.hours, numbers.span, numbers.days, numbers.percent, numbers.count, numbers.size]
 NUMBERS += [numbers.binary, numbers.rate, numbers.times]
@@ -73,9 +74,9 @@ def test_sizes(value: float, decimal: str, binary: str) -> None:
 def test_shares_counts_rates() -> None:
     assert numbers.percent(0.4333) == "43.3 %"
     assert numbers.count(1_196_137.0) == "1,196,137"
-    assert numbers.many(1, "job") == "1 job"
-    assert numbers.many(1234, "job") == "1,234 jobs"
-    assert numbers.many(2, "entry", "entries") == "2 entries"
+    assert many(1, "job") == "1 job"
+    assert many(1234, "job") == "1,234 jobs"
+    assert many(2, "entry", "entries") == "2 entries"
     assert numbers.rate(39.8e6) == "39.8 MB/s"
     assert numbers.times(2.12) == "2.1 times"
     assert numbers.times(14.2) == "14 times"

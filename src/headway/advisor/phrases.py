@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from headway.advisor.evidence import Ends, Evidence
 from headway.advisor.hold import Hold
 from headway.advisor.table import BEFORE_START, Entry
+from headway.text import many
 
 _DONE = {
     "input": "got their input",
@@ -97,7 +98,7 @@ def jobs(number: int) -> str:
 
 def holds(number: int) -> str:
     """ "1 other hold", "7 other holds"."""
-    return "1 other hold" if number == 1 else f"{number:,} other holds"
+    return many(number, "other hold")
 
 
 def times(number: int) -> str:

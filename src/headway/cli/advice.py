@@ -14,7 +14,7 @@ from headway.advisor.hold import JobId
 from headway.advisor.phrases import span
 from headway.cli.parser import UsageError
 from headway.cli.show import paint, print_table, printable
-from headway.text import wrapped
+from headway.text import many, wrapped
 
 if TYPE_CHECKING:
     from headway.cli.advise import Asked
@@ -153,7 +153,7 @@ def print_many(advices: Sequence[Advice], asked: Asked, now: float, most: int | 
     if not advices:
         print(f"{paint(what, 'bold')}: no job is held")
         return
-    number = "1 held job" if len(advices) == 1 else f"{len(advices):,} held jobs"
+    number = many(len(advices), "held job")
     print(f"{paint(what, 'bold')}: {number}")
     for members in _groups(advices):
         print()
@@ -171,7 +171,7 @@ def _groups(advices: Sequence[Advice]) -> list[list[Advice]]:
 
 def _print_group(members: Sequence[Advice], asked: Asked) -> None:
     first = members[0]
-    number = "1 job" if len(members) == 1 else f"{len(members):,} jobs"
+    number = many(len(members), "job")
     print(f"{_verdict(first)}  {number}{_chances(members)}")
     headline = first.headline if len({each.headline for each in members}) == 1 else ""
     _print(headline or f"{first.headline} (and others like it)", "", style="bold")
@@ -266,7 +266,7 @@ def _circumstances(advice: Advice, now: float) -> str:
     hold = advice.hold
     parts = [f"held {span(max(0.0, now - hold.time))} ago", f"hold number {hold.holds}"]
     if hold.starts:
-        parts.append(f"{hold.starts} start{'s' if hold.starts != 1 else ''}")
+        parts.append(many(hold.starts, "start"))
     if hold.site:
         parts.append(f"at {printable(hold.site[:80])}")
     if advice.avoid_site:

@@ -8,7 +8,8 @@ from itertools import groupby
 
 from headway.cli.show import paint, print_json, printable
 from headway.errors import PreflightError
-from headway.pool.preflight.findings import Finding, Severity, count_phrase, worst_first
+from headway.pool.preflight.findings import Finding, Severity, worst_first
+from headway.text import many
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
 
@@ -34,7 +35,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     """All findings on stderr, the worst first, each with its remedy."""
     for severity, group in groupby(worst_first(findings), key=lambda finding: finding.severity):
         found = list(group)
-        title = count_phrase(len(found), severity.value)
+        title = many(len(found), severity.value)
         print(paint(f"{title}:", _STYLES[severity], sys.stderr), file=sys.stderr)
         for finding in found:
             for number, line in enumerate(str(finding.problem).splitlines()):

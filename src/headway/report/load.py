@@ -19,10 +19,10 @@ from headway.events.kind import Kind
 from headway.pool.folder import RunFolder, Runs
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
-from headway.report.numbers import many
 from headway.report.records import RECORDS, filled, matched, read_records, served
 from headway.report.told import with_phases
 from headway.report.words import Outcome
+from headway.text import many
 
 if TYPE_CHECKING:
     from headway.events.columnar.columns import Columns

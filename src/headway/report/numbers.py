@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TypeGuard
 
+from headway.text import many
+
 #: What stands for a number that nobody knows.
 UNKNOWN = "–"
 
@@ -52,11 +54,6 @@ def percent(share: float | None) -> str:
 def count(number: float | None) -> str:
     """A whole number with separators: "1,196,137"."""
     return f"{_whole(number)}" if _known(number) else UNKNOWN
-
-
-def many(number: int, one: str, more: str = "") -> str:
-    """A number of things: "1 job", "1,234 jobs"."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def size(number: float | None) -> str:

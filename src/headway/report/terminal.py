@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals
 from headway.report.layout import Column, Line, bar, line, paragraph, table
 from headway.report.load import NO_LOGS
-from headway.report.numbers import (
-    UNKNOWN,
-    count,
-    days,
-    hours,
-    many,
-    percent,
-    rate,
-    size,
-    span,
-)
+from headway.report.numbers import UNKNOWN, count, days, hours, percent, rate, size, span
 from headway.report.total_rows import total_rows
+from headway.text import many
 
 if TYPE_CHECKING:
     from headway.report.findings.finding import Finding

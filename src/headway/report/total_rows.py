@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.report.figures import Totals
-from headway.report.numbers import count, many, rate, size
+from headway.report.numbers import count, rate, size
+from headway.text import many
 
 
 def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headway.report import figures
 from headway.report.export import FORMAT, MOST_JOBS, plain, rows, tables
 from headway.report.load import NO_LOGS, Loaded, Place, load
-from headway.report.numbers import many
+from headway.text import many
 
 if TYPE_CHECKING:
     import polars as pl

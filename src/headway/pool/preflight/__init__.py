@@ -14,7 +14,6 @@ from headway.pool.preflight.files import file_findings
 from headway.pool.preflight.findings import (
     Finding,
     Severity,
-    count_phrase,
     error,
     errors_of,
     hint,
@@ -23,6 +22,7 @@ from headway.pool.preflight.findings import (
 )
 from headway.pool.prepare import agent_urls, by_agent
 from headway.spec import Input, Job, Output, format_duration, format_size
+from headway.text import many
 
 __all__ = ["Finding", "Severity", "check", "preflight"]
 
@@ -66,7 +66,7 @@ def _requests(case: Case) -> Iterator[Finding]:
     make = error if case.local else warning
     place = "this machine has" if case.local else "the pool's largest slot has"
     rows: list[tuple[str, str, int, int | None, Callable[[int], str], str]] = [
-        ("cpus", "cpu", asked.cpus, case.limits.cpus, lambda n: count_phrase(n, "cpu"), "cpu"),
+        ("cpus", "cpu", asked.cpus, case.limits.cpus, lambda n: many(n, "cpu"), "cpu"),
         ("memory", "memory", asked.memory, case.limits.memory, format_size, "mem"),
         ("disk", "disk", asked.disk, case.limits.disk, format_size, "disk"),
     ]
@@ -96,12 +96,12 @@ def _gpus(case: Case) -> Iterator[Finding]:
     there = case.limits.gpus
     if there is not None and asked.count > there:
         make = error if case.local else warning
-        has = count_phrase(there, "GPU") if there else "no GPU"
+        has = many(there, "GPU") if there else "no GPU"
         place = "this machine has" if case.local else "the pool's largest slot has"
         remedy = f"--resource nvidia-gpu={there}"
         if not there:
             remedy += ", or a pool with GPUs"
-        what = f"asks for {count_phrase(asked.count, 'GPU')}; {place} {has}"
+        what = f"asks for {many(asked.count, 'GPU')}; {place} {has}"
         yield make("request-gpus", f"{where}.count", what, remedy)
     guideline = case.limits.gpus_guideline
     if guideline is not None and asked.count > guideline:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headway.pool.preflight.case import Case
-from headway.pool.preflight.findings import Finding, count_phrase, error, hint, warning
+from headway.pool.preflight.findings import Finding, error, hint, warning
 from headway.spec import format_size
 from headway.spec.words import closest
+from headway.text import many
 
 _AGENT_BYTES = 1_000_000  # headway-node.pyz, plan.json: generous
 _HEADROOM = 256_000_000  # for what the command writes, at the least
@@ -89,7 +90,7 @@ def _disk(case: Case) -> Iterator[Finding]:
     """Payload and its archive lie side by side; inputs and the image once."""
     asked = case.job.resources.disk
     parts = {
-        count_phrase(len(case.job.inputs), "input"): case.input_disk,
+        many(len(case.job.inputs), "input"): case.input_disk,
         "files": case.payload_bytes + sum(case.sizes.values()),
         "the image": case.image_bytes,
         "outputs": sum(output.min_size for output in case.job.outputs),

@@ -76,8 +76,3 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
     """Those that will make the job fail."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
-
-
-def count_phrase(number: int, noun: str) -> str:
-    """`1 file`, `3 files`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -9,9 +9,10 @@ import shlex
 import warnings
 
 from headway.pool.preflight.fetches import fetch_of
-from headway.pool.preflight.findings import Context, Finding, Severity, count_phrase
+from headway.pool.preflight.findings import Context, Finding, Severity
 from headway.pool.preflight.shelltraps import FAR_PATH, shebang_traps
 from headway.pool.preflight.traptable import found
+from headway.text import many
 
 # Dotted names of calls, as regular expressions, and the trap that each of them is.
 _CALLS = (
@@ -178,7 +179,7 @@ class _Visitor(ast.NodeVisitor):
         if number is not None and workers is not None and cpus and workers > cpus:
             # One worker beside the main process is the usual choice even on one cpu.
             severity = Severity.HINT if workers <= cpus + 1 else None
-            self._add("workers", number, severity, workers=workers, cpus=count_phrase(cpus, "cpu"))
+            self._add("workers", number, severity, workers=workers, cpus=many(cpus, "cpu"))
 
     def _folders(self, node: ast.Call, called: str, keywords: dict[str, ast.expr]) -> None:
         if not self.context.checkpointed or self.guards or _is_true(keywords.get("exist_ok")):
@@ -190,7 +191,7 @@ class _Visitor(ast.NodeVisitor):
         gpus = self.context.gpus or 1
         if index >= gpus:
             severity = Severity.HINT if self.guards else None  # `if device_count() > 1:`
-            of_gpus = count_phrase(gpus, "GPU")
+            of_gpus = many(gpus, "GPU")
             self._add("gpu-index", node, severity, device=device, gpus=of_gpus)
 
     def _is_here(self, wanted: str) -> bool:

@@ -17,8 +17,9 @@ from headway.report.findings.finding import (
 from headway.report.findings.hold_burst import what
 from headway.report.findings.scope import ended, listed, median, scope
 from headway.report.findings.stats import clearly_more, wilson
-from headway.report.numbers import count, many, percent, span
+from headway.report.numbers import count, percent, span
 from headway.report.words import Cause
+from headway.text import many
 
 #: An attempt that fails within this time, and within this share of what a successful one takes,
 #: frees the slot so soon that the next job falls into the same hole.

@@ -9,8 +9,9 @@ from headway.report.findings.finding import Finding, Step, avoid, do, job_toml, 
 from headway.report.findings.reasons import TOO_LONG, allowed_duration
 from headway.report.findings.scope import Scope, listed, median, scope, sited
 from headway.report.findings.stats import clearly_more
-from headway.report.numbers import limit, many, percent, span
+from headway.report.numbers import limit, percent, span
 from headway.report.words import Cause, Outcome
+from headway.text import many
 
 #: Hold codes of HTCondor's own limits (allowed_job_duration, allowed_execute_duration).
 CODES = {46: "job", 47: "execute"}

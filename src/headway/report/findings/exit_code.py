@@ -11,8 +11,9 @@ from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, submit
 from headway.report.findings.scope import listed, median, scope
 from headway.report.findings.stats import wilson
-from headway.report.numbers import many, percent, span
+from headway.report.numbers import percent, span
 from headway.report.words import Cause, Outcome
+from headway.text import many
 
 #: Fewer jobs with the same value are not a pattern; ...
 JOBS_AT_LEAST = 5

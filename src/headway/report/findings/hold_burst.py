@@ -13,8 +13,9 @@ from headway.report.findings.finding import Finding, Step, do, job_toml, shell, 
 from headway.report.findings.reasons import OBJECT_AT_FAULT, TOO_LONG, with_template
 from headway.report.findings.resources import CODES as RESOURCE_CODES
 from headway.report.findings.scope import Scope, scope
-from headway.report.numbers import many, span
+from headway.report.numbers import span
 from headway.report.words import Outcome
+from headway.text import many
 
 #: Holds that follow each other within this time have, one may think, the same cause.
 GAP = 300.0

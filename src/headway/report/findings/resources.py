@@ -10,8 +10,9 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
 from headway.report.findings.scope import scope
-from headway.report.numbers import binary, many, percent
+from headway.report.numbers import binary, percent
 from headway.report.words import Outcome
+from headway.text import many
 
 #: Subcodes of holds by 34 and by policies (21, 26): HTCondor's own, CHTC's disk, IceCube's memory.
 CODES = {102: "memory", 103: "disk", 104: "disk", 1001: "memory"}

@@ -10,8 +10,9 @@ from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, job_toml, submit
 from headway.report.findings.scope import job_columns, scope, slot_time
 from headway.report.findings.stats import young
-from headway.report.numbers import count, limit, many, span
+from headway.report.numbers import count, limit, span
 from headway.report.words import Cause, Phase
+from headway.text import many
 
 #: Losses of the slot that a checkpoint outlives.
 CAUSES = (Cause.EVICTION, Cause.REDONE, Cause.DISCONNECT, Cause.SYSTEM)

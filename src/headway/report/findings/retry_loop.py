@@ -9,8 +9,9 @@ from headway.report.findings.finding import Finding, Step, Table, job_toml, show
 from headway.report.findings.hold_burst import what
 from headway.report.findings.reasons import with_template
 from headway.report.findings.scope import failed, scope
-from headway.report.numbers import count, many, span
+from headway.report.numbers import count, span
 from headway.report.words import CAUSE_WORDS, Cause
+from headway.text import many
 
 #: Twice or three times may be bad luck; this often, with nothing gained, is a loop.
 SAME_AT_LEAST = 5

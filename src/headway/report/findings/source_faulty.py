@@ -13,7 +13,8 @@ from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Table, do, shown
 from headway.report.findings.scope import listed, scope, sited
 from headway.report.findings.stats import clearly_more
-from headway.report.numbers import UNKNOWN, count, many, percent
+from headway.report.numbers import UNKNOWN, count, percent
+from headway.text import many
 
 FAILURES_AT_LEAST = 8
 JOBS_AT_LEAST = 3

@@ -9,8 +9,9 @@ from headway.report.findings.finding import Finding, Table, do, job_toml, shown
 from headway.report.findings.reasons import OBJECT_AT_FAULT, source
 from headway.report.findings.scope import failed, listed, scope, sited
 from headway.report.findings.stats import wilson
-from headway.report.numbers import UNKNOWN, count, many, percent
+from headway.report.numbers import UNKNOWN, count, percent
 from headway.report.words import Cause
+from headway.text import many
 
 #: Logs name a source only when it fails, so there is no rate to compare: only a clear majority of
 #: the failures, over several jobs, says something about the source rather than about chance.

@@ -16,8 +16,9 @@ from headway.report.findings.finding import (
 )
 from headway.report.findings.reasons import STALLED
 from headway.report.findings.scope import failed, median, quantile, scope, sited
-from headway.report.numbers import count, limit, many, rate, size, span
+from headway.report.numbers import count, limit, rate, size, span
 from headway.report.words import Cause
+from headway.text import many
 
 #: Where the log itself names the limit there is nothing to infer; fewer are not worth a line.
 NAMED_AT_LEAST = 3

@@ -7,8 +7,9 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, config, job_toml, submit
 from headway.report.findings.scope import median, quantile, scope
-from headway.report.numbers import hours, many, percent, span
+from headway.report.numbers import hours, percent, span
 from headway.report.words import Phase, Verdict
+from headway.text import many
 
 #: Below this share of all slot time, and this many seconds, the queue does its work.
 SHARE = 0.02

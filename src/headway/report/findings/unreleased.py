@@ -8,8 +8,9 @@ from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, job_toml, shell, shown
 from headway.report.findings.hold_burst import what
 from headway.report.findings.scope import median, scope
-from headway.report.numbers import count, days, many
+from headway.report.numbers import count, days
 from headway.report.words import Outcome
+from headway.text import many
 
 _DAY = 86400.0
 #: A weekend is not neglect.

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headway.report.figures import Totals
-from headway.report.numbers import count, many, percent, span
+from headway.report.numbers import count, percent, span
 from headway.report.page.charts import stacked, svg
 from headway.report.page.markup import Child, Markup, join, log_text, tag, text
 from headway.report.page.scale import spent
 from headway.report.values import share
 from headway.report.words import OUTCOME_WORDS, PHASE_WORDS, SLOT_PHASES, Outcome, Phase, Verdict
+from headway.text import many
 
 if TYPE_CHECKING:
     from headway.report.findings import Finding, Step

@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.report.accounts import Accounts
 from headway.report.figures import Completion, Histogram
-from headway.report.numbers import count, days, limit, many, percent
+from headway.report.numbers import count, days, limit, percent
 from headway.report.page.charts import areas, histogram, steps
 from headway.report.page.lead import swatch
 from headway.report.page.markup import Markup, tag
@@ -17,6 +17,7 @@ from headway.report.page.measures import Occupancy
 from headway.report.page.scale import moment, zone_words
 from headway.report.page.sections import section
 from headway.report.words import PHASE_WORDS, Phase
+from headway.text import many
 
 _KINDS = (
     ("arrived", "transfer-in good", "arrived"),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from headway.node.version import VERSION
 from headway.report.accounts import Accounts
 from headway.report.figures import Loss, SiteFigures, Totals, completion, transfer_lengths
-from headway.report.numbers import many
 from headway.report.page.lead import Seconds, findings_section, summary, swatch
 from headway.report.page.markup import Markup, join, tag, text
 from headway.report.page.measures import occupancy, phase_seconds, site_points
@@ -37,6 +36,7 @@ from headway.report.words import (
     Phase,
     Verdict,
 )
+from headway.text import many
 
 if TYPE_CHECKING:
     from headway.report.findings import Finding

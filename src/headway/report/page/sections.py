@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headway.report.accounts import Accounts
 from headway.report.figures import Loss, SiteFigures, Spread, Totals
-from headway.report.numbers import UNKNOWN, count, many, percent, rate, size, span
+from headway.report.numbers import UNKNOWN, count, percent, rate, size, span
 from headway.report.page.charts import length_axis, spread_row, stacked, svg
 from headway.report.page.lead import Seconds, swatch
 from headway.report.page.markup import Child, Markup, join, log_text, tag
@@ -14,6 +14,7 @@ from headway.report.page.measures import MOST_POINTS
 from headway.report.page.scale import spent
 from headway.report.values import share
 from headway.report.words import CAUSE_WORDS, PHASE_WORDS, SLOT_PHASES, Cause, Phase, Verdict
+from headway.text import many
 
 #: More sites, files or skipped places than this are counted, not listed.
 MOST_SITES, MOST_FILES = 40, 50

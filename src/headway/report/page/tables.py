@@ -10,9 +10,10 @@ import numpy.typing as npt
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.numbers import count, many
+from headway.report.numbers import count
 from headway.report.page.pack import Packed
 from headway.report.words import Outcome
+from headway.text import many
 
 #: Attempts and their pieces are kept for so many jobs, with so many pieces in all.
 DETAILED_JOBS, DETAILED_PIECES = 20_000, 300_000

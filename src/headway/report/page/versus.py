@@ -7,13 +7,14 @@ from datetime import timezone
 from headway.node.version import VERSION
 from headway.report.changes import both, doubts, gap, is_told, sentence, titles, told, value
 from headway.report.compare import Change, Comparison, Row
-from headway.report.numbers import many, percent
+from headway.report.numbers import percent
 from headway.report.page.charts import stacked, svg
 from headway.report.page.lead import swatch
 from headway.report.page.markup import Child, Markup, join, log_text, tag, text
 from headway.report.page.scale import moment, zone_words
 from headway.report.page.sections import section, table
 from headway.report.page.sheet import asset, local_zone, patterns, policy
+from headway.text import many
 
 #: More sites than this are counted, not listed.
 MOST_SITES = 40
