@@ -102,7 +102,8 @@ def test_synonyms_lead_to_commands() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["run", "nothing.toml"], 2, "there is no such file"),
+        (["run", "nothing.toml"], 2, "`headway init SCRIPT` writes one"),
+        (["heal", "./nothing.log"], 2, "there is no log ./nothing.log"),
         (["status"], 2, "there are no runs"),
         (["logs", "a.0"], 2, "there are no runs"),
         (["wrap", "nothing.sub"], 2, "cannot be read"),

@@ -206,10 +206,12 @@ def _status(arguments: Namespace) -> int:
 def _print_status(found: Status) -> None:
     from headway.cli.show import print_table, printable
     from headway.spec import format_size
+    from headway.text import many
 
     kind = "anonymised, " if found.anonymised else ""
     print(f"{printable(str(found.folder))}: {kind}{format_size(found.bytes)} in all")
-    print(f"  {found.events:,} events of {found.jobs:,} jobs from {found.logs:,} logs")
+    counts = [many(found.events, "event"), many(found.jobs, "job"), many(found.logs, "log")]
+    print("  {} of {} from {}".format(*counts))
     if found.first is not None and found.last is not None:
         print(f"  from {_moment(found.first)} to {_moment(found.last)}")
     if found.skipped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from argparse import Namespace
@@ -120,6 +121,9 @@ def _places(arguments: Namespace) -> list[tuple[Path, RunFolder | None]]:
         refuse("--everybody goes with --pool", "`headway heal --pool htcondor --everybody`")
     if arguments.pool and arguments.address and not logs:
         refuse(f"--pool and {arguments.address[0]} do not go together", "a run knows its pool")
+    for log in arguments.address if logs else ():
+        if not os.path.exists(log):
+            refuse(f"there is no log {log}", "check the path; `log =` of the submit file names it")
     if arguments.pool or logs:
         return [(audit_of_pool(arguments.pool or "htcondor"), None)]
     folders = [find_run(text) for text in arguments.address or [None]]

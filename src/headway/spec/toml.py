@@ -34,7 +34,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     except FileNotFoundError:
         remedy = like(path)
-        raise _error(name, "there is no such file", remedy if "did" in remedy else "") from None
+        if "did" not in remedy:
+            remedy = "name the file that describes the job; `headway init SCRIPT` writes one"
+        raise _error(name, "there is no such file", remedy) from None
     except OSError as error:
         raise _error(name, f"cannot be read: {error.strerror}", "check its permissions") from None
     except ValueError:
