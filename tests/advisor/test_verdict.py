@@ -181,3 +181,16 @@ def test_commands_name_jobs_and_nothing_else() -> None:
     found, history = asked(again(1, evil))
     command = advise(found, history).command
     assert command == "headway sources 'osdf:///a`id`$(id' && condor_release 1.0"
+
+
+def test_a_site_that_answers_again_is_told() -> None:
+    crash = "Error from slot1_1@g@site.edu: Failed to execute '/x': (errno=26: 'Text file busy')"
+    events = [submitted(0), made.executing(0, 5), made.held(0, 20, crash, 6, 26)]
+    found, history = asked(events)
+    (before,) = check([found], history, now=found.time + 60, offline=True)
+    assert found.site == "Site" and before.site_well is None
+    for event in [submitted(1, 30), *made.went(1, 40)]:
+        history.add(event, "a.log", now=BEGIN + 10**9)
+    (after,) = check([found], history, now=found.time + 120, offline=True)
+    assert after.site_well and "The site answers: 1 job started there" in " ".join(after.words)
+    assert any("The site answers" in why for why in advise(found, history, after).reasons)

@@ -166,6 +166,8 @@ class Source:
             return "benched"
         if lanes:
             return "active"
+        if self.fault is not None and not self.bytes:
+            return "benched"  # its pause is over, and nobody has asked it again yet
         return "idle" if self.bytes else "new"
 
     def failed(self, fault: Fault, now: float, dice: float) -> None:
