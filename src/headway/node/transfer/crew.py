@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 
-from headway.node.errors import HeadwayError
 from headway.node.transfer.answer import Quiet
 from headway.node.transfer.source import Fault
 from headway.node.transfer.steering import WINDOW, LaneView
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
         def ended(self, lane: Lane, lease: Lease, taken_back: bool) -> None: ...
         def failed(self, lane: Lane, lease: Lease | None, fault: Fault) -> None: ...
         def broken(self, lane: Lane, lease: Lease | None, error: BaseException) -> None: ...
-        def left(self, lane: Lane) -> None: ...
+        def left(self, lane: Lane) -> bool: ...  # whether its connection is kept
 
 
 BUFFER = 2 << 20
@@ -150,14 +149,14 @@ class Lane:
                     lease = self._work.next_lease(self)
                 self.lease = lease
         except Fault as fault:
+            self.stream.close()
             self._work.failed(self, lease, fault)
-        except (HeadwayError, OSError, MemoryError) as error:
-            self._work.broken(self, lease, error)
         except Exception as error:
+            self.stream.close()
             self._work.broken(self, lease, error)
         finally:
-            self.stream.close()
-            self._work.left(self)
+            if not self._work.left(self):
+                self.stream.close()
 
     def _bring(self, lease: Lease, buffer: memoryview) -> bool:
         """Returns whether the connection serves for another request."""

@@ -6,6 +6,7 @@ and that nothing else will prove: is the object still the one that it was?
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from headway.node.transfer.source import Fault
@@ -13,41 +14,35 @@ from headway.node.transfer.stream import HttpStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from headway.node.transfer.crew import Lane
     from headway.node.transfer.source import Identity, Source
 
 
 class Enquiry:
-    """One HEAD request to each of some sources.
+    """One HEAD request to each of some sources, which are all told of in the end.
 
-    `digest`: the algorithm of a digest that is asked for, or "any".
+    `digest`: the algorithm of a digest that is asked for, or "any". `kept`: connections that have
+    nothing else to do; where there is none, or it has failed meanwhile, a fresh one is opened.
     """
 
     def __init__(
         self,
         sources: list[Source],
-        told: Callable[[Source, Identity], None],
+        told: Callable[[Source, Identity | None], None],
         *,
         digest: str = "",
+        kept: Mapping[int, HttpStream] | None = None,
     ) -> None:
         self._told, self._digest = told, digest
+        self._kept = dict(kept or {})
         self._ended = False
         self._streams: list[HttpStream] = []
-        self._threads = {
-            source.key: threading.Thread(
-                target=self._ask, args=(source,), name="enquiry", daemon=True
-            )
-            for source in sources
-            if not source.url.startswith("file:")
-        }
-        for thread in self._threads.values():
-            thread.start()
-
-    @property
-    def keys(self) -> list[int]:
-        """The sources that are being asked."""
-        return [key for key, thread in self._threads.items() if thread.is_alive()]
+        asked = [source for source in sources if not source.url.startswith("file:")]
+        self.keys = {source.key for source in asked}  # those whose answer is awaited
+        for source in asked:
+            threading.Thread(target=self._ask, args=(source,), name="enquiry", daemon=True).start()
 
     @property
     def under_way(self) -> bool:
@@ -56,19 +51,52 @@ class Enquiry:
     def end(self) -> None:
         """Nobody needs the answers any more."""
         self._ended = True
-        for stream in list(self._streams):
+        for stream in [*self._streams, *self._kept.values()]:
             stream.abort()
 
     def _ask(self, source: Source) -> None:
-        stream = HttpStream(source.url, source.token)
-        self._streams.append(stream)
-        if self._ended:
-            return
+        identity = None
         try:
-            identity = stream.about(digest=self._digest)
+            identity = self._answer(source)
         except Fault:
-            return  # it need not answer
+            pass  # it need not answer
         finally:
-            stream.close()
-        if identity is not None and not self._ended:
-            self._told(source, identity)
+            self.keys.discard(source.key)
+            self._told(source, None if self._ended else identity)
+
+    def _answer(self, source: Source) -> Identity | None:
+        kept = self._kept.get(source.key)
+        if kept is not None:
+            with contextlib.closing(kept), contextlib.suppress(Fault):
+                return kept.about(digest=self._digest)
+        fresh = HttpStream(source.url, source.token)
+        self._streams.append(fresh)
+        with contextlib.closing(fresh):
+            return None if self._ended else fresh.about(digest=self._digest)
+
+
+class Idle:
+    """Connections of lanes that had nothing more to bring, one a source: the last question is
+    asked over them at a quarter of the price. The job's lock is held by who calls."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, HttpStream] = {}
+
+    def keep(self, lane: Lane) -> bool:
+        stream = lane.stream
+        if not isinstance(stream, HttpStream) or not stream.idle:
+            return False
+        return self._streams.setdefault(lane.source.key, stream) is stream
+
+    def take(self, sources: list[Source]) -> dict[int, HttpStream]:
+        """The connections to these sources; the others are closed."""
+        keys = {source.key for source in sources}
+        taken = {key: stream for key, stream in self._streams.items() if key in keys}
+        for key, stream in self._streams.items():
+            if key not in keys:
+                stream.close()
+        self._streams = {}
+        return taken
+
+    def close(self) -> None:
+        self.take([])

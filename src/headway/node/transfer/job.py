@@ -16,10 +16,12 @@ from headway.node.transfer import reading, repair, steering
 from headway.node.transfer.crew import Elsewhere, Lane
 from headway.node.transfer.dispatch import next_early, next_lease
 from headway.node.transfer.doubts import Doubts
+from headway.node.transfer.enquiry import Idle
 from headway.node.transfer.ledger import Ledger
 from headway.node.transfer.proof import Prover
 from headway.node.transfer.route import Route
 from headway.node.transfer.source import Fault, Identity, Source
+from headway.node.transfer.stream import open_stream
 from headway.node.transfer.versions import Versions, place_of
 
 TYPE_CHECKING = False
@@ -85,6 +87,7 @@ class Job:
         self.restarts = 0
         self.losses = 0  # times that bytes were taken back
         self.enquired: list[int] = []  # sources at which a connection asks for something else
+        self.idle = Idle()
         self.requests = 0  # that were answered with bytes
         self.hedged = 0
         self.progressed = time.monotonic()  # when the last useful byte came
@@ -113,8 +116,6 @@ class Job:
 
     def open_lane(self, source: Source) -> bool:
         """Start another connection if there is anything for it to do, the lock being held."""
-        from headway.node.transfer.stream import open_stream
-
         lane = Lane(self._lanes_made + 1, source, open_stream(source.url, source.token), self)
         try:
             lane.lease = next_lease(self, lane)
@@ -122,6 +123,7 @@ class Job:
             source.failed(fault, time.monotonic(), random.random())  # noqa: S311 - no secret
         if lane.lease is None:
             return False
+        self.idle.close()  # no more connections than are allowed
         self._lanes_made += 1
         self.lanes[lane.key] = lane
         lane.start()
@@ -354,11 +356,12 @@ class Job:
             self.error = self.error or error
             self.changed.notify_all()
 
-    def left(self, lane: Lane) -> None:
+    def left(self, lane: Lane) -> bool:
         with self.changed:
             self._give_back(lane, lane.lease)
             self.lanes.pop(lane.key, None)
             self.changed.notify_all()
+            return not self.over and self.idle.keep(lane)
 
     def _give_back(self, lane: Lane, lease: Lease | None) -> None:
         if lease is not None:

@@ -51,7 +51,7 @@ class Questions:
             return False
         given = self._job.ledger.givers()
         givers = [source for source in self._job.sources if source.key in given]
-        self._farewell = Enquiry(givers, self._told_still)
+        self._farewell = Enquiry(givers, self._told_still, kept=self._job.idle.take(givers))
         return True
 
     @property
@@ -67,6 +67,7 @@ class Questions:
         for enquiry in (self._pending, self._farewell):
             if enquiry is not None:
                 enquiry.end()
+        self._job.idle.close()
 
     def _ask_words(self, now: float) -> None:
         """Two versions were seen and one is declared: those who have them may know their digests.
@@ -92,9 +93,11 @@ class Questions:
             name = job.checksum.partition(":")[0].lower()
             self._pending = Enquiry(asked[:1], self._told_word, digest=name)
 
-    def _told_word(self, source: Source, identity: Identity) -> None:
+    def _told_word(self, source: Source, identity: Identity | None) -> None:
         with self._job.changed:
-            repair.heard(self._job, source, identity)
+            if identity is not None:
+                repair.heard(self._job, source, identity)
+            self._job.changed.notify_all()
 
     def _ask_digest(self) -> None:
         """Ask a server for a digest of the whole, beside the transfer."""
@@ -116,7 +119,7 @@ class Questions:
             return []
         if now - self._since > 2 * PATIENCE:
             self._pending.end()
-        return self._pending.keys
+        return list(self._pending.keys)
 
     def _expect(self, identity: Identity, size: int) -> None:
         best = best_digest(identity.digests, size)
@@ -124,19 +127,22 @@ class Questions:
             self._job.prover.expect(best)
             self._job.prover.wake()
 
-    def _told_digest(self, source: Source, identity: Identity) -> None:
+    def _told_digest(self, source: Source, identity: Identity | None) -> None:
         job = self._job
         with job.changed:
             size = job.ledger.size
-            if size is not None and source.trusted and not job.over and not job.restarts:
+            current = source.trusted and not job.over and not job.restarts
+            if identity is not None and size is not None and current:
                 self._expect(identity, size)
             job.changed.notify_all()
 
-    def _told_still(self, source: Source, identity: Identity) -> None:
+    def _told_still(self, source: Source, identity: Identity | None) -> None:
         """The same object still, after the last byte? A change in the middle shows only here."""
         job = self._job
         with job.changed:
-            before = source.identity
-            if before is not None and before.differs(identity, same_place=True) and not job.over:
-                job.start_over(source)
             job.changed.notify_all()
+            before = source.identity
+            if before is None or identity is None or job.over:
+                return
+            if before.differs(identity, same_place=True):
+                job.start_over(source)

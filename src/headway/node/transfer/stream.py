@@ -117,6 +117,12 @@ class HttpStream(Stream):
         self._early.append((begin, end))
         return True
 
+    @property
+    def idle(self) -> bool:
+        """Whether the connection is open and nothing is under way on it."""
+        wire = self._wire
+        return wire is not None and wire.usable and not self._early and not self._aborted
+
     def was_early(self) -> bool:
         return self._was_early
 
