@@ -34,7 +34,7 @@ def test_caches_that_do_not_help(sick: Fault, tmp_path: Path) -> None:
     ):
         begin = time.monotonic()
         fetch([it.pelican_url("/a")], str(tmp_path / "a"), checksum=CONTENT.checksum())
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 10
         assert CONTENT.fault(tmp_path / "a") is None
         assert home.sent > 0
         asked = [request.path for request in it.requests]
@@ -47,7 +47,7 @@ def test_an_object_that_no_director_knows(tmp_path: Path, monkeypatch: pytest.Mo
         begin = time.monotonic()
         with pytest.raises(TransferError) as caught:
             fetch([it.pelican_url("/a")], str(tmp_path / "a"))
-        assert 0.5 < time.monotonic() - begin < 4
+        assert 0.5 < time.monotonic() - begin < 10
         assert not caught.value.retryable
         assert "knows no server" in caught.value.message
         assert 3 <= len(it.requests) - 1 <= 6  # repeated, and polite

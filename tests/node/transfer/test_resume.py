@@ -14,6 +14,7 @@ from tests.lab import Made, Object, Rate, Server, Silent
 
 from headway.node.errors import NodeError, TransferError
 from headway.node.transfer import fetch
+from headway.node.transfer.part import DiskError, Part
 
 from .chunks import Chunks
 
@@ -202,6 +203,14 @@ def test_a_file_system_that_is_too_small(tmp_path: Path) -> None:
         assert server.sent < 12 * MB  # it was known before the bytes came
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_size_beyond_the_disk_is_refused_before_any_of_it_is_taken(tmp_path: Path) -> None:
+    part = Part(str(tmp_path / "object"))
+    with pytest.raises(DiskError, match=r"needs 1000000000000000 bytes, and [0-9]+ are free"):
+        part.reserve(10**15)
+    assert os.fstat(part.file).st_blocks == 0
+    part.close(keep=False)
 
 
 def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:

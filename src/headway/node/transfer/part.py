@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".part"
 _PROBE = 16 << 20
+_ROOM = "ask for more disk, or let the job run elsewhere"
 _QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may have to write each
 
 
@@ -88,25 +89,33 @@ class Part:
                 os.ftruncate(self.file, size)
             if size == 0:
                 return
-            if room:
+            self._need(min(room or size, size))
+            if room or not self._allocate(size):
                 os.ftruncate(self.file, size)
-                return
-            begin = time.monotonic()
-            os.posix_fallocate(self.file, 0, min(size, _PROBE))
-            if size <= _PROBE or time.monotonic() - begin < _QUICK:
-                os.posix_fallocate(self.file, 0, size)
-                return
-        except (OSError, AttributeError) as error:
-            if isinstance(error, OSError) and error.errno in FULL:
-                raise self.trouble(error) from None
-        try:
-            free = os.fstatvfs(self.file)
-            held = os.fstat(self.file).st_blocks * 512
-            if free.f_bavail * free.f_frsize + held < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.ftruncate(self.file, size)
         except OSError as error:
             raise self.trouble(error) from None
+
+    def _need(self, size: int) -> None:
+        """Asked first: some file systems fill themselves before they find that it is too much."""
+        about = os.fstatvfs(self.file)
+        free = about.f_bavail * about.f_frsize + os.fstat(self.file).st_blocks * 512
+        if about.f_blocks and free < size:  # not every file system tells
+            words = f"the node's disk is full: {self.name} needs {size} bytes, and {free} are free"
+            raise DiskError(words, remedy=_ROOM)
+
+    def _allocate(self, size: int) -> bool:
+        """Whether the file system promises the room, and does so at once."""
+        begin = time.monotonic()
+        try:
+            os.posix_fallocate(self.file, 0, min(size, _PROBE))
+            if size > _PROBE and time.monotonic() - begin >= _QUICK:
+                return False
+            os.posix_fallocate(self.file, 0, size)
+        except (OSError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            return False
+        return True
 
     def write(self, buffer: memoryview, offset: int) -> None:
         """Write all of the buffer at its place."""
@@ -173,9 +182,7 @@ class Part:
         """The node's disk failed us."""
         if error.errno in (*FULL, errno.EFBIG):
             words = f"the node's disk is full: {self.name} has no room beyond {self.written_here}"
-            return DiskError(
-                f"{words} bytes", remedy="ask for more disk, or let the job run elsewhere"
-            )
+            return DiskError(f"{words} bytes", remedy=_ROOM)
         return DiskError(f"the node's disk fails: {self.name}: {error.strerror}")
 
     @property
