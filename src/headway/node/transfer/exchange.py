@@ -6,11 +6,11 @@ import re
 import time
 
 from headway.node.errors import Stopped
-from headway.node.transfer.line import Line, basic
+from headway.node.transfer.line import Line
 from headway.node.transfer.moments import retry_after
+from headway.node.transfer.request import request
 from headway.node.transfer.source import Fault
-from headway.node.transfer.urls import ascii_target, scrubbed
-from headway.node.version import VERSION
+from headway.node.transfer.urls import scrubbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,26 +88,9 @@ def ask(
 
 
 def head(line: Line, method: str, headers: Mapping[str, str]) -> bytes:
-    """The request's head; a value that would break out of its line is refused."""
-    route = line.route
-    through = route.proxy_host is not None and not route.tls
-    fields = {
-        "Host": route.host_header,
-        "User-Agent": f"headway/{VERSION}",
-        "Accept": "*/*",
-        "Accept-Encoding": "identity",
-        "Connection": "close",
-    }
-    if route.userinfo is not None:
-        fields["Authorization"] = basic(route.userinfo)
-    if through and route.proxy_userinfo is not None:
-        fields["Proxy-Authorization"] = basic(route.proxy_userinfo)
-    target = ascii_target(route.absolute if through else route.target)
-    lines = [f"{method} {target} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in {**fields, **headers}.items()]
-    if any("\r" in text or "\n" in text for text in lines):
-        raise Fault("a header would hold a line break", retryable=False, settled=True)
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+    """The head of the only request that a line carries."""
+    usual = {"Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
+    return request(line.route, method, {**usual, **headers})
 
 
 def read_head(line: Line, url: str) -> Reply:

@@ -12,10 +12,10 @@ import socket
 import ssl
 import threading
 import time
-from base64 import b64encode
 
 from headway.node.errors import Stopped
 from headway.node.transfer.proxies import proxy_words
+from headway.node.transfer.request import tunnel
 from headway.node.transfer.source import Fault
 from headway.node.transfer.tls import context, tls_fault
 from headway.node.transfer.urls import Route
@@ -204,11 +204,7 @@ class Line:
 
     def _tunnel(self) -> None:
         route = self.route
-        target = f"[{route.host}]" if ":" in route.host else route.host
-        lines = [f"CONNECT {target}:{route.port} HTTP/1.1", f"Host: {target}:{route.port}"]
-        if route.proxy_userinfo is not None:
-            lines.append(f"Proxy-Authorization: {basic(route.proxy_userinfo)}")
-        self.send("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
+        self.send(tunnel(route))
         words = self.head()[0].split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/") or words[1] != "200":
             code = words[1] if len(words) > 1 and words[1].isdecimal() else "no proper answer"
@@ -270,11 +266,6 @@ class Line:
         else:
             said = f"{self._peer()} cannot be reached: {error.strerror or type(error).__name__}"
         return Fault(f"{said} ({words})" if words else said)
-
-
-def basic(userinfo: str) -> str:
-    """The value of an Authorization header for user and password."""
-    return f"Basic {b64encode(userinfo.encode()).decode('ascii')}"
 
 
 def _strerror(number: int) -> str:

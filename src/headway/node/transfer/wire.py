@@ -6,15 +6,14 @@ server can send before the body is bounded. Another thread may `abort` it at any
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import re
 import socket
 
 from headway.node.transfer.answer import MOMENT, Answer, Quiet, fields_of
+from headway.node.transfer.request import request, tunnel
 from headway.node.transfer.source import Fault
-from headway.node.transfer.urls import Route, ascii_target, scrubbed
-from headway.node.version import VERSION
+from headway.node.transfer.urls import Route, scrubbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,10 +114,8 @@ class Wire:
 
     def _tunnel(self) -> None:
         route = self.route
-        lines = [f"CONNECT {_bracketed(route.host)}:{route.port} HTTP/1.1"]
-        lines.append(f"Host: {_bracketed(route.host)}:{route.port}")
-        lines += [f"{name}: {value}" for name, value in basic("Proxy-", route.proxy_userinfo)]
-        self._send(lines)
+        assert self._pipe is not None
+        self._pipe.sendall(tunnel(route))
         answer = self._head()
         if answer.status != 200:
             raise Fault(
@@ -138,7 +135,7 @@ class Wire:
         """Send a request without a body, and read the answer's head."""
         if self._pipe is None:
             self.connect()
-        return self._answer(method, self._request(method, headers))
+        return self._answer(method, headers)
 
     def ask_early(self, method: str, headers: Headers) -> bool:
         """Send another request while an answer is still being read; False: it cannot be done.
@@ -148,7 +145,7 @@ class Wire:
         if self._pipe is None:
             return False
         try:
-            self._send(self._request(method, headers))
+            self._pipe.sendall(request(self.route, method, headers))
         except (OSError, Fault):
             self._early_failed = True  # half of it may be on its way
             return False
@@ -158,29 +155,18 @@ class Wire:
         """The head of the answer to the oldest request that was sent early."""
         return self._answer(method, None)
 
-    def _request(self, method: str, headers: Headers) -> list[str]:
-        route = self.route
-        through = route.proxy_host is not None and not route.tls
-        target = ascii_target(route.absolute if through else route.target)
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {route.host_header}"]
-        lines.append(f"User-Agent: headway/{VERSION}")
-        if "Authorization" not in headers:
-            lines += [f"{name}: {value}" for name, value in basic("", route.userinfo)]
-        if through:
-            lines += [f"{name}: {value}" for name, value in basic("Proxy-", route.proxy_userinfo)]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        return lines
-
-    def _answer(self, method: str, lines: list[str] | None) -> Answer:
+    def _answer(self, method: str, headers: Headers | None) -> Answer:
+        """Of a request with these headers; None: of one that was sent before."""
         self.phase = "first byte"
         self.usable = False
         try:
             if self._raw is not None:
-                self._raw.settimeout(EARLY if lines is None else SILENCE)
+                self._raw.settimeout(EARLY if headers is None else SILENCE)
             if self._early_failed:
                 raise Fault("the connection failed")
-            if lines is not None:
-                self._send(lines)
+            if headers is not None:
+                assert self._pipe is not None
+                self._pipe.sendall(request(self.route, method, headers))
             answer = self._head()
             answer.frame(method)
             if self._raw is not None:
@@ -190,12 +176,6 @@ class Wire:
             raise self._fault(error) from None
         self.phase = "body"
         return answer
-
-    def _send(self, lines: list[str]) -> None:
-        if any("\r" in line or "\n" in line or "\0" in line for line in lines):
-            raise Fault("the request would hold a line break", retryable=False, settled=True)
-        assert self._pipe is not None
-        self._pipe.sendall("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
 
     def _head(self) -> Answer:
         """The next answer that is not an interim one."""
@@ -270,18 +250,6 @@ class Wire:
             error.phase = error.phase or self.phase
             return error
         return network_fault(error, self.route, self.phase)
-
-
-def basic(prefix: str, userinfo: str | None) -> list[tuple[str, str]]:
-    """The header that carries a user's name and password."""
-    if userinfo is None:
-        return []
-    token = base64.b64encode(userinfo.encode()).decode("ascii")
-    return [(f"{prefix}Authorization", f"Basic {token}")]
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def network_fault(error: Exception, route: Route, phase: str) -> Fault:
