@@ -218,6 +218,74 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path / "ckpt") if name.startswith(".new")]
 
 
+def _save_until(line: int, place: str, step: int) -> int:
+    """Save in a process that is killed at the so manyth line; returns how many there were."""
+    there, here = os.pipe()
+    child = os.fork()
+    if child == 0:
+        left = line
+
+        def traced(frame: Any, event: str, argument: object) -> Any:
+            nonlocal left
+            name = frame.f_code.co_filename
+            if name.endswith(("checkpoint/keeper.py", "checkpoint/files.py")):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return traced
+
+        checkpoint = Checkpoint(place)
+        sys.settrace(traced)
+        checkpoint.save(step=step, blob=str(step).encode() * 1000)
+        sys.settrace(None)
+        os.write(here, str(line - left).encode())
+        os._exit(0)
+    os.close(here)
+    with os.fdopen(there) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return int(said or 0)
+
+
+def test_killed_at_any_line_of_a_save(tmp_path: Path) -> None:
+    """Each line in turn: what is loaded then is whole, the new one or the one before it."""
+    place, step = str(tmp_path / "ckpt"), 0
+    for _ in range(3):  # from then on each save also removes an old one
+        step += 1
+        lines = _save_until(1 << 30, place, step)
+    assert lines > 50
+    for line in range(1, lines + 1):
+        assert _save_until(line, place, step + 1) == 0
+        kept = Checkpoint(place).load()
+        assert kept is not None and kept["step"] in (step, step + 1), line
+        assert kept["blob"] == str(kept["step"]).encode() * 1000
+        step = kept["step"]
+    assert step > 3
+
+
+@pytest.mark.parametrize("room", ["1m", "3m"])
+def test_a_disk_that_is_full(tmp_path: Path, room: str) -> None:
+    """A real one; with room for three, saves go on for ever."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(tmp_path)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        checkpoint = Checkpoint(str(tmp_path / "ckpt"))
+        blob = bytes(400_000)
+        for step in range(2):
+            checkpoint.save(step=step, blob=blob)
+        if room == "1m":
+            with pytest.raises(CheckpointError, match=r"No space left.*before it is still there"):
+                checkpoint.save(step=2, blob=blob)
+            assert checkpoint.load() == {"step": 1, "blob": blob}
+        else:
+            for step in range(2, 9):
+                checkpoint.save(step=step, blob=blob)
+            assert checkpoint.load() == {"step": 8, "blob": blob}
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
 def test_sigterm_saves_and_leaves_with_85(tmp_path: Path) -> None:
     program = textwrap.dedent(
         f"""

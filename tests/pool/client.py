@@ -30,10 +30,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 def make_client(folder: Path, cache: Path) -> None:
     """Make the virtual environment `folder`, with its interpreter in `bin/python`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    base = shutil.which("python3", path=SYSTEM_PATH)
-    if base is None:
-        raise FileNotFoundError(f"no python3 in {SYSTEM_PATH}")
+    project, base = _project(), system_python()
     libraries = _install_libraries(cache, base, project["dependencies"])
     _run(base, "-m", "venv", "--without-pip", str(folder))
     site = next(folder.glob("lib/python3*/site-packages"))
@@ -44,6 +41,23 @@ def make_client(folder: Path, cache: Path) -> None:
     # hwuser cannot write here, so without this every start would compile again
     _run(str(folder / "bin/python"), "-m", "compileall", "-q", str(site / "headway"))
     _make_readable(folder)
+
+
+def install_extra(extra: str, cache: Path) -> Path:
+    """Install what an extra of the project needs, for jobs that run the system's Python."""
+    return _install_libraries(cache, system_python(), _project()["optional-dependencies"][extra])
+
+
+def system_python() -> str:
+    base = shutil.which("python3", path=SYSTEM_PATH)
+    if base is None:
+        raise FileNotFoundError(f"no python3 in {SYSTEM_PATH}")
+    return base
+
+
+def _project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
 
 
 def _install_libraries(cache: Path, python: str, dependencies: list[str]) -> Path:

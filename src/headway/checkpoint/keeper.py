@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.util
 import os
 import re
 import shutil
@@ -14,9 +15,11 @@ import time
 from headway.checkpoint import files, generators
 from headway.checkpoint.errors import CheckpointError
 from headway.checkpoint.tracing import trace
+from headway.node.children import heed_parent_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import FrameType
     from typing import Any, NoReturn
 
@@ -29,6 +32,10 @@ _NUMBER = re.compile(r"[0-9]{8}\Z")
 _DRAFT = re.compile(r"\.new-([0-9]+)\Z")
 _RANDOM = "_rng"
 _FORGOTTEN = 3600.0  # seconds after which nobody is writing a draft any more
+
+
+class _Asked(BaseException):
+    """SIGTERM came while a batch was waited for."""
 
 
 class Checkpoint:
@@ -46,11 +53,13 @@ class Checkpoint:
         self._begin = self._saved = time.monotonic()
         self._leave_after = _number(_INTERVAL, None)
         self._asked = threading.Event()
+        self._awaited: tuple[Any, Any] | None = None  # a loader, and its state before the wait
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in _signals():
                 self._before[number] = signal.signal(number, self._signalled)
+            multiprocessing.util.register_after_fork(self, heed_parent_alone)
 
     def should_stop(self) -> bool:
         """Whether it is time to save and leave: SIGTERM came, or the job's interval is over."""
@@ -72,10 +81,33 @@ class Checkpoint:
         if self.due():
             self.save(**things)
 
+    def over(self, loader: Any, things: Callable[[], dict[str, Any]]) -> Iterator[Any]:
+        """The loader's batches; if SIGTERM comes while there is none, saves `things()` and leaves.
+
+        A loop over the loader itself heeds SIGTERM with the next batch, and that may take long.
+        """
+        batches = iter(loader)
+        while True:
+            try:
+                self._awaited = loader, _position(loader)
+                if self._asked.is_set():
+                    raise _Asked
+                batch = next(batches)
+            except StopIteration:
+                return
+            except _Asked:
+                self.leave(**things())
+            finally:
+                self._awaited = None
+            yield batch
+
     def leave(self, **things: Any) -> NoReturn:
         """Save, and end the process with the exit code that says "start me again"."""
         self.save(**things)
         trace(event="leave", code=self.exit_code)
+        for child in multiprocessing.active_children():
+            if child.daemon:  # a loader would wait for each of its workers, should they wait, too
+                child.terminate()
         sys.stdout.flush()
         sys.stderr.flush()
         raise SystemExit(self.exit_code)
@@ -162,12 +194,21 @@ class Checkpoint:
         before = self._before.get(number)
         if callable(before):
             before(number, frame)
+        awaited, self._awaited = self._awaited, None
+        # a loader that has moved on has given a batch, and that one is not lost
+        if awaited is not None and _position(awaited[0]) == awaited[1]:
+            raise _Asked
 
 
 def _state(thing: Any) -> Any:
     if hasattr(thing, "state_dict"):
         return thing.state_dict()
     return generators.state_of(thing) if generators.is_generator(thing) else thing
+
+
+def _position(loader: Any) -> Any:
+    """Where it is; of one that does not know, the program itself counts what it was given."""
+    return loader.state_dict() if hasattr(loader, "state_dict") else None
 
 
 def _restore(place: str, things: dict[str, Any]) -> dict[str, Any]:
