@@ -131,6 +131,28 @@ def test_two_files_that_belong_together(found: Found) -> None:
     assert "and ckpt/" in evidence(promises, "atomic")
 
 
+def test_the_old_checkpoint_removed_first(found: Found) -> None:
+    promises = found("python3 removes_first.py")
+    assert broken(promises) == {"atomic"}
+    assert "ckpt/state.json was deleted" in evidence(promises, "atomic")
+
+
+@pytest.mark.parametrize(
+    "command", ["python3 sound.py | tee log", "exec python3 wrapper.sh # sound.py"]
+)
+def test_exit_code_lost_on_the_way(found: Found, tmp_path: Path, command: str) -> None:
+    """By a pipe, and by a program that starts the training as its child."""
+    (tmp_path / "wrapper.sh").write_text(
+        "import signal, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, 'sound.py'])\n"
+        "signal.signal(signal.SIGTERM, lambda *_: child.terminate())\n"
+        "child.wait()\n"
+    )
+    promises = found(command, 'interval = "1 h"\n', shell=True, quick=True)
+    assert "exit-code" in broken(promises)
+    assert promises["resume"].verdict != "broken"
+
+
 def test_exit_code_lost_by_the_wrapper(found: Found, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("python3 sound.py\necho done\n")
     promises = found("sh run.sh # sound.py")

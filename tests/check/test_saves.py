@@ -107,6 +107,30 @@ def test_the_old_one_removed_before_the_new_one(tmp_path: Path) -> None:
     assert laid(tmp_path, seen) == [{"new": "12"}, {}]
 
 
+def test_the_old_one_removed_under_the_same_name(tmp_path: Path) -> None:
+    earlier(tmp_path, state="old")
+
+    def save(root: Path) -> None:
+        (root / "ckpt/state.tmp").write_text("new")
+        (root / "ckpt/state").unlink()
+        (root / "ckpt/state.tmp").rename(root / "ckpt/state")
+
+    seen = watched(tmp_path, save)
+    assert seen[0] == [Change("ckpt/state", DELETED), Change("ckpt/state", MOVED)]
+    assert laid(tmp_path, seen) == [{}]
+
+
+def test_the_old_one_moved_away_first(tmp_path: Path) -> None:
+    earlier(tmp_path, state="2", old="1")
+
+    def save(root: Path) -> None:
+        os.replace(root / "ckpt/state", root / "ckpt/old")
+        (root / "ckpt/tmp").write_text("3")
+        os.replace(root / "ckpt/tmp", root / "ckpt/state")
+
+    assert {"old": "2"} in laid(tmp_path, watched(tmp_path, save))
+
+
 def test_a_marker_that_is_written_last_counts(tmp_path: Path) -> None:
     earlier(tmp_path, one="1111", latest="one")
 

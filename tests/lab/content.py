@@ -110,13 +110,15 @@ class Held(Content):
 
     def __init__(self, data: bytes) -> None:
         self.data, self.size = data, len(data)
+        # once: for each request it would be most of the time that an answer takes
+        self._etag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
     def read(self, offset: int, length: int) -> bytes:
         return self.data[offset : offset + length]
 
     @property
     def etag(self) -> str:
-        return f'"{hashlib.md5(self.data, usedforsecurity=False).hexdigest()}"'
+        return self._etag
 
 
 class Filed(Content):

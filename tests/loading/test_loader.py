@@ -120,8 +120,12 @@ def test_the_order_is_the_same_for_ever(path: Path) -> None:
 class Team:
     """The ranks of a training, in step."""
 
-    def __init__(self, data: TarDataset, size: int, ranks: int, state: dict[str, Any]) -> None:
-        self.loaders = [Loader(data, size, seed=4, rank=r, ranks=ranks) for r in range(ranks)]
+    def __init__(
+        self, data: TarDataset, size: int, ranks: int, state: dict[str, Any], workers: int = 0
+    ) -> None:
+        self.loaders = [
+            Loader(data, size, seed=4, rank=r, ranks=ranks, workers=workers) for r in range(ranks)
+        ]
         for loader in self.loaders:
             if state:
                 loader.load_state_dict(state)
@@ -164,6 +168,47 @@ def test_any_interruptions_and_any_teams(path: Path, teams: list[tuple[int, int,
             break
     assert state["epoch"] == 1 and state["position"] == 0
     assert sorted(had) == list(range(COUNT))
+
+
+workers_too = st.tuples(
+    st.integers(1, 50), st.integers(1, 3), st.integers(0, 2), st.integers(0, 12)
+)
+
+
+@pytest.mark.timeout(240)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=8
+)
+@given(st.lists(workers_too, min_size=1, max_size=4), st.booleans())
+def test_any_workers_ranks_and_kills(
+    path: Path, teams: list[tuple[int, int, int, int]], indexed: bool
+) -> None:
+    """Two epochs; each team ends without a word while its workers are ahead, as a killed one does.
+
+    Without an index, the first epoch is in the order of the arrival.
+    """
+    data = TarDataset(str(path), decode=decode, classes=LABELS)
+    begun = {**Loader(data, 1, seed=4).state_dict(), "order": "index" if indexed else "arrival"}
+    reference = Loader(data, 10, seed=4)
+    reference.load_state_dict(begun)
+    whole = [flat(batches(reference)), flat(batches(reference))]
+    assert [sorted(each) for each in whole] == [list(range(COUNT))] * 2
+    had: list[list[int]] = [[], []]
+    state = begun
+    for size, ranks, workers, steps in [*teams, (9, 2, 1, 999), (11, 1, 0, 999)]:
+        team = Team(data, size, ranks, state, workers)
+        for _ in range(steps):
+            epoch, place = state["epoch"], state["position"]
+            got = team.step()
+            if not got:
+                break
+            state = team.state()
+            assert sorted(got) == sorted(whole[epoch][place : place + len(got)])
+            had[epoch] += got
+        state = team.state()
+        if state["epoch"] == 2:
+            break
+    assert [sorted(each) for each in had] == [list(range(COUNT))] * 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

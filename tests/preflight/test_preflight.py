@@ -345,6 +345,8 @@ def test_checkpoint(base: Path) -> None:
     assert saved(interval="6 h") == {"checkpoint-interval"}
     assert saved(paths=["state"]) == {"checkpoint-paths"}
     assert saved(exit_code=77) == {"checkpoint-code"}
+    (base / "train.py").write_text("import headway.checkpoint as c\nc.Checkpoint('ckpt')\n")
+    assert saved() == saved(exit_code=77) == set()
 
 
 # -- tables

@@ -30,7 +30,7 @@ _MOST = 3  # states that are tried
 
 @dataclass(frozen=True)
 class Change:
-    """The last thing that was done to a path of the checkpoint."""
+    """The last thing that was done to a path of the checkpoint, or its removal before that."""
 
     path: str
     how: str
@@ -46,12 +46,17 @@ class State:
 
 
 def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[Change]:
-    """The last change of each path below `paths`, in their order; from (mask, path)."""
-    changes: dict[str, str] = {}
+    """The last change of each path below `paths`, in their order; from (mask, path).
 
-    def forget(path: str) -> None:
-        for known in [k for k in changes if k == path or k.startswith(f"{path}/")]:
-            del changes[known]
+    Of a path that was removed and then came again both are told: in between it was not there.
+    """
+    changes: dict[tuple[str, bool], str] = {}  # by path, and whether it is its removal
+
+    def forget(path: str, *, removals: bool) -> None:
+        for known in list(changes):
+            inner = known[0].startswith(f"{path}/")
+            if inner or (known[0] == path and (removals or not known[1])):
+                del changes[known]
 
     for mask, path in events:
         if mask & _FOLDER and mask & (_CREATE | _MODIFY | _CLOSE_WRITE):
@@ -59,17 +64,17 @@ def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[Change
         if not any(path == each or path.startswith(f"{each}/") for each in paths):
             continue
         if mask & (_MODIFY | _CLOSE_WRITE | _CREATE):
-            if mask & _CLOSE_WRITE and changes.get(path) == WRITTEN:
+            if mask & _CLOSE_WRITE and changes.get((path, False)) == WRITTEN:
                 continue  # it keeps its place in the order: that of the last byte
-            changes.pop(path, None)
-            changes[path] = WRITTEN
+            changes.pop((path, False), None)
+            changes[path, False] = WRITTEN
         elif mask & _TO:
-            forget(path)
-            changes[path] = MOVED
+            forget(path, removals=False)
+            changes[path, False] = MOVED
         elif mask & (_FROM | _DELETE):
-            forget(path)
-            changes[path] = DELETED
-    return [Change(path, how) for path, how in changes.items()]
+            forget(path, removals=True)
+            changes[path, True] = DELETED
+    return [Change(path, how) for (path, _), how in changes.items()]
 
 
 def relevant(changes: Iterable[Change], before: Path, after: Path) -> list[Change]:

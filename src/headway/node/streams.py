@@ -49,10 +49,11 @@ class Streams:
         self._feeds.append(feed)
         feed.tidy_up()
         feed.start()
-        if not given.keep and manifest is not None and given.window is not None:
+        each = feed.each_epoch  # takes a moment, in which the first bytes come
+        if each is not None and manifest is not None:
             self._journal.note(
                 f"{given.path}: {given.window} of its {manifest.size} bytes are kept at a time;"
-                f" every epoch fetches {manifest.size} bytes: 5 epochs {5 * manifest.size}"
+                f" every epoch fetches about {each} bytes: 5 epochs {5 * each}"
             )
         while not feed.over and not feed.begun:
             feed.tick(time.monotonic())

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import default_collate
 
+from headway.node.children import heed_parent_alone
 from headway.node.stream.quality import quality_of
 from headway.node.stream.samples import DataError
 from headway.node.stream.source import Lead
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headway.torch.dataset import TarDataset
     from headway.torch.feed import Ask, Made
 
+PREFETCH = 2  # batches that each worker of torch's loader prepares unless told otherwise
 _FEW = 1000  # samples that an epoch is taken to have at least, where nobody knows
 
 
@@ -78,8 +80,11 @@ class Loader:
         self._feed = Feed(dataset, collate)
         if workers:
             settings.setdefault("persistent_workers", True)
+            settings.setdefault("worker_init_fn", heed_parent_alone)
         # a generator of its own: the training's random numbers must not depend on when it began
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
+        prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
+        self._ahead = prepared * batch_size * self.ranks
         self._asked = _Asked()
         self._loader: Any = None
 
@@ -149,7 +154,11 @@ class Loader:
 
     def _order(self) -> Order:
         order = self.dataset.source.order(
-            seed=self._seed, epoch=self.epoch, window=self._window, unit=self._unit
+            seed=self._seed,
+            epoch=self.epoch,
+            window=self._window,
+            unit=self._unit,
+            ahead=self._ahead,
         )
         if self._seed is not None:  # from now on, should a later Headway choose others
             self._window, self._unit = order.window, order.blocks.unit
@@ -240,9 +249,7 @@ class Loader:
 
     def _count_wait(self, seconds: float) -> None:
         self.waited += seconds
-        arrival = self.dataset.source.object.arrival
-        if arrival is not None:
-            arrival.loop_waits(self._local, self.waited)
+        self.dataset.source.object.loop_waits(self._local, self.waited)
 
 
 class _Asked(Sampler):  # type: ignore[type-arg]

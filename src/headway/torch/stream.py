@@ -58,9 +58,9 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[int]:
         source = self.dataset.source
         order = source.order(seed=self.seed, epoch=self.epoch, window=self.window)
-        if local_rank(self.rank) == 0:
-            Lead(source, order, self.begin).close()
-        return order.samples(self.begin, rank=self.rank, ranks=self.ranks)
+        lead = Lead(source, order, self.begin) if local_rank(self.rank) == 0 else None
+        samples = Progress(self.begin).samples(order, lead, follow=True)
+        return islice(samples, self.rank, None, self.ranks)
 
     def __len__(self) -> int:
         return max(0, -(-(len(self.dataset) - self.begin - self.rank) // self.ranks))

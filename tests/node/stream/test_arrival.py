@@ -36,6 +36,12 @@ def test_only_whole_chunks_count(
     path: str, size: int, chunk: int, marks: list[tuple[bool, int, int]], a: int, b: int
 ) -> None:
     there: set[int] = set()
+    ever: set[int] = set()
+    again = 0
+
+    def size_of(number: int) -> int:
+        return min(size, number * chunk + chunk) - number * chunk
+
     with Arrival.begin(path, size, chunk) as kept, Arrival.follow(path) as seen:
         for marked, x, y in marks:
             begin, end = sorted((min(x, size), min(y, size)))
@@ -43,13 +49,16 @@ def test_only_whole_chunks_count(
             for number in range(kept.chunks):
                 span = range(number * chunk, min(size, number * chunk + chunk))
                 if marked and begin <= span.start and span.stop <= end:
+                    again += size_of(number) if number in ever - there else 0
                     there.add(number)
+                    ever.add(number)
                 if not marked and begin < end and begin < span.stop and span.start < end:
                     there.discard(number)
         begin, end = sorted((min(a, size - 1), min(b, size)))
         needed = set(range(begin // chunk, -(-end // chunk)))
         assert seen.has(begin, end) == (needed <= there)
-        assert seen.count() == sum(min(size, n * chunk + chunk) - n * chunk for n in there)
+        assert seen.count() == sum(map(size_of, there))
+        assert seen.ever == sum(map(size_of, ever)) and seen.again == again
 
 
 def test_a_reader_waits_and_says_for_what(path: str) -> None:

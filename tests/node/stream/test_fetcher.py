@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab import Made, Rate, Server
+from tests.lab import Fault, Flip, Made, Rate, Server
 from tests.node.conftest import wait
 
 from headway.node.stream.arrival import WHOLE, Arrival
@@ -59,8 +60,10 @@ def fetcher(tmp_path: Path) -> Iterator[Fetcher]:
 def test_the_end_of_its_input_is_its_own(fetcher: Fetcher) -> None:
     with Server({"/a": CONTENT}, [Rate(1 << 19)]) as server:
         fetcher.ask(server.url("/a"))
-        arrival = fetcher.path.with_name("a.bin.arrival")
-        wait(lambda: arrival.exists() and arrival.read_bytes()[4096:].count(1) > 3)
+        arrival = f"{fetcher.path}.arrival"
+        wait(lambda: os.path.exists(arrival))
+        with Arrival.follow(arrival) as reader:
+            wait(lambda: reader.count() > 3 * CHUNK)
         last = fetcher.end()
     assert fetcher.process.returncode == 0
     assert last["state"] == "stopped" and 3 * CHUNK < last["here"] < CONTENT.size
@@ -75,6 +78,17 @@ def test_killed_between_its_last_byte_and_its_last_word(fetcher: Fetcher) -> Non
         fetcher.ask("http://127.0.0.1:9/never-asked", again=True)
         assert fetcher.end()["state"] == "whole"
         assert reader.state == WHOLE and reader.count() == CONTENT.size
+
+
+def test_no_chunk_is_told_of_before_it_is_proven(fetcher: Fetcher) -> None:
+    flips: list[Fault] = [Flip(at=at) for at in range(0, CONTENT.size, CHUNK)]
+    with Server({"/a": CONTENT}, flips) as server:
+        fetcher.ask(server.url("/a"))
+        fetcher.process.wait(15)
+        last = fetcher.end()
+    assert (last["state"], last["code"]) == ("failed", 82) and server.sent >= CHUNK
+    with Arrival.follow(f"{fetcher.path}.arrival") as reader:
+        assert reader.ever == 0
 
 
 def test_a_manifest_that_was_changed_is_not_believed(fetcher: Fetcher) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -11,7 +13,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headway.node.stream.order import Blocks, FileOrder, Order
+from headway.node.stream.order import Blocks, FileOrder, Order, default_window
+from headway.node.stream.steps import delayed
 
 UNIT, CHUNK = 1000, 250
 
@@ -110,6 +113,33 @@ def test_what_is_fetched_is_what_is_left_to_read(
     assert sorted(order.stretches(0)) == [blocks.stretch(block) for block in range(len(blocks))]
 
 
+@given(sizes.filter(bool), st.integers(1, 20), st.booleans(), st.data())
+def test_where_what_was_passed_is_given_back_it_is_listed_again(
+    sizes: list[int], window: int, shuffled: bool, data: st.DataObject
+) -> None:
+    """A reader finds each byte among what was fetched for the last `window` positions."""
+    blocks = laid_out(sizes)
+    order = Order(blocks, [0] * len(sizes), seed=1, epoch=0, window=window)
+    if not shuffled:
+        order = FileOrder(blocks)
+    begin = data.draw(st.integers(0, len(sizes) - 1))
+    needs = list(order.needs(begin, forgets=True))
+    ends = list(accumulate(sizes))
+    for position, lot in order.walk(begin):
+        there = {
+            chunk
+            for when, (a, b) in needs
+            if order.behind(position) <= when <= position
+            for chunk in range(a // CHUNK, -(-b // CHUNK))
+        }
+        for sample in lot:
+            bytes_of = range(ends[sample] - sizes[sample], ends[sample])
+            assert {byte // CHUNK for byte in bytes_of} <= there
+    crossing = [block for block in range(len(blocks)) if blocks.crosses(block)]
+    if not begin:
+        assert len(needs) == len(blocks) + len(crossing)
+
+
 def test_epochs_and_seeds_differ() -> None:
     blocks = laid_out([100] * 500)
     orders = [
@@ -124,17 +154,63 @@ def class_by_class(classes: int, each: int) -> tuple[Blocks, list[int]]:
     return laid_out([110] * classes * each), [c for c in range(classes) for _ in range(each)]
 
 
+STRETCH = 500
+# The share of the worst stretch that would have to be of other classes for the mix of the whole:
+# with a perfect shuffle of 20 x 1000 samples 0.12, at most 0.14 in 40 epochs.
+NEAR = 0.15
+
+
+def worst_mix(order: list[int], classes: list[int]) -> float:
+    """Of all stretches, wherever they begin: how far the mix of classes is from the whole's."""
+    count = max(classes) + 1
+    here = Counter(classes[s] for s in order[:STRETCH])
+    found = []
+    for begin in range(len(order) - STRETCH + 1):
+        found.append(sum(abs(here[c] / STRETCH - 1 / count) for c in range(count)) / 2)
+        if begin + STRETCH < len(order):
+            here[classes[order[begin]]] -= 1
+            here[classes[order[begin + STRETCH]]] += 1
+    return max(found)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_class_mix_of_any_window_is_near_the_wholes(seed: int) -> None:
-    """A tar file that lies class by class, as ILSVRC2012 does, and stretches of 500 samples."""
+    """A tar file that lies class by class, as ILSVRC2012 does."""
     blocks, classes = class_by_class(20, 1000)
-    order = list(Order(blocks, classes, seed=seed, epoch=0).samples())
-    worst = 0.0
-    for begin in range(0, len(order), 500):
-        counts = Counter(classes[s] for s in order[begin : begin + 500])
-        assert len(counts) == 20
-        worst = max(worst, sum(abs(counts[c] / 500 - 1 / 20) for c in range(20)) / 2)
-    assert worst < 0.18  # drawing each sample from the whole at random gives about 0.12 at worst
+    for epoch in range(3):
+        order = Order(blocks, classes, seed=seed, epoch=epoch)
+        assert worst_mix(list(order.samples()), classes) < NEAR
+
+
+@pytest.mark.parametrize("bad", ["none", "buffer", "blocks in any order", "small window"])
+def test_worse_shuffles_are_told_from_ours(bad: str) -> None:
+    """Else the test above would say nothing: what others do with such a file fails it."""
+    blocks, classes = class_by_class(20, 1000)
+    of_one_class = [0] * len(classes)
+    orders = {
+        "none": range(len(classes)),
+        "buffer": delayed(range(len(classes)), 4096, 1, 0),
+        "blocks in any order": Order(blocks, of_one_class, seed=1, epoch=0).samples(),
+        "small window": Order(blocks, of_one_class, seed=1, epoch=0, window=1).samples(),
+    }
+    assert worst_mix(list(orders[bad]), classes) > NEAR
+    perfect = list(range(len(classes)))
+    random.Random(1).shuffle(perfect)
+    assert worst_mix(perfect, classes) < NEAR
+
+
+def test_samples_of_a_class_do_not_keep_together() -> None:
+    """Neighbours in the file are no nearer in an epoch than its window makes them."""
+    blocks, classes = class_by_class(20, 1000)
+    place = {s: at for at, s in enumerate(Order(blocks, classes, seed=1, epoch=0).samples())}
+    apart = [abs(place[s] - place[s + 1]) for s in range(len(classes) - 1)]
+    window = default_window(len(blocks)) / len(blocks) * len(classes)
+    assert statistics.median(apart) > window / 5
+    first, second = (
+        {s: at for at, s in enumerate(Order(blocks, classes, seed=1, epoch=e).samples())}
+        for e in (0, 1)
+    )
+    assert abs(statistics.correlation(list(first.values()), [second[s] for s in first])) < 0.1
 
 
 def test_the_first_samples_are_of_all_classes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -14,7 +15,7 @@ from tests.node.transfer.made_tars import make_nested
 from headway.node.stream.order import Blocks, Order
 from headway.node.stream.samples import Choice
 from headway.node.stream.source import Lead, Source
-from headway.node.stream.wanted import Wanted, listed, told
+from headway.node.stream.wanted import Wanted, listed, repeated, told
 from headway.node.transfer.manifest import make_manifest
 
 
@@ -34,6 +35,13 @@ def test_it_is_told_and_replaced(tmp_path: Path) -> None:
     first.close()
     second.close()
     assert [each.name for each in tmp_path.iterdir()] == ["a.tar.wanted"]
+
+
+def test_a_chunk_may_be_wanted_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.tar")
+    Wanted(path, array("I", [1, 0, 1, 1]), 1000).close()
+    found = told(path, 1000, 2)
+    assert found is not None and list(found.chunks) == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(("chunk", "chunks"), [(1001, 9), (1000, 8), (1000, 2)])
@@ -63,6 +71,19 @@ def test_a_chunk_is_done_with_after_its_last_stretch(
         later: set[int] = set().union(*needed[count:])
         assert not later & set(chunks[: place + 1])
         assert count == 1 or set().union(*needed[count - 1 :]) & set(chunks[: place + 1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30)), max_size=20), st.integers(1, 9))
+def test_a_chunk_that_is_needed_again_is_listed_again(
+    spans: list[tuple[int, int]], chunk: int
+) -> None:
+    stretches = [(begin, begin + length) for begin, length in spans]
+    chunks, until = repeated(stretches, chunk)
+    needed = [list(range(a // chunk, -(-b // chunk))) for a, b in stretches]
+    assert list(chunks) == [number for each in needed for number in each]
+    for count in range(len(stretches)):
+        left = chunks[bisect_right(until, count) :]  # as Lead has it
+        assert list(left) == [number for each in needed[count:] for number in each]
 
 
 def test_a_reader_leads(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The arrival of an object: which chunks are on disk and proven, for all processes that read it.
 
 `PATH.arrival` is mapped into memory by the fetcher, who alone writes what has arrived, and by its
-readers, who write only what they wait for. A page of head, then a byte for each chunk:
+readers, who write only what they wait for. A page of head, then for each chunk a byte that says
+whether it is there, and behind all of them for each another that says whether it ever was:
 
     0     magic and version
     8     size of the object, 16 size of a chunk
@@ -9,6 +10,7 @@ readers, who write only what they wait for. A page of head, then a byte for each
     32    the chunk that each of 64 readers waits for, plus one
     544   the seconds that each of them has waited
     1056  how often bytes were given back, 1064 the bytes of disk that the object may take
+    1072  the bytes that came again after they were given back
     1584  the seconds that each of 32 training loops has waited for its next batch
     2048  why it failed
 
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
 SUFFIX = ".arrival"
 ARRIVING, WHOLE, FAILED = 0, 1, 2
 READERS = 64
-_MAGIC = b"hwarriv1"
+_MAGIC = b"hwarriv2"
 _HEAD = struct.Struct("<8sQQ")
 _STATE, _RETRYABLE, _WISHES, _WAITS, _WORDS, _PAGE = 24, 25, 32, 544, 2048, 4096
-_LOSSES, _ROOM, _LOOPS = 1056, 1064, 1584
+_LOSSES, _ROOM, _AGAIN, _LOOPS = 1056, 1064, 1072, 1584
 LOOPS = 32
 _MOST_WORDS = 2000
 _LENGTH = struct.Struct("<H")
@@ -62,7 +64,7 @@ class Arrival:
         self.chunk: int
         magic, self.size, self.chunk = _HEAD.unpack_from(self._map, 0)
         self.chunks = -(-self.size // self.chunk) if self.chunk else 0
-        if magic != _MAGIC or not self.chunk or len(self._map) != _PAGE + self.chunks:
+        if magic != _MAGIC or not self.chunk or len(self._map) != _PAGE + 2 * self.chunks:
             self.close()
             raise TransferError(f"{path} does not tell what has arrived", retryable=False)
 
@@ -76,7 +78,8 @@ class Arrival:
         file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, _HEAD.pack(_MAGIC, size, chunk))
-            os.posix_fallocate(file, 0, _PAGE + chunks)  # a full disk must show now, not in the map
+            # a full disk must show now, not in the map
+            os.posix_fallocate(file, 0, _PAGE + 2 * chunks)
             os.pwrite(file, _NUMBER.pack(room), _ROOM)
             fcntl.flock(file, fcntl.LOCK_EX)
             os.rename(draft, path)
@@ -129,18 +132,31 @@ class Arrival:
         first = -(-begin // self.chunk)
         last = self.chunks if end >= self.size else end // self.chunk
         if first < last:
+            self._count_again(first, last)
             self._map[_PAGE + first : _PAGE + last] = b"\1" * (last - first)
+
+    def _count_again(self, first: int, last: int) -> None:
+        ever = _PAGE + self.chunks
+        there, had = self._map[_PAGE + first : _PAGE + last], self._map[ever + first : ever + last]
+        again = [first + at for at, now in enumerate(there) if had[at] and not now]
+        if again:
+            _NUMBER.pack_into(self._map, _AGAIN, self.again + self._bytes(again))
+        self._map[ever + first : ever + last] = b"\1" * (last - first)
+
+    def _bytes(self, chunks: list[int]) -> int:
+        short = self.chunks * self.chunk - self.size if chunks[-1:] == [self.chunks - 1] else 0
+        return len(chunks) * self.chunk - short
 
     def unmark(self, begin: int, end: int) -> None:
         """No chunk with any of these bytes is there any more; call it before they go."""
         first, last = begin // self.chunk, min(self.chunks, -(-end // self.chunk))
-        if first < last:
+        if begin < end and first < last:
             _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)
             self._map[_PAGE + first : _PAGE + last] = bytes(last - first)
 
     def marked(self) -> list[tuple[int, int]]:
         """The stretches that are there."""
-        flags = self._map[_PAGE:]
+        flags = self._map[_PAGE : _PAGE + self.chunks]
         found, at = [], flags.find(1)
         while at >= 0:
             end = flags.find(0, at)
@@ -204,9 +220,22 @@ class Arrival:
 
     def count(self) -> int:
         """How many bytes are there."""
-        there = sum(self._map[_PAGE:])
-        short = self.chunks * self.chunk - self.size if there and self._map[-1] else 0
-        return there * self.chunk - short
+        return self._sum(_PAGE)
+
+    @property
+    def ever(self) -> int:
+        """How many bytes are there, or were until they were given back: each counts once."""
+        return self._sum(_PAGE + self.chunks)
+
+    @property
+    def again(self) -> int:
+        """How many bytes came again after they were given back."""
+        return int(_NUMBER.unpack_from(self._map, _AGAIN)[0])
+
+    def _sum(self, flags: int) -> int:
+        count = sum(self._map[flags : flags + self.chunks])
+        last = count and self._map[flags + self.chunks - 1]
+        return count * self.chunk - (self.chunks * self.chunk - self.size if last else 0)
 
     def wait(
         self,

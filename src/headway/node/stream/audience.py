@@ -51,11 +51,8 @@ class Audience:
                 remedy=f"window = {LEAST_WINDOW * self.unit} or more, or publish smaller chunks",
             )
         self.arrival: Arrival | None = None
-        self.brought = 0  # bytes that were proven
-        self.refetched = 0  # of them those that came again after they were given back
         self.default: list[Stretch] = []  # the order to begin with; set by another thread
         self._error: TransferError | None = None
-        self._given_back: set[int] = set()
         self._looked = 0.0
         self._wanted = -1  # PATH.wanted as last seen; kept open, so that its number stays its own
         self._changed = 0
@@ -71,7 +68,8 @@ class Audience:
             marked = self.arrival.marked()
             if all(end <= length for _, end in marked):
                 return marked
-            self.arrival.close()  # somebody has cut the part
+            self.arrival.unmark(0, size)  # somebody has cut the part
+            return []
         self.arrival = Arrival.begin(name, size, self.unit, room=self.room)
         return []
 
@@ -84,9 +82,6 @@ class Audience:
     def proven(self, begin: int, end: int) -> None:
         if self.arrival is not None:
             self.arrival.mark(begin, end)
-            self.brought += end - begin
-            if begin // self.unit in self._given_back:
-                self.refetched += end - begin
 
     def lost(self, begin: int, end: int) -> None:
         if self.arrival is None:
@@ -142,7 +137,7 @@ class Audience:
         self._told = True
         self._order, self._done = [self._stretch(each) for each in found.chunks], found.done
         reading.turn(job, self._order, self._done)
-        self._make_room(job, self._order[self._done :], wished)
+        self._make_room(job, wished)
 
     def _stretch(self, number: int) -> Stretch:
         assert self.arrival is not None
@@ -154,15 +149,20 @@ class Audience:
         """Give back what the readers have passed."""
         done = max(self._done, min(done, len(self._order)))
         reading.passed(job, done)  # first, or it would be fetched again at once
-        for begin, end in self._order[self._done : done]:
-            self._give_back(job, begin, end)
+        soon = set(self._soon(done))  # the edge of a block may be wanted again with its neighbour
+        for stretch in self._order[self._done : done]:
+            if stretch not in soon:
+                self._give_back(job, *stretch)
         self._done = done
 
-    def _make_room(self, job: Job, order: list[Stretch], wished: list[Stretch]) -> None:
+    def _soon(self, done: int) -> list[Stretch]:
+        return self._order[done : done + self.room // self.unit - _SPARE]
+
+    def _make_room(self, job: Job, wished: list[Stretch]) -> None:
         """Another epoch has begun: only what it needs soon stays."""
         if not self.room:
             return
-        soon = {*order[: self.room // self.unit - _SPARE], *wished}
+        soon = {*self._soon(self._done), *wished}
         for stretch in self._here():
             if stretch not in soon:
                 self._give_back(job, *stretch)
@@ -175,8 +175,9 @@ class Audience:
         over = (len(here) + len(missing)) * self.unit - self.room
         if over <= 0:
             return
-        places = {stretch: place for place, stretch in enumerate(self._order)}
-        here.sort(key=lambda each: places.get(each, len(places)), reverse=True)
+        left = self._order[self._done :]
+        places = {stretch: -place for place, stretch in enumerate(reversed(left), 1)}  # its first
+        here.sort(key=lambda each: places.get(each, 0), reverse=True)
         for stretch in [each for each in here if each not in wished][: -(-over // self.unit)]:
             self._give_back(job, *stretch)
 
@@ -188,7 +189,6 @@ class Audience:
     def _give_back(self, job: Job, begin: int, end: int) -> None:
         assert self.arrival is not None
         if self.arrival.has(begin, end):
-            self._given_back.add(begin // self.unit)
             reading.give_back(job, begin, end)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from headway.node.inputs import describe_sources
 from headway.node.process import signal_name
 from headway.node.stream.arrival import SUFFIX as ARRIVAL
 from headway.node.stream.arrival import Arrival
+from headway.node.stream.source import bytes_of_epoch
 from headway.node.stream.wanted import SUFFIX as WANTED
 from headway.node.transfer.urls import host_of
 from headway.node.verdict import Failed
@@ -53,7 +55,14 @@ class Feed:
         self._heard = self._begin
         self._deaths, self._best, self._again_at = 0, 0, 0.0
         self.arrival: Arrival | None = None
-        self._brought = self._refetched = 0  # of fetchers before this one
+
+    @functools.cached_property
+    def each_epoch(self) -> int | None:
+        """The bytes that each epoch fetches; None: all of them stay."""
+        window = 0 if self.given.keep else self.given.window or 0
+        if self.manifest is None or not 0 < window < self.manifest.size:
+            return None
+        return bytes_of_epoch(self.manifest, window)
 
     @property
     def over(self) -> bool:
@@ -81,14 +90,12 @@ class Feed:
 
     @property
     def refetched(self) -> int:
-        return self._refetched + int(self.told.get("refetched") or 0)
+        return int(self.told.get("again") or 0)
 
     @property
     def brought(self) -> int:
         """The bytes of the object that came, each once."""
-        if self.given.keep or self.whole_at is not None:
-            return self.here
-        return self._brought + int(self.told.get("brought") or 0) - self.refetched
+        return max(self.here, int(self.told.get("ever") or 0))
 
     @property
     def waited(self) -> float:
@@ -159,8 +166,6 @@ class Feed:
     def _died(self, status: int, now: float) -> None:
         """It ended without a last word."""
         self.restarts += 1
-        self._refetched += int(self.told.pop("refetched", 0) or 0)
-        self._brought += int(self.told.pop("brought", 0) or 0)
         self._deaths = 1 if self.here > self._best else self._deaths + 1
         self._best = max(self._best, self.here)
         if os.WIFSIGNALED(status):
@@ -281,8 +286,8 @@ class Feed:
             "refetched": self.refetched,
             "restarts": self.restarts,
         }
-        if not self.given.keep:
-            said.update(window=self.given.window, each_epoch=self.size)
+        if self.each_epoch is not None:
+            said.update(window=self.given.window, each_epoch=self.each_epoch)
         if self.failure is not None:
             said["error"] = self.failure.message[:200]
         return said

@@ -169,8 +169,8 @@ class _Fetcher:
             "seconds": round(time.monotonic() - self._begin, 3),
             "here": arrival.count() if arrival is not None else 0,
             "size": arrival.size if arrival is not None else None,
-            "brought": audience.brought if audience is not None else 0,
-            "refetched": audience.refetched if audience is not None else 0,
+            "ever": arrival.ever if arrival is not None else 0,
+            "again": arrival.again if arrival is not None else 0,
         }
         if last is not None:
             said["snapshot"] = last.as_json()

@@ -118,19 +118,22 @@ class Order:
             yield position, [sample for _, sample in islice(bucket, begin, None)]
             begin = 0
 
-    def needs(self, begin: int = 0) -> Iterator[tuple[int, tuple[int, int]]]:
+    def needs(
+        self, begin: int = 0, *, forgets: bool = False
+    ) -> Iterator[tuple[int, tuple[int, int]]]:
         """What a reader at this place needs from there on: at which position, and which bytes.
 
-        Of blocks that it has passed the edges are needed again where a sample crosses.
+        Of blocks that it has passed the edges are needed again where a sample crosses; with
+        `forgets`, which says that what was passed is given back, those of all earlier blocks.
         """
         at = self.behind(self.position(begin))
         blocks, positions = self.blocks, self._position
         for position in range(at, len(blocks)):
-            block = self.fetched[position]
+            block, gone = self.fetched[position], position if forgets else at
             yield position, blocks.stretch(block)
-            if block and blocks.crosses(block - 1) and positions[block - 1] < at:
+            if block and blocks.crosses(block - 1) and positions[block - 1] < gone:
                 yield position, blocks.edges(block - 1)[0]
-            if blocks.crosses(block) and positions[block + 1] < at:
+            if blocks.crosses(block) and positions[block + 1] < gone:
                 yield position, blocks.edges(block)[1]
 
     def stretches(self, begin: int = 0) -> Iterator[tuple[int, int]]:

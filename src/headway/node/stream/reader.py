@@ -97,6 +97,15 @@ class Object:
             )
         return found
 
+    def loop_waits(self, loop: int, seconds: float) -> None:
+        """Let the record know, also where all of it was here before the loop began."""
+        if self.arrival is not None:
+            self.arrival.loop_waits(loop, seconds)
+            return
+        gone = contextlib.suppress(OSError, TransferError, ValueError)
+        with gone, Arrival.follow(f"{self.path}{ARRIVAL}") as arrival:
+            arrival.loop_waits(loop, seconds)
+
     def close(self) -> None:
         if self.arrival is not None:
             self.arrival.close()

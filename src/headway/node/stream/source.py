@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import compress
 
 from headway.node.stream.growing import as_it_goes
 from headway.node.stream.order import Blocks, FileOrder, Order, default_window
 from headway.node.stream.reader import Object
-from headway.node.stream.samples import Choice, Samples, samples_of
-from headway.node.stream.wanted import Wanted, listed
+from headway.node.stream.samples import Choice, DataError, Samples, samples_of
+from headway.node.stream.wanted import Wanted, listed, repeated
 from headway.node.transfer.manifest import MIN_CHUNK
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headway.node.stream.growing import Place
+    from headway.node.transfer.manifest import Manifest
 
 
 _LEAST_SAMPLES = 8  # of a block, on average
@@ -60,14 +62,9 @@ class Source:
     @property
     def unit(self) -> int:
         """How many bytes of the object make a block: few, but enough that few samples cross."""
-        samples, arrival = self.samples, self.object.arrival
-        mean = sum(samples.sizes) // len(samples) + 1
-        chunks = -(-_LEAST_SAMPLES * mean // self.chunk)
-        chunks = max(chunks, min(_BLOCK, self.size // _MANY_BLOCKS) // self.chunk)
-        if arrival is not None and arrival.room:
-            # a sample that crosses has one of its blocks fetched again
-            chunks = max(chunks, min(_LARGE_BLOCK, arrival.room // self.chunk // _FEW_BLOCKS))
-        return chunks * self.chunk
+        arrival = self.object.arrival
+        room = arrival.room if arrival is not None else 0
+        return _unit(self.samples.sizes, self.size, self.chunk, room)
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """The bytes of these samples, in this order; waits until they are there."""
@@ -93,18 +90,38 @@ class Source:
         epoch: int,
         window: int | None = None,
         unit: int | None = None,
+        ahead: int = 0,
     ) -> Order:
-        """The order of an epoch; without a seed that of the file."""
+        """The order of an epoch; without a seed that of the file.
+
+        `ahead`: how many samples are read before the first of them is used.
+        """
         samples = self.samples
         unit = unit or self.unit
         blocks = Blocks(samples.offsets, samples.sizes, unit, self.size, self.chunk)
+        room = self._room(blocks, ahead)
         if seed is None:
             return FileOrder(blocks)
-        if window is None and self.object.arrival is not None and self.object.arrival.room:
-            # of a window of disk half is for what is drawn from, and half for what comes next
-            most = max(1, self.object.arrival.room // blocks.unit // 2)
-            window = min(most, default_window(len(blocks)))
+        if window is None and room is not None:
+            window = min(room, default_window(len(blocks)))
         return Order(blocks, samples.labels, seed=seed, epoch=epoch, window=window)
+
+    def _room(self, blocks: Blocks, ahead: int) -> int | None:
+        """How many blocks may be drawn from in a window of disk; None: it has room for all."""
+        arrival = self.object.arrival
+        if arrival is None or not arrival.room:
+            return None
+        # blocks that are not drawn from: edges, what comes next, and what was read ahead
+        others = 2 + -(-ahead * len(blocks) // max(1, len(self.samples)))
+        most = arrival.room // blocks.unit
+        if most <= others:
+            raise DataError(
+                f"{self.path}: a window of {arrival.room} bytes is too small: {ahead} samples are"
+                " read ahead, and would have to be fetched again and again",
+                remedy=f"window = {(others + 1) * blocks.unit} or more in job.toml, or fewer"
+                " workers, or smaller batches",
+            )
+        return max(1, min(most // 2, most - others))  # half is for what comes next
 
     def as_it_goes(self) -> Iterator[Place]:
         """The samples in the order of the file, as their headers come."""
@@ -112,6 +129,33 @@ class Source:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_object": None}
+
+
+def bytes_of_epoch(manifest: Manifest, room: int) -> int:
+    """How many bytes an epoch of all members fetches where only `room` of them stay.
+
+    More than the object has: the edge of a block that a sample crosses comes with either block.
+    """
+    index = manifest.index
+    sizes = index.sizes() if index is not None else array("Q")
+    if index is None or not any(sizes):
+        return manifest.size
+    offsets = array("Q", compress(index.offsets(), sizes))
+    sizes = array("Q", filter(None, sizes))
+    unit = _unit(sizes, manifest.size, manifest.chunk_size, room)
+    blocks = Blocks(offsets, sizes, unit, manifest.size, manifest.chunk_size)
+    needs = FileOrder(blocks).needs(forgets=True)
+    return sum(end - begin for _, (begin, end) in needs)
+
+
+def _unit(sizes: Sequence[int], size: int, chunk: int, room: int) -> int:
+    mean = sum(sizes) // len(sizes) + 1
+    chunks = -(-_LEAST_SAMPLES * mean // chunk)
+    chunks = max(chunks, min(_BLOCK, size // _MANY_BLOCKS) // chunk)
+    if room:
+        # a sample that crosses has the edge of one of its blocks fetched again
+        chunks = max(chunks, min(_LARGE_BLOCK, room // chunk // _FEW_BLOCKS))
+    return chunks * chunk
 
 
 class Lead:
@@ -122,9 +166,10 @@ class Lead:
         arrival = source.object.arrival
         if arrival is None:
             return
-        needs = list(order.needs(begin))
+        needs = list(order.needs(begin, forgets=bool(arrival.room)))
         self._order, self._positions = order, array("Q", (position for position, _ in needs))
-        chunks, self._until = listed((stretch for _, stretch in needs), arrival.chunk)
+        each = repeated if arrival.room else listed
+        chunks, self._until = each((stretch for _, stretch in needs), arrival.chunk)
         self._wanted, self._told = Wanted(source.path, chunks, arrival.chunk), 0
 
     def passed(self, position: int) -> None:

@@ -8,7 +8,8 @@ the number of each chunk in four bytes:
     8     size of a chunk, 16 how many chunks are listed
     24    how many of them, from the first on, the reader is done with in this epoch
 
-A new order replaces the file; only the last of the three changes in place. Whoever has no such file
+A new order replaces the file; only the last of the three changes in place. Where chunks are given
+back once they were passed, one that is needed again is listed again. Whoever has no such file
 fetches in an order of its own, and the readers' wishes in PATH.arrival come first in any case.
 """
 
@@ -68,7 +69,7 @@ class Told:
     """The fetcher's side: what a reader has written, if it is sound."""
 
     def __init__(self, chunks: array[int], done: int) -> None:
-        self.chunks = chunks  # each once at most, and all below the number that there are
+        self.chunks = chunks  # all below the number that there are
         self.done = done
 
 
@@ -85,12 +86,12 @@ def told(path: str, chunk: int, chunks: int) -> Told | None:
     if len(data) < _HEAD.size:
         return None
     magic, size, count, done = _HEAD.unpack_from(data)
-    if magic != _MAGIC or size != chunk or count > chunks or len(data) != _HEAD.size + 4 * count:
+    if magic != _MAGIC or size != chunk or len(data) != _HEAD.size + 4 * count:
         return None
     numbers = array("I")
     numbers.frombytes(memoryview(data)[_HEAD.size :])
     numbers = _swapped(numbers)
-    if count and (max(numbers) >= chunks or len(set(numbers)) != count):
+    if count and max(numbers) >= chunks:
         return None
     return Told(numbers, min(done, count))
 
@@ -106,6 +107,16 @@ def listed(stretches: Iterable[tuple[int, int]], chunk: int) -> tuple[array[int]
         for number in range(begin // chunk, -(-end // chunk)):
             last[number] = count
     return array("I", last), array("I", accumulate(last.values(), max))
+
+
+def repeated(stretches: Iterable[tuple[int, int]], chunk: int) -> tuple[array[int], array[int]]:
+    """The chunks of these stretches, each as often as it is named, and for each of which it is."""
+    chunks, until = array("I"), array("I")
+    for count, (begin, end) in enumerate(stretches, 1):
+        numbers = range(begin // chunk, -(-end // chunk))
+        chunks.extend(numbers)
+        until.extend([count] * len(numbers))
+    return chunks, until
 
 
 def _swapped(numbers: array[int]) -> array[int]:

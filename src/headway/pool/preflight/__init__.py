@@ -29,6 +29,7 @@ __all__ = ["Finding", "Severity", "check", "preflight"]
 _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
 _LONGEST_INTERVAL = 5 * _HOUR
+_KEEPER = "headway.checkpoint"  # exits with whatever code job.toml says
 _DECODES = 550  # JPEGs a second that one core decodes
 
 
@@ -155,7 +156,10 @@ def _stream(case: Case, given: Input, where: str) -> Iterator[Finding]:
         yield hint("stream-unproven", where, what, remedy)
     if not given.keep and given.window is not None:
         size = f"{format_size(given.size)} come" if given.size else "the whole object comes"
-        what = f"keeps {format_size(given.window)} of the disk: {size} anew in every epoch"
+        what = (
+            f"keeps {format_size(given.window)} of the disk: {size} anew in every epoch, and some"
+            " twice; agent.log says how much before the command starts"
+        )
         yield hint("stream-again", where, what, "keep = true where the disk has room for all of it")
 
 
@@ -268,7 +272,7 @@ def _checkpoint(case: Case) -> Iterator[Finding]:
         what = f"the command and its scripts never mention {' or '.join(sorted(names))}"
         remedy = "write the checkpoint there, and read it at the start if it exists"
         yield hint("checkpoint-paths", "checkpoint.paths", what, remedy)
-    elif not case.mentions(str(saved.exit_code), word=True):
+    elif not case.mentions(str(saved.exit_code), word=True) and not case.mentions(_KEEPER):
         what = f"the command and its scripts never mention {saved.exit_code}"
         remedy = f"after writing the checkpoint, exit with {saved.exit_code}"
         yield hint("checkpoint-code", "checkpoint.exit_code", what, remedy)
