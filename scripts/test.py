@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
-_BESIDE = ("--ignore", "tests/pool")
-_POOL = ("tests/pool",)
+# each runs beside the others: those with a pool of their own mostly wait
+_POOLS = {"pool": ["tests/pool"], "study": ["tests/study"]}
+_GROUPS = {**_POOLS, "rest": ["--ignore", "tests/pool", "--ignore", "tests/study"]}
 
 
 def step(*arguments: str) -> int:
@@ -31,33 +33,38 @@ def main(arguments: list[str]) -> int:
     for check in checks:
         if code := step(*check):
             return code
-    with tempfile.TemporaryFile() as told:
-        # The pool's tests mostly wait, and go before the others where both want a core.
-        pool = subprocess.Popen(_pytest(*_POOL), cwd=ROOT, stdout=told, stderr=told)
-        workers = str(os.cpu_count() or 1)
-        beside = _pytest(*_BESIDE, "-n", workers)
-        print(f"\n== pytest {' '.join(_BESIDE)}, and at the same time tests/pool", flush=True)
-        codes = [subprocess.run(["nice", *beside], cwd=ROOT).returncode, pool.wait()]
-        print("\n== pytest tests/pool", flush=True)
-        told.seek(0)
-        shutil.copyfileobj(told, sys.stdout.buffer)
-        sys.stdout.flush()
-    return max(_settled(code, chosen) for code, chosen in zip(codes, (_BESIDE, _POOL), strict=True))
+    with contextlib.ExitStack() as stack:
+        waiting = {}
+        for name in _POOLS:
+            told = stack.enter_context(tempfile.TemporaryFile())
+            command = _pytest(name)
+            waiting[name] = (subprocess.Popen(command, cwd=ROOT, stdout=told, stderr=told), told)
+        print(f"\n== pytest, and at the same time {' and '.join(waiting)}", flush=True)
+        # where two want a core, those that count seconds on a pool go first
+        rest = ["nice", *_pytest("rest", "-n", str(os.cpu_count() or 1))]
+        codes = {"rest": subprocess.run(rest, cwd=ROOT).returncode}
+        for name, (process, told) in waiting.items():
+            codes[name] = process.wait()
+            print(f"\n== pytest {' '.join(_POOLS[name])}", flush=True)
+            told.seek(0)
+            shutil.copyfileobj(told, sys.stdout.buffer)
+            sys.stdout.flush()
+    return max(_settled(name, code) for name, code in codes.items())
 
 
-def _settled(code: int, chosen: tuple[str, ...]) -> int:
+def _settled(name: str, code: int) -> int:
     """Some tests kill daemons, or count seconds, at moments that a busy machine shifts: what failed
     gets a second try, alone and in plain sight."""
     if code != _SOME_FAILED:
         return code
     print("\n== second try of what failed", flush=True)
-    return subprocess.run([*_pytest(*chosen), "--last-failed"], cwd=ROOT).returncode
+    return subprocess.run(_pytest(name, "--last-failed"), cwd=ROOT).returncode
 
 
-def _pytest(*chosen: str) -> list[str]:
-    """Each of the two remembers for itself what failed."""
-    cache = f"cache_dir=.pytest_cache/{'pool' if chosen[0] == _POOL[0] else 'beside'}"
-    return [sys.executable, "-m", "pytest", *chosen, "-o", cache, "--durations", "10"]
+def _pytest(name: str, *more: str) -> list[str]:
+    """Each remembers for itself what failed."""
+    cache = f"cache_dir=.pytest_cache/{name}"
+    return [sys.executable, "-m", "pytest", *_GROUPS[name], *more, "-o", cache, "--durations", "10"]
 
 
 if __name__ == "__main__":
