@@ -1,0 +1,103 @@
+"""The study again: the same jobs, stock and with Headway, on a real HTCondor pool in small.
+
+    python benchmarks/study --to FOLDER [--seed N]     one seed of everything
+    python benchmarks/study --to FOLDER --short        12 jobs, every fault once, two runs
+    python benchmarks/study --to FOLDER --result       only the table and the page, of what is there
+
+Each run has a pool and a federation of its own, and meets the same weather. Needs root, as the
+pool's tests do (tests/pool/README.md). README.md beside this file says what it shows, and what not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:1] = [str(HERE.parent), str(HERE.parents[1])]
+
+from study.data import DataSet  # noqa: E402
+from study.figures import figures  # noqa: E402
+from study.methods import try_methods  # noqa: E402
+from study.runs import WAYS, Way, run  # noqa: E402
+from study.weather import make_weather  # noqa: E402
+from study.world import World, make_world  # noqa: E402
+from tests.pool.harness import PoolUnavailable  # noqa: E402
+
+from study import result  # noqa: E402
+
+SIZE, SHORT_SIZE = 48_000_000, 16_000_000
+SHORT = ("stock-2024", "headway")
+
+
+def main() -> None:
+    args = _arguments()
+    args.to.mkdir(parents=True, exist_ok=True)
+    if not args.result:
+        if args.short:
+            world = make_world(args.seed, 12, hour=8.0, size=SHORT_SIZE, spacing=1)
+        else:
+            world = make_world(args.seed, hour=args.hour, size=SIZE)
+        names = args.runs.split(",") if args.runs else SHORT if args.short else None
+        _run_all(world, [way for way in WAYS if not names or way.name in names], args)
+    found = result.load(args.to)
+    (args.to / "table.md").write_text(result.markdown(result.table(found)))
+    (args.to / "index.html").write_text(result.page(args.to, found))
+    print(result.markdown(result.table(found)))
+    if all(way in found for way in ("stock-2024", "headway", "headway-stream")):
+        print(result.headline(found))
+
+
+def _run_all(world: World, ways: Sequence[Way], args: argparse.Namespace) -> None:
+    data = DataSet(args.to / "data.tar", world.scale.size)
+    weather = make_weather(world)
+
+    def one(way: Way) -> None:
+        begin = time.monotonic()
+        folder = args.to / way.name / f"seed-{world.seed}"
+        found = figures(run(way, world, weather, data, folder), world)
+        folder.with_suffix(".json").write_text(json.dumps(found.as_dict(), indent=1) + "\n")
+        _say(f"{way.name}, seed {world.seed}: {found.verified} of {found.jobs} in", begin)
+
+    # what waits most of its time can wait together; figures that count are taken one by one
+    with ThreadPoolExecutor(len(ways) if args.short else 1) as hands:
+        for _ in hands.map(one, ways):
+            pass
+    if not args.short and not args.runs:
+        begin = time.monotonic()
+        quick = make_world(world.seed, hour=10.0, size=SHORT_SIZE, spacing=1)
+        small = DataSet(args.to / "small.tar", SHORT_SIZE)
+        tried = try_methods(quick, small, args.to / "methods" / f"seed-{world.seed}")
+        path = args.to / "methods" / f"seed-{world.seed}.json"
+        path.write_text(json.dumps(tried.as_dict(), indent=1) + "\n")
+        _say("methods and overhead in", begin)
+
+
+def _say(words: str, begin: float) -> None:
+    print(f"{words} {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, required=True, help="a folder for everything")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--short", action="store_true", help="12 jobs, stock-2024 and headway")
+    parser.add_argument("--runs", default="", help="only these, parted by commas")
+    parser.add_argument("--hour", type=float, default=30.0, help="seconds of an hour (30)")
+    parser.add_argument("--result", action="store_true", help="run nothing")
+    args: argparse.Namespace = parser.parse_args()
+    return args
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that pools are stopped
+    try:
+        main()
+    except PoolUnavailable as reason:
+        sys.exit(f"no real pool: {reason}")

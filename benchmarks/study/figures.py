@@ -1,0 +1,117 @@
+"""The figures of a run: what `headway report` says of its log, and what its outputs are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+from study.runs import Ran
+from study.world import SITES, World
+
+from headway.report import Report, report
+from headway.report.words import Cause
+
+OUTPUT = "model_$(Cluster)_$(Process).json"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One row of the table; shares are of the slot time."""
+
+    run: str
+    seed: int
+    jobs: int
+    verified: int  # jobs whose output is the right one
+    wrong: int  # outputs that are there and wrong: nobody would have noticed
+    compute_share: float
+    waiting_share: float  # of it, readers that waited for data
+    goodput: float
+    retried_share: float  # transfers that had to be made again, of jobs that succeeded
+    result_mean: float  # hours of the study, first match to the end
+    result_median: float
+    stretch_p95: float  # the same, over own compute and one transfer at the site's rate
+    size: int  # bytes of the object
+    bytes_needed: int
+    bytes_moved: int
+    retried_bytes: float  # share of the moved
+    stalls: int
+    evictions: int
+    holds: int
+    slot_hours: float
+    wall: float  # seconds
+    losses: dict[str, float]  # by cause, shares of the slot time
+    met: dict[str, int]  # slots that met each kind of bad weather
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def report_of(ran: Ran) -> Report:
+    """The report of a run, by the same rule for all: a success has left the right output."""
+    return report(str(ran.log), outputs=OUTPUT)
+
+
+def figures(ran: Ran, world: World) -> Figures:
+    """What a run came to."""
+    found = report_of(ran)
+    good = ran.made
+    totals = found.totals
+    arrived = found.accounts.attempts.filter(_moved()).height
+    needed = arrived * ran.size
+    moved = sum(ran.moved.values())
+    walls = _walls(found, good)
+    results = pl.Series(walls.values(), dtype=pl.Float64)
+    stretches = pl.Series(
+        [walls[job] / _ideal(world, good[job]) for job in walls], dtype=pl.Float64
+    )
+    waited = sum(each["waited"] for each in good.values())
+    return Figures(
+        run=ran.way.name,
+        seed=world.seed,
+        jobs=world.jobs,
+        verified=len(good),
+        wrong=len(list(ran.folder.glob("wrong_*"))),
+        compute_share=totals.compute_share or 0.0,
+        waiting_share=waited / totals.slot_s,
+        goodput=totals.goodput or 0.0,
+        retried_share=totals.retried_transfer_s / totals.slot_s,
+        result_mean=_number(results.mean()) / world.scale.hour,
+        result_median=_number(results.median()) / world.scale.hour,
+        stretch_p95=_number(stretches.quantile(0.95, "linear")),
+        size=ran.size,
+        bytes_needed=needed,
+        bytes_moved=moved,
+        retried_bytes=max(0, moved - needed) / moved if moved else 0.0,
+        stalls=totals.stalls,
+        evictions=totals.evictions,
+        holds=totals.holds,
+        slot_hours=totals.slot_s / world.scale.hour,
+        wall=ran.wall,
+        losses={loss.cause: loss.share or 0.0 for loss in found.losses},
+        met=dict(ran.met),
+    )
+
+
+def _moved() -> pl.Expr:
+    """Of attempts: the whole input arrived; a node that is not fit is left before that."""
+    return pl.col("arrived") & pl.col("executed") & (pl.col("cause") != Cause.BAD_NODE.value)
+
+
+def _walls(found: Report, good: Mapping[int, Any]) -> dict[int, float]:
+    """Seconds from the first match to the end, of jobs with the right output."""
+    rows = found.accounts.jobs.select("proc", "matched", "end").iter_rows()
+    return {proc: end - matched for proc, matched, end in rows if proc in good}
+
+
+def _ideal(world: World, made: Mapping[str, Any]) -> float:
+    """Own compute, and one transfer at the rate of the site where most of it was."""
+    spent: dict[str, float] = made["spent"]
+    most = max(spent, key=lambda site: spent[site])
+    (site,) = [each for each in SITES if each.name == most]
+    return sum(spent.values()) + world.scale.seconds(site.transfer)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

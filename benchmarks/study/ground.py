@@ -1,0 +1,153 @@
+"""The ground that a run stands on: a real HTCondor pool with the world's sites and nodes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from study.federation import Federation
+from study.world import HOUR, SITES, Site, World
+from tests.pool.harness import Pool
+
+NODE = Path(__file__).parent / "node"
+FULL_SIZE = 143e9  # bytes of the study's data set
+# Before 25.2.1 nothing told the starter that a plugin was at work; so the news is put off for ever.
+NO_NEWS = 1_000_000
+ELSEWHERE = 10  # seconds after which a job that waits gets another slot
+_WRAPPER = """#!/bin/sh
+# What differs from node to node: how fast it computes, where its director is, whether jobs get out.
+slot=$GLIDEIN_ResourceName/${{_CONDOR_SLOT%%@*}}
+export OSDF_DIRECTOR_URL={director}/$slot
+. {folder}/slots/$slot
+if [ "$STUDY_NETWORK" = no ]; then exec unshare --map-current-user --net "$@"; fi
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Era:
+    """What a year's HTCondor and Pelican do."""
+
+    alive: bool  # a plugin at work is not cut
+    retries: bool  # what may pass is tried again, instead of a hold
+
+
+ERA_2024 = Era(alive=False, retries=False)
+ERA_2026 = Era(alive=True, retries=True)
+
+
+def make_pool(
+    world: World, federation: Federation, era: Era, folder: Path, clusters: int = 1
+) -> Pool:
+    """A pool, not yet started, whose nodes find what they need in `folder`.
+
+    Its first cluster is `clusters`: reports of several runs tell jobs apart by that.
+    """
+    director = federation.director.url("").rstrip("/")
+    _furnish(world, director, era, folder)
+    lines = "\n".join(_site(world, site) for site in SITES)
+    return Pool(
+        {
+            "POOL_SITES": lines,
+            "POOL_EXTRA_CM": _access_point(world, era, clusters),
+            "POOL_EXTRA_SITES": _nodes(world, era, folder),
+        }
+    )
+
+
+def _furnish(world: World, director: str, era: Era, folder: Path) -> None:
+    for slot in world.slots:
+        path = folder / "slots" / slot.label
+        path.parent.mkdir(parents=True, exist_ok=True)
+        network = "yes" if slot.networked else "no"
+        compute = world.scale.seconds(slot.compute)
+        path.write_text(f"export STUDY_COMPUTE={compute:.3f}\nSTUDY_NETWORK={network}\n")
+    wrapper = folder / "wrapper"
+    wrapper.write_text(_WRAPPER.format(director=director, folder=folder))
+    wrapper.chmod(0o755)
+    shutil.copy(NODE / "plugin.py", folder / "plugin")
+    (folder / "plugin").chmod(0o755)
+    shrunk = world.scale.hour / HOUR
+    settings = {
+        "director": director,
+        "seconds": shrunk,
+        "rates": world.scale.size / FULL_SIZE / shrunk,
+        "retries": era.retries,
+    }
+    (folder / "plugin.json").write_text(json.dumps(settings))
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+
+
+def _site(world: World, site: Site) -> str:
+    slots = world.of(site)
+    places = ", ".join(str(slot.place) for slot in slots)
+    lines = [
+        "SLOT_TYPE_1_PARTITIONABLE = False",
+        "SLOT_TYPE_1 = cpus=1",
+        f"NUM_SLOTS_TYPE_1 = {len(slots)}",
+        f"StudyPlace = ({{{places}}})[SlotID - 1]",
+        "STARTD_ATTRS = $(STARTD_ATTRS) StudyPlace",
+    ]
+    return f"{site.name}|{len(slots)}|{256 * len(slots)}||{';'.join(lines)}"
+
+
+def _access_point(world: World, era: Era, clusters: int) -> str:
+    lines = [
+        f"SCHEDD_CLUSTER_INITIAL_VALUE = {clusters}",
+        "NEGOTIATOR_PRE_JOB_RANK = -StudyPlace",
+        "DEFAULT_USERLOG_FORMAT_OPTIONS = SUB_SECOND",
+        "MAX_TRANSFER_INPUT_MB = 5000",
+        "JOB_TRANSFORM_NAMES = TwentyHours",
+        "JOB_TRANSFORM_TwentyHours @=end",
+        f"  DEFAULT AllowedExecuteDuration {world.limit}",
+        "@end",
+    ]
+    # HTCondor 25.14 uses the policy unless told otherwise, after all else has been read: only with
+    # the daemon's name do other figures stay.
+    delay = max(1, round(world.scale.seconds(300)))
+    lines += [
+        f"AUTO_USE_FEATURE_PelicanRetryPolicy = {era.retries}",
+        f"SCHEDD.PelicanRetry_MinimumDelay = {delay}",
+        f"SCHEDD.PelicanRetry_RandomDelay = {delay}",
+    ]
+    return "\n".join(lines)
+
+
+# Slots come one after the other, as pilots do, and each takes a new job in its turn alone, so that
+# every run has the same jobs in the same places. With other users on a pool a slot elsewhere is not
+# just free: a job that was thrown out goes on where it was, if it may, or has to wait.
+_START = (
+    "(time() - TARGET.QDate >= {turn}) && ("
+    " (isUndefined(TARGET.LastRemoteHost) && (time() - TARGET.QDate <= {turn} + {long}"
+    " || time() - TARGET.QDate > {all_turns}))"
+    " || TARGET.LastRemoteHost =?= MY.Name"
+    " || (TARGET.NumJobCompletions ?: 0) > 0"
+    " || (!isUndefined(TARGET.LastRemoteHost)"
+    " && time() - TARGET.EnteredCurrentStatus > {elsewhere}))"
+)
+
+
+def _start(world: World) -> str:
+    return _START.format(
+        turn=f"{world.spacing} * StudyPlace",
+        long=max(1, world.spacing - 1),
+        all_turns=world.spacing * (world.jobs + 1),
+        elsewhere=ELSEWHERE,
+    )
+
+
+def _nodes(world: World, era: Era, folder: Path) -> str:
+    return "\n".join(
+        [
+            f"START = {_start(world)}",
+            f"USER_JOB_WRAPPER = {folder}/wrapper",
+            f"FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin, {folder}/plugin",
+            f"STARTER_FILE_XFER_STALL_TIMEOUT = {world.cut}",
+            "STARTER_XFER_LAST_ALIVE_DELAY = 1",
+            "STARTER_XFER_LAST_ALIVE_INTERVAL = 1",
+            f"MY_POPEN_KEEPALIVE_INTERVAL = {1 if era.alive else NO_NEWS}",
+        ]
+    )

@@ -1,0 +1,192 @@
+"""The result: one table, one page, and the headline, all made from the figures of the runs."""
+
+from __future__ import annotations
+
+import html
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from study.figures import OUTPUT
+from study.runs import WAYS
+
+from headway.report import report
+from headway.report.page import versus
+
+Row = dict[str, Any]
+STUDY: Row = {  # as the study printed it, for 100 jobs; bytes it did not count
+    "verified_share": 0.79,
+    "compute_share": 0.47,
+    "goodput": 0.54,
+    "retried_share": 0.44,
+    "result_mean": 8.6,
+    "result_median": 4.9,
+}
+_percent = "{:.1%}".format
+_hours = "{:.1f} h".format
+COLUMNS: list[tuple[str, str, Callable[[float], str]]] = [
+    ("jobs with the right output", "verified_share", _percent),
+    ("compute share", "compute_share", _percent),
+    ("less what readers waited for data", "net_share", _percent),
+    ("goodput", "goodput", _percent),
+    ("retried transfers", "retried_share", _percent),
+    ("time to result, mean", "result_mean", _hours),
+    ("median", "result_median", _hours),
+    ("stretch, 95th percentile", "stretch_p95", "{:.2f}".format),
+    ("bytes moved per result", "moved_per_result", "{:.2f} ×".format),
+    ("retried bytes", "retried_bytes", _percent),
+]
+
+
+def load(folder: Path) -> dict[str, list[Row]]:
+    """The figures of each run, by way, one row a seed."""
+    found: dict[str, list[Row]] = {}
+    for way in WAYS:
+        for path in sorted((folder / way.name).glob("seed-*.json")):
+            found.setdefault(way.name, []).append(_with_ratios(json.loads(path.read_text())))
+    return found
+
+
+def _with_ratios(row: Row) -> Row:
+    results = max(1, row["verified"])
+    return row | {
+        "verified_share": row["verified"] / row["jobs"],
+        "moved_per_result": row["bytes_moved"] / row["size"] / results,
+        "net_share": row["compute_share"] - row["waiting_share"],
+    }
+
+
+def load_methods(folder: Path) -> list[Row]:
+    """What became of the study's first two methods, and what empty jobs cost; one row a seed."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("methods/seed-*.json"))]
+
+
+def methods(rows: Sequence[Row]) -> str:
+    """The same in words."""
+    if not rows:
+        return "(not run)"
+    last = rows[-1]
+    cuts = ", ".join(str(row["https_cuts"]) for row in rows)
+    ends = "arrived" if any(row["https_stock_arrived"] for row in rows) else "never arrived"
+    ours = sum(row["https_headway_succeeded"] for row in rows)
+    stock, agent = (statistics.fmean(row["overhead"][key] for row in rows) for key in _EMPTY)
+    refused = next(line for line in last["native_headway"].splitlines() if "error:" in line)
+    return (
+        f'- HTCondor\'s own transfer: held, "{last["native_stock"]}". `headway run`: '
+        f'"{refused.strip()}"; nothing is submitted.\n'
+        f"- https from the origin, through HTCondor's own plugin: cut {cuts} times, then left; "
+        f"{ends}. The agent, same object, same origin: {ours} of {len(rows)} arrived.\n"
+        f"- Slot time of an empty job: {stock:.1f} s stock, {agent:.1f} s with Headway.\n"
+    )
+
+
+_EMPTY = ("stock", "headway")
+
+
+def middle(rows: Sequence[Row], key: str) -> float:
+    return statistics.fmean(row[key] for row in rows)
+
+
+def table(found: dict[str, list[Row]]) -> list[list[str]]:
+    """Head and rows as text: the mean of the seeds, and from where to where they go."""
+    ways = list(found)
+    seeds = {
+        way: f"{way} ({len(rows)} seed{'s' * (len(rows) != 1)})" for way, rows in found.items()
+    }
+    lines = [["", "the study", *seeds.values()]]
+    for title, key, form in COLUMNS:
+        study = form(STUDY[key]) if key in STUDY else ""
+        lines.append([title, study, *(_cell(found[way], key, form) for way in ways)])
+    for cause in _causes(found):
+        cells = []
+        for way in ways:
+            rows = [row | {"loss": row["losses"].get(cause, 0.0)} for row in found[way]]
+            cells.append(_cell(rows, "loss", _percent))
+        lines.append([f"lost: {cause}", "", *cells])
+    return lines
+
+
+def _cell(rows: Sequence[Row], key: str, form: Callable[[float], str]) -> str:
+    values = [row[key] for row in rows]
+    if len(values) == 1 or form(min(values)) == form(max(values)):
+        return form(statistics.fmean(values))
+    return f"{form(statistics.fmean(values))} ({form(min(values))} to {form(max(values))})"
+
+
+def _causes(found: dict[str, list[Row]]) -> list[str]:
+    worst: dict[str, float] = {}
+    for rows in found.values():
+        for row in rows:
+            for cause, share in row["losses"].items():
+                worst[cause] = max(worst.get(cause, 0.0), share)
+    return sorted(worst, key=lambda cause: -worst[cause])
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    head, *rows = lines
+    rule = ["---"] * len(head)
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, rule, *rows])
+
+
+def headline(found: dict[str, list[Row]]) -> str:
+    """The sentence that the README begins with."""
+    stock, ours, stream = (found[way] for way in ("stock-2024", "headway", "headway-stream"))
+    jobs, seeds = stock[0]["jobs"], len(stock)
+
+    def good(rows: Sequence[Row]) -> str:
+        return f"{sum(row['verified'] for row in rows)} of {sum(row['jobs'] for row in rows)}"
+
+    return (
+        f"The study again, in small, on a real HTCondor pool ({jobs} jobs, {seeds} seeds, the same "
+        f"weather for all): stock, {good(stock)} jobs gave a right result and "
+        f"{_percent(middle(stock, 'net_share'))} of the slot time was compute of results; with "
+        f"Headway {good(ours)} and {_percent(middle(ours, 'net_share'))}, streaming "
+        f"{good(stream)} and {_percent(middle(stream, 'net_share'))}. "
+        f"Mean time to a result: {_hours(middle(stock, 'result_mean'))} of the study's hours, "
+        f"{_hours(middle(ours, 'result_mean'))} and {_hours(middle(stream, 'result_mean'))}."
+    )
+
+
+def page(folder: Path, found: dict[str, list[Row]]) -> str:
+    """One page: the table, and each comparison with stock as `headway report` makes it."""
+    reports = {way: report(str(folder / way), outputs=OUTPUT) for way in found}
+    first = next(iter(reports))
+    parts = []
+    for way in list(reports)[1:]:
+        compared = replace(reports[first].compare(reports[way]), a=first, b=way)
+        shown = versus(compared, generated=time.time())
+        parts.append(
+            f"<h2>{first} → {way}</h2>"
+            f'<iframe title="{first} and {way}" srcdoc="{html.escape(shown)}"></iframe>'
+        )
+    lines = table(found)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in lines[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
+        for line in lines[1:]
+    )
+    return _PAGE.format(head=head, body=body, parts="\n".join(parts))
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>The study again</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto }}
+table {{ border-collapse: collapse }} td, th {{ padding: .2rem .8rem; text-align: right }}
+td:first-child, th:first-child {{ text-align: left }} tr:nth-child(even) {{ background: #8882 }}
+div {{ overflow-x: auto }} iframe {{ width: 100%; height: 60rem; border: 1px solid #8888 }}
+</style>
+<h1>The study again, with Headway</h1>
+<p>Mean of the seeds, in brackets from the least to the most. Shares are of the slot time, hours are
+the study's. <i>Stretch</i>: first match to verified output, over own compute plus one transfer at
+the site's rate. What is scaled and what carries over: README.md beside the benchmark.</p>
+<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+{parts}
+</html>
+"""

@@ -1,0 +1,225 @@
+"""The runs: how the same hundred jobs are asked for, today, two years ago, and with Headway."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from study.data import WEIGHTS, DataSet
+from study.federation import ACCESS_POINT, DATA, Federation
+from study.federation import WEIGHTS as WEIGHTS_PATH
+from study.ground import ERA_2024, ERA_2026, NODE, Era, make_pool
+from study.weather import Weather
+from study.world import World
+from tests.lab import Filed, Held
+from tests.pool.harness import Pool
+
+from headway.events import Follower, Jobs, Status, fold, read_log
+from headway.pool.policy import log_lines
+
+LOG = "events.log"
+LONGEST = 26  # hours of the study, after which what has not ended is left
+CALM = 20.0  # seconds in which held jobs must have stayed held
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the jobs."""
+
+    name: str
+    words: str
+    era: Era
+    mode: str = ""  # of the input in job.toml; empty: a submit file
+
+
+WAYS = (
+    Way("stock-2024", "HTCondor's defaults of 2024, whole files by plugin", ERA_2024),
+    Way("stock-2026", "HTCondor 25.14 with PelicanRetryPolicy", ERA_2026),
+    Way("headway", "job.toml, staged in by the agent", ERA_2024, "file"),
+    Way("headway-stream", 'job.toml with mode = "stream"', ERA_2024, "stream"),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left: its folder with the log and the outputs, and what the servers counted."""
+
+    way: Way
+    folder: Path
+    log: Path
+    made: Mapping[int, Mapping[str, Any]]  # the outputs that are right, by job
+    size: int  # bytes of the object
+    moved: Mapping[str, int]  # bytes of it that each server sent
+    met: Mapping[str, int]  # slots that met each kind of bad weather
+    wall: float  # seconds
+
+
+def run(way: Way, world: World, weather: Weather, data: DataSet, folder: Path) -> Ran:
+    """Run all jobs in one way, on a pool and a federation of their own."""
+    objects = {DATA: Filed(data.path), f"{DATA}.headway": Held(data.manifest)}
+    folder.mkdir(parents=True)
+    with Federation(world, weather, objects, Held(WEIGHTS)) as federation:
+        pool = make_pool(world, federation, way.era, folder / "nodes", clusters=1000 + world.seed)
+        with _running(pool):
+            begin = time.monotonic()
+            log = _submit(way, world, federation, data, pool)
+            with _evicting(weather, federation, pool):
+                _wait(log, world)
+            wall = time.monotonic() - begin
+            shutil.copytree(log.parent, folder / "kept")
+        kept = folder / "kept"
+        moved, met = federation.moved(), federation.met()
+    return Ran(way, kept, kept / LOG, _verified(kept, way, data.model), data.size, moved, met, wall)
+
+
+@contextmanager
+def _running(pool: Pool) -> Iterator[None]:
+    pool.start()
+    try:
+        yield
+    finally:
+        pool.stop()
+
+
+def _submit(way: Way, world: World, federation: Federation, data: DataSet, pool: Pool) -> Path:
+    """Ask for the jobs; where their event log is."""
+    folder = pool.user_dir()
+    shutil.copy(NODE / "train.py", folder)
+    weights = federation.web.url(WEIGHTS_PATH)
+    env = {"OSDF_DIRECTOR_URL": federation.director.url(f"/{ACCESS_POINT}/0")}
+    if way.mode:
+        (folder / "job.toml").write_text(job_toml(way.mode, world, data, weights))
+        command = ["python", "-m", "headway", "run", "job.toml", "--pool", "htcondor", "--detach"]
+    else:
+        shutil.copy(NODE / "wrapper.sh", folder)
+        (folder / "wrapper.sh").chmod(0o755)
+        (folder / "job.sub").write_text(submit_file(world, data, weights))
+        command = ["condor_submit", "job.sub"]
+    pool.give(folder)
+    done = pool.run_as_user(command, cwd=folder, env=env)
+    if done.returncode:
+        raise RuntimeError(f"{way.name}: {done.stdout}{done.stderr}")
+    return next(folder.glob(".headway/runs/*")) / LOG if way.mode else folder / LOG
+
+
+def submit_file(world: World, data: DataSet, weights: str) -> str:
+    """As the study's: whole file by osdf://, the script's own wrapper, nothing else."""
+    lines = {
+        "universe": "vanilla",
+        "executable": "wrapper.sh",
+        "arguments": f"model_$(Cluster)_$(Process).json {weights}",
+        "transfer_input_files": f"train.py, osdf://{DATA}",
+        "should_transfer_files": "YES",
+        "when_to_transfer_output": "ON_EXIT",
+        "request_cpus": "1",
+        "request_memory": "64 MB",
+        "request_disk": f"{3 * data.size // 1024} KB",
+        "error": "$(Process).err",
+        "log": LOG,
+        **log_lines(),
+    }
+    text = "".join(f"{key} = {value}\n" for key, value in lines.items())
+    return f"{text}queue {world.jobs}\n"
+
+
+def job_toml(mode: str, world: World, data: DataSet, weights: str) -> str:
+    """The same job as Headway takes it: what the script fetched by itself is an input."""
+    stream = " --stream" if mode == "stream" else ""
+    return f"""name = "study"
+command = "python3 train.py data.tar model.json --weights weights.pt{stream}"
+files = ["train.py"]
+count = {world.jobs}
+outputs = [{{ path = "model.json", min_size = "64 B" }}]
+grace = "10 s"
+
+[[inputs]]
+url = "osdf://{DATA}"
+path = "data.tar"
+size = {data.size}
+manifest = "{data.pin}"
+mode = "{mode}"
+
+[[inputs]]
+url = "{weights}"
+path = "weights.pt"
+size = {len(WEIGHTS)}
+
+[checkpoint]
+paths = ["ckpt"]
+interval = "{world.scale.hour * 5:.0f} s"
+
+[retries]
+backoff = "{max(1.0, world.scale.seconds(60)):.0f} s"
+
+[resources]
+memory = "64 MB"
+disk = "{3 * data.size} B"
+"""
+
+
+@contextmanager
+def _evicting(weather: Weather, federation: Federation, pool: Pool) -> Iterator[None]:
+    """Throws jobs out of slots when the weather says so."""
+    over = threading.Event()
+
+    def look() -> None:
+        for eviction in sorted(weather.evictions, key=lambda each: each.at):
+            while federation.clock.now() < eviction.at:
+                if over.wait(0.2):
+                    return
+            site, slot = eviction.slot.split("/")
+            where = f'regexp("^{slot}@glidein_{site}@", RemoteHost)'
+            pool.run_as_user(["condor_vacate_job", "-constraint", where])
+
+    thread = threading.Thread(target=look, name="evictions")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _wait(log: Path, world: World) -> None:
+    """Until every job has ended, or is held and stays so."""
+    jobs, follower = Jobs(), Follower(log)
+    deadline = time.monotonic() + LONGEST * world.scale.hour
+    changed = time.monotonic()
+    while time.monotonic() < deadline:
+        for event in follower.poll():
+            jobs.update(event)
+            changed = time.monotonic()
+        states = [state.status for state in jobs.cluster().values()]
+        if len(states) == world.jobs:
+            held = states.count(Status.HELD)
+            under_way = [s for s in states if s not in (Status.COMPLETED, Status.REMOVED)]
+            if not under_way:
+                return
+            if held == len(under_way) and time.monotonic() - changed > CALM:
+                return
+        time.sleep(0.5)
+
+
+def _verified(folder: Path, way: Way, model: str) -> dict[int, dict[str, Any]]:
+    """The outputs that are right, by job, each beside the log under one name in all runs.
+
+    One that is there and wrong is put aside, so that for `headway report --output` it is missing.
+    """
+    ours = folder.glob("jobs/*/outputs/model.json") if way.mode else folder.glob("model_*.json")
+    (cluster,) = {state.cluster for state in fold(read_log(folder / LOG).events).values()}
+    found = {}
+    for path in list(ours):
+        job = int(path.parts[-3] if way.mode else path.stem.rpartition("_")[2])
+        made = json.loads(path.read_text())
+        right = made["model"] == model
+        path.rename(folder / f"{'model' if right else 'wrong'}_{cluster}_{job}.json")
+        if right:
+            found[job] = made
+    return found

@@ -1,0 +1,132 @@
+"""The world in small: the study's sites, slots and compute times, with time and bytes scaled."""
+
+from __future__ import annotations
+
+import csv
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLE = Path(__file__).parents[2] / "tests/report/data/ospool-imagenet-100-jobs.csv"
+HOUR = 3600.0
+EPOCHS = 5
+
+
+@dataclass(frozen=True)
+class Site:
+    """One site: its share of the jobs, and how long a healthy transfer takes there."""
+
+    name: str
+    share: float
+    transfer: float  # seconds of the study, the mean of its last transfers
+
+
+CHTC = Site("CHTC-Spark-CE1", 0.30, 1_500.0)
+PDX = Site("PDX-Coeus-CE1", 0.50, 2_750.0)
+GP = Site("GP-ARGO-ksu-backfill", 0.20, 900.0)
+SITES = (CHTC, PDX, GP)
+SPARES = [CHTC, GP]  # slots that no job takes at first, for those that have to go elsewhere
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What an hour and the data set shrink to."""
+
+    hour: float  # seconds
+    size: int  # bytes of the 143 GB
+
+    def seconds(self, of_study: float) -> float:
+        return of_study * self.hour / HOUR
+
+    def rate(self, transfer: float) -> float:
+        """Bytes a second at which the data set takes so many seconds of the study."""
+        return self.size / self.seconds(transfer)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot of a site; `place` is its turn in the matchmaking."""
+
+    site: Site
+    number: int
+    place: int
+    compute: float  # seconds of the study that a job computes there
+    networked: bool = True  # whether jobs, other than HTCondor itself, get out
+
+    @property
+    def label(self) -> str:
+        return f"{self.site.name}/slot{self.number}"
+
+
+@dataclass(frozen=True)
+class World:
+    """All that is the same in every run of a seed, but for the weather."""
+
+    seed: int
+    jobs: int
+    scale: Scale
+    spacing: int  # seconds between two starts
+    slots: tuple[Slot, ...]
+
+    def of(self, site: Site) -> list[Slot]:
+        return sorted((s for s in self.slots if s.site == site), key=lambda slot: slot.number)
+
+    @property
+    def limit(self) -> int:
+        """The 20 hours that a job may execute, in seconds."""
+        return round(self.scale.seconds(20 * HOUR))
+
+    @property
+    def cut(self) -> int:
+        """The hour after which the starter of 2024 cuts a transfer, in seconds."""
+        return round(self.scale.hour)
+
+
+def make_world(
+    seed: int, jobs: int = 40, *, hour: float = 30.0, size: int = 48_000_000, spacing: int = 2
+) -> World:
+    """The world of a seed: who computes where for how long is drawn from the study's table."""
+    dice = random.Random(f"world {seed}")
+    times = compute_times()
+    count = {site: round(site.share * jobs) for site in SITES}
+    count[PDX] += jobs - sum(count.values())
+    # Each site's turns lie all over, in an order that chance makes.
+    turns = [
+        ((number + dice.random()) / count[site], site.name, site)
+        for site in SITES
+        for number in range(count[site])
+    ]
+    order = [site for _, _, site in sorted(turns)]
+    # Too slow for the limit; first, so that a run ends within 24 of its hours.
+    order.remove(GP)
+    order.insert(0, GP)
+    offline = dice.choice([place for place, site in enumerate(order[: jobs // 2]) if site == PDX])
+    order += SPARES
+    drawn = {
+        site: _spread(times[site.name], order.count(site) - (site == GP), dice) for site in SITES
+    }
+    slots: list[Slot] = []
+    for place, site in enumerate(order):
+        number = 1 + sum(slot.site == site for slot in slots)
+        slow = site == GP and number == 1
+        compute = dice.uniform(20.8, 21.4) * HOUR if slow else drawn[site].pop()
+        slots.append(Slot(site, number, place, compute, networked=place != offline))
+    return World(seed, jobs, Scale(hour, size), spacing, tuple(slots))
+
+
+def compute_times() -> dict[str, list[float]]:
+    """Seconds that the study's successful jobs computed, by site, in order."""
+    found: dict[str, list[float]] = {site.name: [] for site in SITES}
+    with TABLE.open() as file:
+        for row in csv.DictReader(file):
+            if row["outcome"] == "success":
+                found[row["sites"].rpartition(";")[2]].append(float(row["execute_s"]))
+    return {site: sorted(times) for site, times in found.items()}
+
+
+def _spread(times: list[float], number: int, dice: random.Random) -> list[float]:
+    """So many of the times, one from each of as many equal parts, so that few look like all."""
+    at = [(part + dice.random()) / number * len(times) for part in range(number)]
+    drawn = [times[min(int(each), len(times) - 1)] for each in at]
+    dice.shuffle(drawn)
+    return drawn

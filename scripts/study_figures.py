@@ -1,0 +1,63 @@
+"""Write the study's figures into the pages that quote them, between their markers.
+
+python scripts/study_figures.py FOLDER    # take what `benchmarks/study --to FOLDER` found
+python scripts/study_figures.py           # rewrite the pages from benchmarks/study/results.json
+python scripts/study_figures.py --check   # only say which are out of date; exit code 1
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from study import result  # noqa: E402
+
+RESULTS = ROOT / "benchmarks/study/results.json"
+PAGES = (ROOT / "README.md", ROOT / "benchmarks/study/README.md")
+_BLOCK = re.compile(
+    r"<!-- study: (?P<what>headline|table|methods) -->\n.*?<!-- end of study -->\n", re.DOTALL
+)
+
+
+def updated(text: str, known: dict[str, Any]) -> str:
+    """A page with every block of the study as the results have it."""
+
+    def block(match: re.Match[str]) -> str:
+        what, found = match["what"], known["runs"]
+        made = {
+            "headline": lambda: result.headline(found),
+            "table": lambda: result.markdown(result.table(found)),
+            "methods": lambda: result.methods(known["methods"]),
+        }[what]()
+        return f"<!-- study: {what} -->\n{made.rstrip()}\n<!-- end of study -->\n"
+
+    return _BLOCK.sub(block, text)
+
+
+def main() -> int:
+    folders = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    if folders:
+        tried = result.load_methods(folders[0])
+        known = {"runs": result.load(folders[0]), "methods": tried}
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    known = json.loads(RESULTS.read_text())
+    stale = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = updated(text, known)
+        if new != text:
+            stale += 1
+            print(f"{page.name} {'is out of date' if '--check' in sys.argv else 'is rewritten'}")
+            if "--check" not in sys.argv:
+                page.write_text(new, encoding="utf-8")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

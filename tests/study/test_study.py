@@ -1,0 +1,63 @@
+"""The study in its shortest form on a real pool: 12 jobs, every fault once, stock and Headway."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FAULTS = {"slow", "silent", "short copy", "404"}
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+    """The figures of both runs, which meet the same weather at the same time."""
+    mode = os.environ.get("HEADWAY_POOL", "")
+    if mode == "skip":
+        pytest.skip("HEADWAY_POOL=skip")
+    folder = tmp_path_factory.mktemp("study")
+    # the pool's own users read what the nodes need
+    for path in (folder, *folder.parents[:3]):
+        path.chmod(path.stat().st_mode | 0o055)
+    command = [sys.executable, str(ROOT / "benchmarks/study"), "--short", "--to", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    if done.returncode and "no real pool" in done.stderr and mode != "require":
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "headway" in (folder / "index.html").read_text()
+    return {
+        way: json.loads((folder / way / "seed-1.json").read_text())
+        for way in ("stock-2024", "headway")
+    }
+
+
+@pytest.mark.pool
+@pytest.mark.timeout(420)
+def test_stock_loses_as_in_the_study(ran: dict[str, Row]) -> None:
+    stock = ran["stock-2024"]
+    assert stock["verified"] < stock["jobs"]
+    assert {kind for kind, slots in stock["met"].items() if slots} == FAULTS
+    # cut at the hour, held on a 404, held at the limit, no result from a short copy or without net
+    assert stock["stalls"] >= 3
+    assert {"transfer-cut", "transfer-failed", "over-time", "wrong-output"} <= stock[
+        "losses"
+    ].keys()
+    assert stock["retried_bytes"] > 0.2
+
+
+@pytest.mark.pool
+def test_headway_brings_every_result_home(ran: dict[str, Row]) -> None:
+    ours = ran["headway"]
+    assert ours["verified"] == ours["jobs"] == 12
+    assert {kind for kind, slots in ours["met"].items() if slots} == FAULTS
+    assert ours["losses"].keys() >= {"bad-node"}, "no job met the node without network"
+    assert ours["evictions"] >= 1 and ours["stalls"] == 0
+    assert ours["compute_share"] > ran["stock-2024"]["compute_share"] + 0.25
+    assert ours["retried_bytes"] < 0.1
