@@ -106,6 +106,21 @@ def test_one_source_is_asked_first_and_the_next_when_it_is_silent() -> None:
     assert opened(sources, [waiting], known=False)[0] == 1
 
 
+def test_no_lane_is_opened_where_the_node_itself_is_the_limit() -> None:
+    sources = [SourceView(key=0, lanes=1, allowed=4)]
+    busy = lane(0, effort=0.9)
+    assert opened(sources, [busy], processors=2) == []
+    assert opened(sources, [busy], processors=3) == []
+    assert opened(sources, [busy], processors=4) == [0, 0, 0]
+    assert opened(sources, [lane(0, effort=0.3)], processors=1) == [0, 0, 0]
+    # one that has fallen silent keeps nobody busy
+    assert opened(sources, [lane(0, effort=0.9, silence=1.5)], processors=2) == [0, 0, 0]
+    # what bytes cost is not known before some have come
+    assert opened(sources, [lane(0, age=0.01)], processors=2) == []
+    assert opened(sources, [lane(0, got=0, silence=0.01)], processors=2) == []
+    assert opened(sources, [lane(0, got=0, silence=0.1)], processors=2) == [0, 0, 0]
+
+
 def test_lanes_are_limited_by_source_and_in_all() -> None:
     sources = [SourceView(key=0, lanes=1), SourceView(key=1, rank=1)]
     assert opened(sources, [lane(0)]) == [0, 1, 1]

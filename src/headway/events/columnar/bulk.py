@@ -19,6 +19,7 @@ from headway.events.forms.files import find_logs
 from headway.events.forms.opening import open_log
 from headway.events.forms.sniffing import Format
 from headway.events.read import read_log
+from headway.node.processors import usable_processors
 
 #: Bytes that are scanned at a time: they and what is made of them stay in the processor's cache.
 _BLOCK = 4 << 20
@@ -65,7 +66,7 @@ def read_columns(
             files.append(File(str(found.path), log, found.mtime))
             pieces += _pieces(files, found.format)
     columns = assemble(
-        _parts(_tasks(pieces), files, workers or _processors(), progress),
+        _parts(_tasks(pieces), files, workers or usable_processors(), progress),
         files,
         [chain.name for chain in chains],
         [chain.owner or "" for chain in chains],
@@ -93,12 +94,6 @@ def _parts(
                     files[place].unfinished = skip
                 yield result.part
             following += 1
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _pieces(files: list[File], format: Format) -> Iterator[Piece]:

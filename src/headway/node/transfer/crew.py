@@ -38,6 +38,7 @@ _AHEAD = 1.5  # times its latency before the end of an answer the next one is as
 _MOMENT = 0.02  # seconds that a request may take beyond the latency
 _MOST_AHEAD = 8  # requests
 _HOLD = 0.2  # seconds for which received bytes may wait for more of them before they are written
+_GLANCE = 0.03  # seconds over which processor time says anything
 _SLOW = 20.0  # seconds over which a lane's usual rate is taken
 
 
@@ -61,6 +62,9 @@ class Lane:
         self._waits: tuple[float, float | None] = (0.0, self.begun)
         self._made = self.begun
         self.flowing: float | None = None  # since when bytes come
+        self._toil = 0.0  # seconds of processor time by the last byte
+        self._looked = 0.0, 0.0  # a byte's moment and the toil by then
+        self._effort = 0.0
         self.gap = 0.0
         self.usual = 0.0
         self.on_disk = False
@@ -127,7 +131,17 @@ class Lane:
             left=left,
             got=self.got,
             latency=self.source.latency,
+            effort=self._toils(now),
         )
+
+    def _toils(self, now: float) -> float:
+        """The share of a processor that its bytes have taken in the last second."""
+        (when, before), last, toil = self._looked, self.last, self._toil
+        if self.flowing is not None and last - when > _GLANCE:
+            self._effort = (toil - before) / (last - when)
+            if now - when > 1.0:
+                self._looked = last, toil
+        return self._effort
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(BUFFER))
@@ -265,7 +279,9 @@ class Lane:
             waited, since = self._waits
             if since is not None:
                 self._waits = waited + now - since, None
+            self._toil = time.thread_time()
             if self.flowing is None:
+                self._looked = now, self._toil
                 self.flowing = now
             elif self.got:
                 self.gap = max(self.gap * 0.999, now - self.last)

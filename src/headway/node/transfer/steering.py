@@ -33,6 +33,8 @@ HEDGE_SHARE = 0.04  # of the object that may be fetched twice
 HEDGE_LEAST = 1 << 20
 GAIN = 1.1  # several lanes of a source shall bring so many times what one of them brought
 TRIES = 4  # refusals in a row that are believed
+_MOMENT = 0.05  # seconds of bytes that show what they cost this node
+_TOIL = 0.7  # of the processors that may be busy with it
 _WAITING = ("resolve", "connect", "TLS", "first byte")
 
 
@@ -53,6 +55,7 @@ class LaneView:
         left: int | None = None,
         got: int = 0,
         latency: float = 0.0,
+        effort: float = 0.0,
     ) -> None:
         self.key, self.source, self.phase = key, source, phase
         self.age = age  # of this request
@@ -61,6 +64,7 @@ class LaneView:
         self.usual = usual  # what it gave over a longer time
         self.gap = gap  # the longest pause between two pieces that it has come back from
         self.left = left  # of its lease
+        self.effort = effort  # the share of a processor that its bytes take
         self.got = got  # of this request
         self.latency = latency  # from a request to its source to the first byte
 
@@ -176,11 +180,14 @@ def openings(
     most: int,
     remaining: int | None,
     known: bool,
+    processors: int = 1 << 10,
 ) -> list[int]:
     """The sources at which lanes are worth opening, best first, as long as there is room.
 
     `known`: somebody has answered; before that, only the first that has something to do is meant.
     """
+    if _toils(lanes, processors):
+        return []
     usable = [s for s in sources if s.ready and not s.closed]
     caches = [s for s in usable if not s.last_resort]
     working = {lane.source for lane in lanes if lane.silence < RACE}
@@ -205,6 +212,16 @@ def openings(
         allowed = source.allowed if source.answered and source.ranges is not False else 1
         picked += [source.key] * max(0, allowed - source.lanes)
     return picked
+
+
+def _toils(lanes: Sequence[LaneView], processors: int) -> bool:
+    """Whether this node is what limits them, or may be: half of its processors are enough."""
+    if len(lanes) == 1 and lanes[0].phase == "body":
+        first = lanes[0]
+        if (first.age if first.got else first.silence) < _MOMENT:
+            return True
+    toil = sum(lane.effort for lane in lanes if lane.silence < RACE)
+    return toil >= _TOIL * max(1, processors // 2)
 
 
 def _class(source: SourceView, all_of_them: Sequence[SourceView]) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import time
 
 from headway.node.errors import HeadwayError, Stopped
+from headway.node.processors import usable_processors
 from headway.node.transfer import questions, reading, repair, steering
 from headway.node.transfer.job import Job
 from headway.node.transfer.journal import SUFFIX, Journal, read_journal
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from headway.node.transfer.proof import Chunks
     from headway.node.transfer.route import Readers
 
-_TICK = 0.1
+_PROCESSORS = usable_processors()
+_TICK = 0.05
 _MEASURE = 0.25
 _TELL = 0.5
 _THIRST = 5.0  # seconds without a byte after which directors are asked for more sources
@@ -200,7 +202,12 @@ class Supervisor:
         live = [view for view in lanes if view.key not in cut]
         known = not job.versions.open and any(s.identity is not None for s in job.sources)
         picked = steering.openings(
-            sources, live, most=job.connections, remaining=job.ledger.remaining, known=known
+            sources,
+            live,
+            most=job.connections,
+            remaining=job.ledger.remaining,
+            known=known,
+            processors=_PROCESSORS,
         )
         opened = 0
         for key in picked:

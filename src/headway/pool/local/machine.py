@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import PoolError
+from headway.node.processors import usable_processors
 from headway.spec import Job, parse_size
 
 
@@ -128,7 +129,7 @@ def this_machine(folder: Path) -> Site:
     """The whole of this machine; `folder` says on which disk scratch folders lie."""
     return Site(
         platform.node() or "localhost",
-        cpus=_cpus(),
+        cpus=usable_processors(),
         memory=_memory(),
         disk=shutil.disk_usage(folder).free,
         gpus=tuple(_real_gpus()),
@@ -290,13 +291,6 @@ def _ledger_folder() -> Path:
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "headway"
     return Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"
-
-
-def _cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def _memory() -> int:
