@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
-# each runs beside the others: those with a pool of their own mostly wait
+# one after the other, beside the rest: two pools at a time are too much for two cores
 _POOLS = {"pool": ["tests/pool"], "study": ["tests/study"]}
 _GROUPS = {**_POOLS, "rest": ["--ignore", "tests/pool", "--ignore", "tests/study"]}
 
@@ -33,22 +33,27 @@ def main(arguments: list[str]) -> int:
     for check in checks:
         if code := step(*check):
             return code
-    with contextlib.ExitStack() as stack:
-        waiting = {}
-        for name in _POOLS:
-            told = stack.enter_context(tempfile.TemporaryFile())
-            command = _pytest(name)
-            waiting[name] = (subprocess.Popen(command, cwd=ROOT, stdout=told, stderr=told), told)
-        print(f"\n== pytest, and at the same time {' and '.join(waiting)}", flush=True)
-        # where two want a core, those that count seconds on a pool go first
-        rest = ["nice", *_pytest("rest", "-n", str(os.cpu_count() or 1))]
-        codes = {"rest": subprocess.run(rest, cwd=ROOT).returncode}
-        for name, (process, told) in waiting.items():
-            codes[name] = process.wait()
-            print(f"\n== pytest {' '.join(_POOLS[name])}", flush=True)
-            told.seek(0)
-            shutil.copyfileobj(told, sys.stdout.buffer)
-            sys.stdout.flush()
+    codes: dict[str, int] = {}
+    with tempfile.TemporaryFile() as told:
+
+        def pools() -> None:
+            for name in _POOLS:
+                codes[name] = subprocess.run(
+                    _pytest(name), cwd=ROOT, stdout=told, stderr=told
+                ).returncode
+
+        beside = threading.Thread(target=pools)
+        beside.start()
+        print(f"\n== pytest, and at the same time {' and '.join(_POOLS)}", flush=True)
+        # these mostly wait, too; where two want a core, those that count seconds on a pool go first
+        workers = 1 + (os.cpu_count() or 1)
+        rest = ["nice", *_pytest("rest", "-n", str(workers))]
+        codes["rest"] = subprocess.run(rest, cwd=ROOT).returncode
+        beside.join()
+        print(f"\n== pytest of {' and '.join(_POOLS)}", flush=True)
+        told.seek(0)
+        shutil.copyfileobj(told, sys.stdout.buffer)
+        sys.stdout.flush()
     return max(_settled(name, code) for name, code in codes.items())
 
 

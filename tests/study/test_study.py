@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +19,25 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+def ran() -> Iterator[dict[str, Row]]:
     """The figures of both runs, which meet the same weather at the same time."""
     mode = os.environ.get("HEADWAY_POOL", "")
     if mode == "skip":
         pytest.skip("HEADWAY_POOL=skip")
-    folder = tmp_path_factory.mktemp("study")
-    # the pool's own users read what the nodes need
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(path.stat().st_mode | 0o055)
-    command = [sys.executable, str(ROOT / "benchmarks/study"), "--short", "--to", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    if done.returncode and "no real pool" in done.stderr and mode != "require":
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "headway" in (folder / "index.html").read_text()
-    return {
-        way: json.loads((folder / way / "seed-1.json").read_text())
-        for way in ("stock-2024", "headway")
-    }
+    # not pytest's own folder, which it closes to others whenever another of its sessions starts
+    with tempfile.TemporaryDirectory(prefix="headway-study-") as place:
+        folder = Path(place)
+        folder.chmod(0o755)  # the pool's own users read what the nodes need
+        command = [sys.executable, str(ROOT / "benchmarks/study"), "--short", "--to", place]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+        if done.returncode and "no real pool" in done.stderr and mode != "require":
+            pytest.skip(done.stderr.strip())
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "headway" in (folder / "index.html").read_text()
+        yield {
+            way: json.loads((folder / way / "seed-1.json").read_text())
+            for way in ("stock-2024", "headway")
+        }
 
 
 @pytest.mark.pool
