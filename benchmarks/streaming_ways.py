@@ -37,8 +37,9 @@ from torch.utils.data.dataloader import default_collate
 SIDE = 224
 FIRST = 10  # batches whose classes are counted
 SHARD = 1000  # images of a webdataset shard
-SHARD_BYTES = 4 << 20  # of a shard of mosaicml-streaming: the default of 64 MiB would arrive late
-SHUFFLED = 1000  # images that it shuffles over; with its default the first batch needs all shards
+# mosaicml-streaming, where data arrives: bytes of a shard, and images that it shuffles over. With
+# its defaults, which are best where all is here, the first batch would need all shards.
+ARRIVING_SHARD, ARRIVING_SHUFFLE = 4 << 20, 1000
 NAME = "train.tar"
 
 
@@ -199,9 +200,8 @@ class Mosaic:
 
     def prepare(self, task: Task) -> None:
         columns = {"image": "bytes", "label": "int"}
-        with self._library.MDSWriter(
-            out=str(task.made), columns=columns, size_limit=SHARD_BYTES
-        ) as writer:
+        size: dict[str, Any] = {} if task.url is None else {"size_limit": ARRIVING_SHARD}
+        with self._library.MDSWriter(out=str(task.made), columns=columns, **size) as writer:
             for _, label, data in mixed(task.tar, task.seed):
                 writer.write({"image": data, "label": label})
 
@@ -239,13 +239,8 @@ class Mosaic:
         place: dict[str, Any] = {"local": str(task.made)}
         if task.url is not None:
             place = {"remote": task.url, "local": str(task.node / "mds")}
-        data = Images(
-            **place,
-            shuffle=True,
-            shuffle_seed=task.seed,
-            shuffle_block_size=SHUFFLED,
-            batch_size=task.batch,
-        )
+            place["shuffle_block_size"] = ARRIVING_SHUFFLE
+        data = Images(**place, shuffle=True, shuffle_seed=task.seed, batch_size=task.batch)
         return torch.utils.data.DataLoader(
             data, batch_size=task.batch, num_workers=task.workers, collate_fn=collated
         )
