@@ -121,7 +121,7 @@ def test_compare(headway: Call, tmp_path: Path, make_run: Make) -> None:
     assert "better: compute share: 25.0 % → 99.0 % (+74.0 points)" in done.stdout
     document = json.loads(headway("report", "--compare", "before.log", "after", "--json").stdout)
     figures = {figure["name"]: figure for figure in document["figures"]}
-    assert figures["success, of jobs that ended"]["change"] == "better"
+    assert figures["success, of jobs that ended"]["runs"][1]["change"] == "better"
     assert document["format"] == 1 and document["few"] == []
     assert document["notes"] == [] and document["written"] == []
 
@@ -137,19 +137,38 @@ def test_a_comparison_as_a_page_and_as_a_table(
     done = headway(*both, "--html", "both.html", "--csv", "both.csv")
     assert done.stdout == "written: both.html\nwritten: both.csv\n"
     page = (tmp_path / "both.html").read_text()
-    assert "before.log" in page and "25.0 → 99.0 %" in page and "+74.0 points, better" in page
+    assert "before.log" in page and ">25.0 %<" in page and "+74.0 points, better" in page
     assert "not complete: still being written?" in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "both.csv").read_text())))
     share = next(row for row in rows if row["name"] == "compute share")
-    assert (share["part"], share["unit"], share["change"]) == ("figure", "share", "better")
-    assert float(share["a"]) == 0.25
+    assert (share["part"], share["unit"]) == ("figure", "share")
+    assert (float(share["before"]), share["after-1: change"]) == (0.25, "better")
     assert {row["site"] for row in rows if row["part"] == "site"} == {"Site"}
     headway(*both, "--html", "both.html", "--csv", "both.csv")  # our own are replaced
     (tmp_path / "mine.csv").write_text("mine")
     assert "is there already" in headway(*both, "--csv", "mine.csv", code=2).stderr
     assert headway(*both, "--html", "-").stdout.startswith("<!doctype html>")
-    assert headway(*both, "--csv", "-").stdout.startswith("part,site,name,unit,a,b,")
+    assert headway(*both, "--csv", "-").stdout.startswith("part,site,name,unit,before,after-1,")
     assert "still being written?" in headway(*both).stdout
+
+
+def test_several_runs_are_compared_with_the_first(headway: Call, tmp_path: Path) -> None:
+    for name, transfer in (("stock-2024", 1000), ("stock-2026", 500), ("headway", 10)):
+        (tmp_path / "r" / name).mkdir(parents=True)
+        write_log(tmp_path / "r" / name / "events.log", [0] * 30, transfer=transfer)
+    all_three = ("report", "--compare", "r/stock-2024", "r/stock-2026", "r/headway")
+    done = headway(*all_three).stdout
+    assert done.startswith("r/stock-2024 → r/stock-2026, r/headway\n")
+    assert "compute share" in done
+    headway(*all_three, "--html", "all.html", "--csv", "all.csv")
+    assert "What changed: " in (tmp_path / "all.html").read_text()
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    share = next(row for row in rows if row["name"] == "goodput")
+    assert {"stock-2024", "stock-2026", "headway", "headway: change"} <= share.keys()
+    headway("report", "--compare", "r/headway", "r/stock-2026", "--csv", "all.csv")  # ours
+    document = json.loads(headway(*all_three, "--json").stdout)
+    assert document["runs"] == ["r/stock-2024", "r/stock-2026", "r/headway"]
+    assert {len(figure["runs"]) for figure in document["figures"]} == {3}
 
 
 def test_since(headway: Call, tmp_path: Path) -> None:
@@ -186,7 +205,7 @@ def test_moments() -> None:
         (["train.log", "--by", "day"], "invalid choice: 'day'"),
         (["train.log", "--since", "soon"], "--since"),
         (["train.log", "--output", "$(Item).pt"], "$(Item)"),
-        (["--compare", "train.log"], "expected 2 arguments"),
+        (["--compare", "train.log"], "nothing to compare it with"),
         (["train.log", "--compare", "train.log", "train.log"], "do not go together"),
         (["--compare", "train.log", "train.log", "--parquet", "x"], "do not go together"),
         (["--compare", "train.log", "train.log", "--by", "site"], "do not go together"),

@@ -1,4 +1,4 @@
-"""Two reports side by side."""
+"""Reports side by side."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from tests.report.made import Row, made
 from tests.report.many import many_jobs
 
 from headway.report.accounts import Accounts
 from headway.report.beside import beside
-from headway.report.changes import gap, is_told, titles, told
-from headway.report.compare import Change, Comparison, Unit, compare
-from headway.report.compare import Row as Figure
+from headway.report.changes import gap, is_told, labelled, titles, told
+from headway.report.compare import Change, Comparison, Figure, Unit, compare, letters
+from headway.report.compare import Row as Pair
+from headway.report.export import comparison_table
 from headway.report.layout import plain
 
 
@@ -78,12 +80,13 @@ def side(
     return made(jobs, attempts, pieces)
 
 
-def named(rows: Sequence[Figure], name: str) -> Figure:
-    return next(row for row in rows if row.name == name)
+def named(figures: Sequence[Figure], name: str, run: int = 1) -> Pair:
+    """A figure of a run against that of the first."""
+    return next(figure.rows[run - 1] for figure in figures if figure.name == name)
 
 
 def test_what_got_better_and_by_how_much() -> None:
-    found = compare(side(100, 79, lost=1000), side(100, 99, seed=2), ("before", "after"))
+    found = compare(side(100, 79, lost=1000), side(100, 99, seed=2), names=("before", "after"))
     success = named(found.figures, "success, of jobs that ended")
     assert (success.a, success.b, success.change) == (0.79, 0.99, Change.BETTER)
     share = named(found.figures, "compute share")
@@ -100,8 +103,61 @@ def test_what_got_better_and_by_how_much() -> None:
     assert named(back.figures, "compute share").change is Change.WORSE
 
 
+def test_each_other_run_is_held_against_the_first() -> None:
+    runs = side(100, 79, lost=1000), side(100, 79, lost=1000, seed=2), side(100, 99, site="B")
+    found = compare(*runs, names=("stock", "again", "ours"))
+    first, again, ours = next(f.values for f in found.figures if f.name == "compute share")
+    assert (first, again, ours) == pytest.approx((0.395, 0.395, 0.99), abs=0.02)
+    assert named(found.figures, "compute share", 1).change is Change.CHANCE
+    assert named(found.figures, "compute share", 2).change is Change.BETTER
+    # A pair of several is what the two of them alone are.
+    alone = compare(runs[0], runs[2], names=("stock", "ours"))
+    assert found.pairs[1] == alone.pairs[0]
+    document = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert document["runs"] == ["stock", "again", "ours"]
+    (lost,) = document["losses"]
+    assert "change" not in lost["runs"][0]
+    assert [run["change"] for run in lost["runs"][1:]] == ["may be chance", "better"]
+    assert set(found.pairs[0].sites) == {"A"} and list(found.sites) == ["A", "B"]
+
+
+def test_the_sites_of_both_stand_before_those_of_one() -> None:
+    runs = [side(20, 20, site=site) for site in ("A", "B", "B")]
+    both = made(
+        [{"outcome": "success", "site": site, "attempts": 1} for site in "AB"],
+        [{"job": job, "site": site} for job, site in enumerate("AB")],
+    )
+    found = compare(runs[0], both, *runs[1:])
+    assert list(found.sites) == ["B", "A"]
+    assert list(found.pairs[0].sites) == ["A", "B"]
+
+
+def test_several_runs_stand_in_columns_on_a_terminal() -> None:
+    names = ("r/stock-2024", "r/stock-2026", "r/headway", "r/headway-stream")
+    runs = [side(100, 79, lost=1000 // (n + 1), seed=n) for n in range(4)]
+    text = plain(beside(compare(*runs, names=names)))
+    assert text.startswith("r/stock-2024 → r/stock-2026, r/headway, r/headway-stream\n")
+    head = next(line for line in text.splitlines() if line.split()[:1] == ["figure"])
+    assert head.split() == ["figure", "stock-2024", "stock-2026", "headway", "…way-stream"]
+    assert text.count("r/stock-2024 → r/headway\n") == 2  # its changes, and its sites
+    wide = plain(beside(compare(*runs[:3], names=names[:3]), width=120))
+    head = next(line for line in wide.splitlines() if line.split()[:1] == ["figure"])
+    assert head.split() == ["figure", "stock-2024", "stock-2026", "change", "headway", "change"]
+
+
+def test_no_run_is_left_out_for_want_of_room() -> None:
+    runs = [side(20, 15, seed=n) for n in range(9)]
+    found = compare(*runs, names=[f"run-number-{n}" for n in range(9)])
+    for width in (60, 80, 120):
+        lines = plain(beside(found, width=width)).splitlines()
+        assert max(map(len, lines)) <= width
+        heads = [line for line in lines if line.split()[:1] == ["figure"]]
+        shown = [word for head in heads for word in head.split() if word.startswith("…")]
+        assert len(set(shown)) == 9 and shown.count(shown[0]) == len(heads)
+
+
 def test_few_jobs_tell_little() -> None:
-    found = compare(side(4, 2), side(4, 4, seed=2), ("three", "four"))
+    found = compare(side(4, 2), side(4, 4, seed=2), names=("three", "four"))
     assert named(found.figures, "success, of jobs that ended").change is Change.CHANCE
     assert found.few == ("three", "four")
     text = plain(beside(found))
@@ -115,7 +171,10 @@ def test_few_jobs_tell_little() -> None:
 def test_the_same_jobs_differ_in_nothing() -> None:
     accounts = many_jobs(50)
     found = compare(accounts, accounts)
-    assert {row.change for row in (*found.figures, *found.losses)} <= {Change.SAME, Change.NONE}
+    assert {figure.rows[0].change for figure in (*found.figures, *found.losses)} <= {
+        Change.SAME,
+        Change.NONE,
+    }
 
 
 def test_chance_is_called_chance() -> None:
@@ -124,14 +183,16 @@ def test_chance_is_called_chance() -> None:
     total = 0
     for seed in range(20):
         found = compare(many_jobs(60, seed=seed), many_jobs(60, seed=seed + 1000))
-        told += sum(row.change in (Change.BETTER, Change.WORSE) for row in found.figures)
-        total += sum(row.better != 0 for row in found.figures)
+        told += sum(
+            figure.rows[0].change in (Change.BETTER, Change.WORSE) for figure in found.figures
+        )
+        total += sum(figure.better != 0 for figure in found.figures)
     assert told / total < 0.05
 
 
 def test_nothing_to_compare_is_no_number() -> None:
     found = compare(made(), made([{"outcome": "unfinished", "attempts": 0}]))
-    assert all(row.a is None or row.a == 0 for row in found.figures)
+    assert all(not figure.values[0] for figure in found.figures)
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["losses"] == []
     assert "compute share" not in plain(beside(found))
 
@@ -139,9 +200,9 @@ def test_nothing_to_compare_is_no_number() -> None:
 def test_sites_of_either_side() -> None:
     found = compare(side(20, 20, site="A"), side(20, 10, site="B"))
     assert set(found.sites) == {"A", "B"}
-    assert [row.a for row in found.sites["B"]] == [0, None, None, None]
+    assert [figure.values[0] for figure in found.sites["B"]] == [0, None, None, None]
     both = compare(side(60, 20, site="A"), side(60, 60, site="A", seed=2))
-    assert both.sites["A"][1].change is Change.BETTER
+    assert both.sites["A"][1].rows[0].change is Change.BETTER
     assert "33.3 → 100.0 %" in plain(beside(both))
 
 
@@ -152,29 +213,43 @@ def test_sites_of_either_side() -> None:
         (("runs/stock-2024/train.log", "runs/headway/train.log"), ("stock-2024", "headway")),
         (("a/imagenet-794569.log", "a/imagenet-794570.log"), ("…net-794569", "…net-794570")),
         (("one-very-long-name", "two-very-long-name"), ("A", "B")),
-        (("x/same.log", "x/same.log"), ("x/same", "x/same")),
+        (("x/same.log", "x/same.log"), ("A", "B")),
         (("cifar10-1", "cifar10-1/events.log"), ("cifar10-1", "…0-1/events")),
+        (("r/a/e.log", "r/b/e.log", "r/c/e.log"), ("a", "b", "c")),
+        (("r/a/e.log", "r/b/e.log", "s/b/e.log"), ("r/a", "r/b", "s/b")),
+        (("one-very-long-name", "short", "two-very-long-name"), ("A", "B", "C")),
     ],
 )
-def test_columns_have_short_names_that_tell_the_sides_apart(
-    names: tuple[str, str], said: tuple[str, str]
+def test_columns_have_short_names_that_tell_the_runs_apart(
+    names: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
-    assert titles(compare(made(), made(), names)) == said
+    assert titles(names, 11) == said
+
+
+def test_a_letter_that_stands_for_a_name_is_told() -> None:
+    long = ("one-very-long-name", "two-very-long-name", "x")
+    assert labelled(long, 11) == ["A: one-very-long-name", "B: two-very-long-name", "C: x"]
+    assert labelled(long, 24) == list(long)
+    assert labelled(("A", "B"), 11) == ["A", "B"]
+    assert letters(28)[25:] == ("Z", "AA", "AB")
 
 
 def test_what_nobody_can_see_is_not_told() -> None:
     # 4.1 h and 4.1 h, to the second and without any doubt.
     found = compare(side(100, 100, compute=14800), side(100, 100, compute=14810))
-    row = Figure("compute, mean", Unit.SECONDS, 14800.0, 14810.0, -1, noise=1.0)
+    figure = Figure("compute, mean", Unit.SECONDS, (14800.0, 14810.0), -1, noises=(1.0,))
+    (row,) = figure.rows
     assert row.change is Change.WORSE and not is_told(row)
-    shown = replace(found, figures=(*found.figures, row))
-    assert row not in told(shown)
+    shown = replace(found, figures=(*found.figures, figure))
+    assert row not in told(shown.pairs[0])
     line = next(line for line in plain(beside(shown)).splitlines() if "compute, mean" in line)
     assert line.endswith("same")
 
 
 def test_it_fits_where_it_is_shown() -> None:
-    found = compare(many_jobs(100), many_jobs(80, seed=3), ("a/long/way/first.log", "b/second.log"))
+    found = compare(
+        many_jobs(100), many_jobs(80, seed=3), names=("a/long/way/first.log", "b/second.log")
+    )
     for width in (60, 80, 120):
         lines = plain(beside(found, width=width)).splitlines()
         assert max(map(len, lines)) <= width
@@ -182,14 +257,28 @@ def test_it_fits_where_it_is_shown() -> None:
     assert "chance?" in text and "…" in text
 
 
+def test_a_table_has_a_column_for_each_run() -> None:
+    runs = [side(30, 20, seed=n) for n in range(3)]
+    table = comparison_table(compare(*runs, names=("r/a.log", "r/=b", "r/c, d")))
+    assert table.columns[4:8] == ["a", "'=b", "c, d", "'=b: difference"]
+    assert table.columns[-1] == "c, d: change"
+    share = table.row(by_predicate=pl.col("name") == "success, of jobs that ended", named=True)
+    assert share["a"] == share["c, d"] == pytest.approx(2 / 3)
+    assert share["c, d: difference"] == 0 and share["c, d: change"] == "same"
+    for names in (("x", "x", "y"), ("x", "site", "y"), ("x", "y: noise", "y")):
+        assert comparison_table(compare(*runs, names=names)).columns[4:7] == ["A", "B", "C"]
+
+
 def test_hostile_names_are_inert() -> None:
-    found = Comparison("\x1b[2Ja", "b\x07", (), (), {"\x1b]0;x": _site()}, (), ("\x1b[31m",))
+    found = Comparison(
+        ("\x1b[2Ja", "b\x07", "\x1b[2Jc"), (), (), {"\x1b]0;x": _site()}, (), ("\x1b[31m",)
+    )
     text = plain(beside(found))
     assert not [char for char in text if ord(char) < 32 and char != "\n"]
 
 
 def _site() -> tuple[Figure, ...]:
-    return tuple(Figure(name, Unit.COUNT, 1, 2) for name in ("a", "b", "c", "d"))
+    return tuple(Figure(name, Unit.COUNT, (1, 2, 3)) for name in ("a", "b", "c", "d"))
 
 
 @pytest.mark.parametrize(
@@ -204,4 +293,4 @@ def _site() -> tuple[Figure, ...]:
     ],
 )
 def test_differences_in_words(unit: Unit, a: float, b: float, words: str) -> None:
-    assert gap(Figure("x", unit, a, b)) == words
+    assert gap(Pair("x", unit, a, b)) == words

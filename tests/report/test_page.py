@@ -25,7 +25,7 @@ from headway.report.figures import losses, sites, totals
 from headway.report.findings import Finding, Place, Step, Table, find
 from headway.report.load import load
 from headway.report.numbers import percent
-from headway.report.page import render, tables, versus
+from headway.report.page import Front, render, tables, versus
 from headway.report.page.markup import join, tag, text
 from headway.report.page.measures import occupancy
 from headway.report.page.scale import count_marks, length_marks, time_marks, zone_words
@@ -429,10 +429,12 @@ def test_a_hundred_thousand_jobs_are_a_small_file_made_quickly() -> None:
     assert "Attempts and the timeline are kept for 20,000 of 100,000 jobs" in page
 
 
-def comparison_of(names: Sequence[str] = ("before.log", "after.log")) -> Comparison:
-    """The study against many jobs, with these names wherever a log may name something."""
+def comparison_of(names: Sequence[str] = ("before.log", "after.log"), more: int = 0) -> Comparison:
+    """Two runs or more, with these names wherever a log may name something."""
     sites = list(names) * 3
-    found = compare(many_jobs(200), many_jobs(300, seed=2, sites=sites), (names[0], names[1]))
+    runs = [many_jobs(200), many_jobs(300, seed=2, sites=sites)]
+    runs += [many_jobs(250, seed=run) for run in range(3, more + 3)]
+    found = compare(*runs, names=names[: len(runs)])
     return replace(found, notes=tuple(names))
 
 
@@ -440,8 +442,8 @@ def test_a_comparison_is_told_on_a_page_of_its_own() -> None:
     found = comparison_of()
     page = versus(found, generated=1.7e9, zone=UTC)
     words = words_of(page)
-    share = next(row for row in found.figures if row.name == "compute share")
-    assert f"{percent(share.a)[:-2]} → {percent(share.b)}" in words
+    share = next(row for row in found.pairs[0].figures if row.name == "compute share")
+    assert f"compute share{percent(share.a)}{percent(share.b)}" in words
     for row in (*found.figures, *found.losses):
         assert row.name in words
     for said in ("before.log → after.log", "Losses by cause", "may be chance", "14 Nov 2023 22:13"):
@@ -452,9 +454,28 @@ def test_a_comparison_is_told_on_a_page_of_its_own() -> None:
     assert len(page) < 100_000
 
 
-def test_nothing_breaks_out_of_a_comparison() -> None:
-    hostile = versus(comparison_of(HOSTILE), generated=1.7e9)
-    tame = versus(comparison_of(TAME), generated=1.7e9)
+def test_several_runs_are_one_table_on_one_page() -> None:
+    names = ("stock-2024", "stock-2026", "headway", "headway-stream")
+    found = comparison_of(names, more=2)
+    front = Front("The <study> again", "Mean of 3 seeds", ["", *names], [["stretch", *"1234"]])
+    page = versus(found, generated=1.7e9, zone=UTC, front=front)
+    assert page.count("<style>") == 1 and "<iframe" not in page
+    words = words_of(page)
+    share = next(figure for figure in found.figures if figure.name == "compute share")
+    for value in share.values:
+        assert percent(value) in words
+    assert words.count("Losses by cause") == 1
+    for other in names[1:]:
+        assert f"What changed: stock-2024 → {other}" in words
+    assert "The &lt;study&gt; again" in page and "stretch1234" in words
+    ids = [value for _, key, value in Outline(page).values if key == "id"]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_nothing_breaks_out_of_a_comparison(more: int) -> None:
+    hostile = versus(comparison_of(HOSTILE, more), generated=1.7e9)
+    tame = versus(comparison_of(TAME, more), generated=1.7e9)
     assert Outline(hostile).tags == Outline(tame).tags
     assert "<script" not in hostile and "\x1b" not in hostile and "\u202e" not in hostile
     policy = next(v for _, k, v in Outline(hostile).values if k == "content" and "src" in v)
@@ -463,7 +484,7 @@ def test_nothing_breaks_out_of_a_comparison() -> None:
 
 def test_a_comparison_of_nothing_is_a_page_too() -> None:
     page = versus(compare(made(), made()), generated=1.7e9)
-    assert "No slot time was lost on either side." in page
+    assert "No slot time was lost in any run." in page
     assert "The logs name no site." in page
     assert "Few jobs have ended in A and B" in page
 

@@ -21,7 +21,7 @@ from .many import many_jobs
 from .study import write
 from .test_page import HOSTILE, comparison_of, finding_of, page_of, with_names
 
-DESKTOP, PHONE = (1280, 900), (360, 740)
+DESKTOP, NARROW, PHONE = (1280, 900), (480, 900), (360, 740)
 
 Opener = Callable[..., Page]
 
@@ -430,13 +430,14 @@ def test_a_hundred_thousand_jobs_open_and_filter_smoothly(opened: Opener, tmp_pa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("size", [DESKTOP, NARROW, PHONE], ids=["desktop", "narrow", "phone"])
+@pytest.mark.parametrize("runs", [2, 4])
 def test_a_comparison_opens_whole_and_can_be_read(
-    opened: Opener, tmp_path: Path, size: tuple[int, int], scheme: str
+    opened: Opener, tmp_path: Path, runs: int, size: tuple[int, int], scheme: str
 ) -> None:
     path = tmp_path / "both.html"
-    path.write_text(versus(comparison_of(HOSTILE), generated=1.7e9), "utf-8")
-    page = opened(size, scheme, path, ready="document.getElementById('sites') !== null")
+    path.write_text(versus(comparison_of(HOSTILE, runs - 2), generated=1.7e9), "utf-8")
+    page = opened(size, scheme, path, ready="document.getElementById('figures') !== null")
     assert not page.value(OVERFLOW)
     seen, poor = page.value(CONTRAST)
     assert seen > 100
@@ -445,9 +446,15 @@ def test_a_comparison_opens_whole_and_can_be_read(
     tree = page.tree()
     assert {"banner", "main", "contentinfo"} <= {role for role, _ in tree}
     images = [name for role, name in tree if role in ("image", "img")]
-    assert len(images) == 2
+    assert len(images) == runs
     assert all("compute of verified results" in name for name in images)
     levels = page.value("[...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
-    assert levels == [1, 2, 2, 2, 2, 2]
+    assert levels == [1, *[2] * (runs + 1)]
+    # All bars of losses are on one scale, and few runs need no scrolling.
+    bars = page.value("[...document.querySelectorAll('.versus .bar')].map(b => b.clientWidth)")
+    assert len(set(bars)) == 1 and bars[0] > 40
+    if size != PHONE:
+        wide = "document.querySelector('#figures .wide')"
+        assert page.value(f"{wide}.scrollWidth <= {wide}.clientWidth")
     assert page.picture(tmp_path / "both.png", full=True).stat().st_size > 20_000
     assert page.pdf(tmp_path / "both.pdf").read_bytes().startswith(b"%PDF")

@@ -27,7 +27,7 @@ def parser(name: str) -> Parser:
     made = Parser(
         name,
         "[LOG|RUN]… [--html FILE] [--csv PATH] [--parquet PATH] [options]\n"
-        "       headway report --compare A B [--html FILE] [--csv FILE]",
+        "       headway report --compare A B… [--html FILE] [--csv FILE]",
         "Say where the slot time of jobs went: what cost most and what to change, the losses by\n"
         "cause, the sites side by side. Reads HTCondor's event logs (also rotated or compressed\n"
         "ones, folders of them, and what `headway collect` has kept) or a run, and changes\n"
@@ -40,6 +40,7 @@ def parser(name: str) -> Parser:
             ("headway report train.log --output 'model_$(Process).pt'", "success needs the file"),
             ("headway report --compare before.log after.log", "what got better, by how much"),
             ("headway report --compare sweep-1 sweep-2 --html both.html", "the same as a page"),
+            ("headway report --compare old/ new/ newest/ --csv all.csv", "each against the first"),
         ],
     )
     made.add_argument(
@@ -68,7 +69,10 @@ def parser(name: str) -> Parser:
         " a 0 whose file is missing is no success",
     )
     made.add_argument(
-        "--compare", nargs=2, metavar="A B", help="two logs, folders or runs side by side"
+        "--compare",
+        nargs="+",
+        metavar="A B…",
+        help="two or more logs, folders or runs side by side, each other against the first",
     )
     made.add_argument("--findings", action="store_true", help="all findings, with their evidence")
     made.add_argument(
@@ -115,12 +119,17 @@ def _check(arguments: Namespace) -> None:
         )
     if not arguments.compare:
         return
+    if len(arguments.compare) < 2:
+        raise UsageError(
+            "headway report: --compare has one run, and nothing to compare it with",
+            remedy="name two or more logs, folders or runs, the one to start from first",
+        )
     given = {name: getattr(arguments, name) for name in ("parquet", "by", "findings")}
     named = [f"--{name}" for name, value in given.items() if value] + arguments.place
     if named:
         raise UsageError(
             f"headway report: --compare and {named[0]} do not go together",
-            remedy="--compare takes two logs, folders or runs, and --html, --csv or --json",
+            remedy="--compare takes two or more logs, folders or runs, and --html, --csv or --json",
         )
 
 
@@ -193,8 +202,8 @@ def _print_summary(found: Report, arguments: Namespace) -> None:
 
 
 def _compare(arguments: Namespace) -> int:
-    first, second = (_read([place], arguments) for place in arguments.compare)
-    found = first.compare(second)
+    first, second, *more = (_read([place], arguments) for place in arguments.compare)
+    found = first.compare(second, *more)
     written = [str(path) for path in _write_comparison(found, arguments)]
     if arguments.json:
         from headway.cli.show import print_json
@@ -213,7 +222,7 @@ def _compare(arguments: Namespace) -> int:
 def _write_comparison(found: Comparison, arguments: Namespace) -> Iterable[Path]:
     if not (arguments.html or arguments.csv):
         return
-    from headway.report.export import comparison_table, csv, write_html, write_table
+    from headway.report.export import comparison_table, csv, write_comparison, write_html
 
     if arguments.html:
         from headway.report.page import versus
@@ -228,7 +237,7 @@ def _write_comparison(found: Comparison, arguments: Namespace) -> Iterable[Path]
         csv(comparison_table(found), whole)
         _to_stdout(whole.getvalue())
     elif arguments.csv:
-        yield write_table(comparison_table(found), Path(arguments.csv), force=arguments.force)
+        yield write_comparison(found, Path(arguments.csv), force=arguments.force)
 
 
 def _print(lines: Iterable[Line]) -> None:

@@ -1,8 +1,10 @@
-"""Differences in words: how a figure of two sides is written, for the terminal and the page."""
+"""Differences in words: how figures of runs are written, for the terminal and the page."""
 
 from __future__ import annotations
 
-from headway.report.compare import FEW, Change, Comparison, Row, Unit
+from collections.abc import Sequence
+
+from headway.report.compare import FEW, Change, Comparison, Figure, Pair, Row, Unit, letters
 from headway.report.numbers import UNKNOWN, count, percent, rate, size, span
 
 #: What is told in words; all else is in the tables.
@@ -10,7 +12,7 @@ TOLD = (Change.BETTER, Change.WORSE)
 _MOST_LOSSES = 3
 
 
-def told(found: Comparison) -> list[Row]:
+def told(found: Pair) -> list[Row]:
     """The figures that differ by more than chance, and the largest losses that do."""
     rows = [row for row in found.figures if is_told(row)]
     return rows + [row for row in found.losses if is_told(row)][:_MOST_LOSSES]
@@ -22,7 +24,7 @@ def is_told(row: Row) -> bool:
 
 
 def sentence(row: Row) -> str:
-    """One figure of both sides: "compute share: 43.3 % → 91.2 % (+47.9 points)"."""
+    """One figure of two runs: "compute share: 43.3 % → 91.2 % (+47.9 points)"."""
     by = gap(row)
     return f"{row.name}: {value(row, row.a)} → {value(row, row.b)}" + (f" ({by})" if by else "")
 
@@ -31,8 +33,17 @@ def doubts(found: Comparison) -> str:
     """That there are too few jobs to tell much; "" where there are enough."""
     if not found.few:
         return ""
-    names = " and ".join(dict.fromkeys(found.few))
+    *others, last = dict.fromkeys(found.few)
+    names = f"{', '.join(others)} and {last}" if others else last
     return f"Few jobs have ended in {names} (fewer than {FEW}): much of this may be chance."
+
+
+def labelled(names: Sequence[str], widest: int) -> list[str]:
+    """The runs' names in full, each after the letter that stands for it if one does."""
+    shown = titles(names, widest)
+    if shown != letters(len(shown)) or shown == tuple(names):
+        return list(names)
+    return [f"{letter}: {name}" for letter, name in zip(shown, names, strict=True)]
 
 
 def both(row: Row) -> str:
@@ -44,13 +55,13 @@ def both(row: Row) -> str:
     return f"{number if unit and b.endswith(f' {unit}') else a} → {b}"
 
 
-def value(row: Row, number: float | None) -> str:
-    """One side's value in its unit."""
+def value(row: Row | Figure, number: float | None) -> str:
+    """One run's value in its unit."""
     return UNKNOWN if number is None else _written(row.unit, number)
 
 
 def gap(row: Row) -> str:
-    """By how much the second side differs; "" where one would not see it."""
+    """By how much the second run differs; "" where one would not see it."""
     difference = row.difference
     if difference is None or not difference:
         return ""
@@ -66,17 +77,22 @@ def gap(row: Row) -> str:
     return f"{sign}{share * 100:.0f} %" if share >= 0.005 else ""
 
 
-def titles(found: Comparison, widest: int = 11) -> tuple[str, str]:
-    """The sides' names, short enough for columns, and different where the sides are."""
-    a, b = (name.removesuffix(".log").split("/") for name in (found.a, found.b))
-    while a != b and len(a) > 1 and len(b) > 1 and (a[0] == b[0] or a[-1] == b[-1]):
-        a, b = (a[1:], b[1:]) if a[0] == b[0] else (a[:-1], b[:-1])
-    first, second = (_short("/".join(parts), widest) for parts in (a, b))
-    return ("A", "B") if first == second and found.a != found.b else (first, second)
+def titles(names: Sequence[str], widest: int) -> tuple[str, ...]:
+    """The runs' names, short enough for columns, and each another."""
+    paths = [name.removesuffix(".log").split("/") for name in names]
+    while len(set(map(tuple, paths))) > 1 and min(map(len, paths)) > 1:
+        if len({path[0] for path in paths}) == 1:
+            paths = [path[1:] for path in paths]
+        elif len({path[-1] for path in paths}) == 1:
+            paths = [path[:-1] for path in paths]
+        else:
+            break
+    short = tuple(_short("/".join(path), widest) for path in paths)
+    return short if len(set(short)) == len(short) else letters(len(short))
 
 
 def _short(name: str, widest: int) -> str:
-    # The end of it tells two logs apart, the beginning is alike.
+    # The end of it tells logs apart, the beginning is alike.
     return name if len(name) <= widest else f"…{name[1 - widest :]}"
 
 

@@ -1,11 +1,14 @@
-"""Comparing two reports: what got better, by how much, and whether it may be chance."""
+"""Comparing reports: what got better than in the first, by how much, and whether by chance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import chain, count, islice, product
+from string import ascii_uppercase
 from typing import Any
 
 import polars as pl
@@ -14,7 +17,7 @@ from headway.report.accounts import Accounts
 from headway.report.totals import Totals, rated, totals
 from headway.report.words import CAUSE_WORDS, Cause, Outcome
 
-#: Jobs of a side below which its figures are not worth much, whatever they are.
+#: Jobs of a run below which its figures are not worth much, whatever they are.
 FEW = 10
 
 
@@ -41,7 +44,7 @@ class Change(str, Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of both sides.
+    """One figure of two runs.
 
     `noise` is how far the two may lie apart by chance alone, 99 times out of 100; None: not known.
     """
@@ -68,45 +71,127 @@ class Row:
             return Change.CHANCE
         return Change.BETTER if gap * self.better > 0 else Change.WORSE
 
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of every run; the first is the baseline, `noises` are those of the others."""
+
+    name: str
+    unit: Unit
+    values: tuple[float | None, ...]
+    better: int = 0
+    noises: tuple[float | None, ...] = ()
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Each other run against the first."""
+        first, *others = self.values
+        noises = self.noises or (None,) * len(others)
+        return tuple(
+            Row(self.name, self.unit, first, value, self.better, noise)
+            for value, noise in zip(others, noises, strict=True)
+        )
+
+    @property
+    def most(self) -> float:
+        return max(value or 0.0 for value in self.values)
+
+    @property
+    def known(self) -> bool:
+        return any(value is not None for value in self.values)
+
     def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        facts = asdict(self) | {"unit": self.unit.value}
-        return facts | {"difference": self.difference, "change": self.change.value}
+        """As JSON types; the first run differs from nothing."""
+        runs: list[dict[str, Any]] = [{"value": self.values[0]}]
+        runs += [
+            {
+                "value": row.b,
+                "difference": row.difference,
+                "noise": row.noise,
+                "change": row.change.value,
+            }
+            for row in self.rows
+        ]
+        return {"name": self.name, "unit": self.unit.value, "better": self.better, "runs": runs}
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two reports side by side; `few` names the sides with too few jobs to tell much."""
+class Pair:
+    """One run against the first: the figures of a comparison that either of them has."""
 
     a: str
     b: str
     figures: tuple[Row, ...]
-    losses: tuple[Row, ...]  # shares of each side's slot time, by cause
-    sites: dict[str, tuple[Row, ...]]  # those of either side
-    few: tuple[str, ...]
-    notes: tuple[str, ...] = ()  # what a reader should know of either side
+    losses: tuple[Row, ...]  # the largest of either first
+    sites: dict[str, tuple[Row, ...]]  # those of both first
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Reports side by side, the baseline first; `few` names those of too few jobs to tell much."""
+
+    names: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    losses: tuple[Figure, ...]  # shares of each run's own slot time, by cause
+    sites: dict[str, tuple[Figure, ...]]  # those of any run
+    few: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader should know of any run
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Each other run against the first."""
+        return tuple(self._pair(place) for place in range(len(self.names) - 1))
+
+    def _pair(self, place: int) -> Pair:
+        def rows(figures: Iterable[Figure]) -> tuple[Row, ...]:
+            return tuple(figure.rows[place] for figure in figures)
+
+        lost = [row for row in rows(self.losses) if row.a or row.b]
+        lost.sort(key=lambda row: -max(row.a or 0.0, row.b or 0.0))
+        sites = {site: rows(figures) for site, figures in self.sites.items()}
+        here = {
+            site: any(row.a for row in found) + any(row.b for row in found)
+            for site, found in sites.items()
+        }
+        shown = sorted(filter(here.get, sites), key=lambda site: (-here[site], site))
+        return Pair(
+            self.names[0],
+            self.names[place + 1],
+            rows(self.figures),
+            tuple(lost),
+            {site: sites[site] for site in shown},
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON types."""
         return {
-            "a": self.a,
-            "b": self.b,
-            "figures": [row.as_dict() for row in self.figures],
-            "losses": [row.as_dict() for row in self.losses],
-            "sites": {site: [row.as_dict() for row in rows] for site, rows in self.sites.items()},
+            "runs": list(self.names),
+            "figures": [figure.as_dict() for figure in self.figures],
+            "losses": [figure.as_dict() for figure in self.losses],
+            "sites": {
+                site: [figure.as_dict() for figure in figures]
+                for site, figures in self.sites.items()
+            },
             "few": list(self.few),
             "notes": list(self.notes),
         }
 
 
-def compare(a: Accounts, b: Accounts, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """What got better from `a` to `b`."""
-    both = (_Side(a), _Side(b))
-    few = [name for name, side in zip(names, both, strict=True) if side.ended.height < FEW]
-    return Comparison(*names, tuple(_figures(both)), tuple(_losses(both)), _sites(both), tuple(few))
+def compare(a: Accounts, b: Accounts, *more: Accounts, names: Sequence[str] = ()) -> Comparison:
+    """What got better from `a` to `b`, and to each other one."""
+    runs = [_Run(accounts) for accounts in (a, b, *more)]
+    named = tuple(names) or letters(len(runs))
+    few = [name for name, run in zip(named, runs, strict=True) if run.ended.height < FEW]
+    return Comparison(named, tuple(_figures(runs)), tuple(_losses(runs)), _sites(runs), tuple(few))
 
 
-class _Side:
+def letters(number: int) -> tuple[str, ...]:
+    """So many names where there are none to tell runs apart: A to Z, then AA."""
+    words = (product(ascii_uppercase, repeat=length) for length in count(1))
+    return tuple(map("".join, islice(chain.from_iterable(words), number)))
+
+
+class _Run:
     def __init__(self, accounts: Accounts) -> None:
         self.jobs = accounts.jobs
         self.attempts = accounts.attempts
@@ -116,66 +201,67 @@ class _Side:
         self.good = self.jobs.filter(pl.col("outcome") == Outcome.SUCCESS.value)
 
 
-_Both = tuple[_Side, _Side]
+_Runs = Sequence[_Run]
 
 
-def _figures(both: _Both) -> list[Row]:
-    done = [side.good["end"] - side.good["matched"] for side in both]
-    cost = [_ratio(side.jobs["slot_s"], side.jobs["outcome"] == "success") for side in both]
-    t = (both[0].totals, both[1].totals)
+def _figures(runs: _Runs) -> list[Figure]:
+    done = [run.good["end"] - run.good["matched"] for run in runs]
+    cost = [_ratio(run.jobs["slot_s"], run.jobs["outcome"] == "success") for run in runs]
     return [
-        Row("jobs", Unit.COUNT, t[0].jobs, t[1].jobs),
-        _share("success, of jobs that ended", both),
-        _of_slot("compute share", both, "good_compute_s"),
-        _of_slot("goodput", both, "good_s"),
-        _row("slot time per result", Unit.SECONDS, cost, -1),
-        _row("time to result, mean", Unit.SECONDS, [_mean(series) for series in done], -1),
-        _row("time to result, median", Unit.SECONDS, [_median(series) for series in done], -1),
-        _per_job("attempts per job", both, "attempts"),
-        _per_job("stalls per job", both, "stalls"),
-        _per_job("evictions per job", both, "evictions"),
-        _per_job("holds per job", both, "holds"),
-        _row("bytes in per result", Unit.BYTES, [_bytes(side) for side in both], -1),
-        _row("transfer rate", Unit.RATE, [_rate(side.attempts) for side in both], 1),
+        Figure("jobs", Unit.COUNT, tuple(run.totals.jobs for run in runs)),
+        _figure(
+            "success, of jobs that ended", Unit.SHARE, [_proportion(run.ended) for run in runs], 1
+        ),
+        _of_slot("compute share", runs, "good_compute_s"),
+        _of_slot("goodput", runs, "good_s"),
+        _figure("slot time per result", Unit.SECONDS, cost, -1),
+        _figure("time to result, mean", Unit.SECONDS, [_mean(series) for series in done], -1),
+        _figure("time to result, median", Unit.SECONDS, [_median(series) for series in done], -1),
+        _per_job("attempts per job", runs, "attempts"),
+        _per_job("stalls per job", runs, "stalls"),
+        _per_job("evictions per job", runs, "evictions"),
+        _per_job("holds per job", runs, "holds"),
+        _figure("bytes in per result", Unit.BYTES, [_bytes(run) for run in runs], -1),
+        _figure("transfer rate", Unit.RATE, [_rate(run.attempts) for run in runs], 1),
     ]
 
 
-def _losses(both: _Both) -> list[Row]:
-    """Each cause's share of the slot time, the largest of either side first."""
-    rows = []
+def _losses(runs: _Runs) -> list[Figure]:
+    """Each cause's share of the slot time, the largest of any run first."""
+    figures = []
     for cause in Cause:
         lost = [
-            side.pieces.filter((pl.col("verdict") == "bad") & (pl.col("cause") == cause.value))
+            run.pieces.filter((pl.col("verdict") == "bad") & (pl.col("cause") == cause.value))
             .group_by("job")
             .agg(pl.col("seconds").sum().alias("lost"))
-            for side in both
+            for run in runs
         ]
         if all(each.is_empty() for each in lost):
             continue
         shares = []
-        for side, each in zip(both, lost, strict=True):
-            table = side.jobs.select("job", "slot_s").join(each, on="job", how="left")
+        for run, each in zip(runs, lost, strict=True):
+            table = run.jobs.select("job", "slot_s").join(each, on="job", how="left")
             shares.append(_ratio(table["lost"].fill_null(0.0), table["slot_s"]))
-        rows.append(_row(CAUSE_WORDS[cause], Unit.SHARE, shares, -1))
-    return sorted(rows, key=lambda row: -max(row.a or 0.0, row.b or 0.0))
+        figures.append(_figure(CAUSE_WORDS[cause], Unit.SHARE, shares, -1))
+    return sorted(figures, key=lambda figure: -figure.most)
 
 
-def _sites(both: _Both) -> dict[str, tuple[Row, ...]]:
-    """Each site of either side: jobs that ended, success, compute and rate."""
-    found: dict[str, tuple[Row, ...]] = {}
-    names = [set(side.attempts["site"].drop_nulls().cast(pl.String).to_list()) for side in both]
+def _sites(runs: _Runs) -> dict[str, tuple[Figure, ...]]:
+    """Each site of any run, those of most runs first: jobs that ended, success, compute, rate."""
+    found: dict[str, tuple[Figure, ...]] = {}
+    names = [set(run.attempts["site"].drop_nulls().cast(pl.String).to_list()) for run in runs]
     for site in sorted(
-        names[0] | names[1], key=lambda name: (name not in names[0] & names[1], name)
+        set().union(*names), key=lambda site: (-sum(site in each for each in names), site)
     ):
         here = pl.col("site").cast(pl.String) == site
-        ended = [side.ended.filter(here) for side in both]
-        good = [side.good.filter(here)["good_compute_s"] for side in both]
-        attempts = [side.attempts.filter(here) for side in both]
+        ended = [run.ended.filter(here) for run in runs]
+        good = [run.good.filter(here)["good_compute_s"] for run in runs]
+        attempts = [run.attempts.filter(here) for run in runs]
         found[site] = (
-            Row("ended", Unit.COUNT, ended[0].height, ended[1].height),
-            _row("success", Unit.SHARE, [_proportion(jobs) for jobs in ended], 1),
-            _row("compute, mean", Unit.SECONDS, [_mean(series) for series in good], -1),
-            _row("transfer rate", Unit.RATE, [_rate(table) for table in attempts], 1),
+            Figure("ended", Unit.COUNT, tuple(jobs.height for jobs in ended)),
+            _figure("success", Unit.SHARE, [_proportion(jobs) for jobs in ended], 1),
+            _figure("compute, mean", Unit.SECONDS, [_mean(series) for series in good], -1),
+            _figure("transfer rate", Unit.RATE, [_rate(table) for table in attempts], 1),
         )
     return found
 
@@ -184,25 +270,26 @@ def _sites(both: _Both) -> dict[str, tuple[Row, ...]]:
 _Estimate = tuple[float | None, float | None, int]
 
 
-def _row(name: str, unit: Unit, sides: Sequence[_Estimate], better: int) -> Row:
-    (a, error_a, n_a), (b, error_b, n_b) = sides
-    noise = None
-    if error_a is not None and error_b is not None:
-        noise = _student(min(n_a, n_b) - 1) * math.hypot(error_a, error_b)
-    return Row(name, unit, a, b, better, noise)
+def _figure(name: str, unit: Unit, runs: Sequence[_Estimate], better: int) -> Figure:
+    values = tuple(value for value, _, _ in runs)
+    noises = tuple(_noise(runs[0], other) for other in runs[1:])
+    return Figure(name, unit, values, better, noises)
 
 
-def _share(name: str, both: _Both) -> Row:
-    return _row(name, Unit.SHARE, [_proportion(side.ended) for side in both], 1)
+def _noise(a: _Estimate, b: _Estimate) -> float | None:
+    (_, error_a, n_a), (_, error_b, n_b) = a, b
+    if error_a is None or error_b is None:
+        return None
+    return _student(min(n_a, n_b) - 1) * math.hypot(error_a, error_b)
 
 
-def _of_slot(name: str, both: _Both, column: str) -> Row:
-    sides = [_ratio(side.jobs[column], side.jobs["slot_s"]) for side in both]
-    return _row(name, Unit.SHARE, sides, 1)
+def _of_slot(name: str, runs: _Runs, column: str) -> Figure:
+    shares = [_ratio(run.jobs[column], run.jobs["slot_s"]) for run in runs]
+    return _figure(name, Unit.SHARE, shares, 1)
 
 
-def _per_job(name: str, both: _Both, column: str) -> Row:
-    return _row(name, Unit.NUMBER, [_mean(side.jobs[column]) for side in both], -1)
+def _per_job(name: str, runs: _Runs, column: str) -> Figure:
+    return _figure(name, Unit.NUMBER, [_mean(run.jobs[column]) for run in runs], -1)
 
 
 def _proportion(jobs: pl.DataFrame) -> _Estimate:
@@ -242,11 +329,11 @@ def _ratio(parts: pl.Series, wholes: pl.Series) -> _Estimate:
     return ratio, math.sqrt(float((rest * rest).sum()) * number / (number - 1)) / below, number
 
 
-def _bytes(side: _Side) -> _Estimate:
-    if not side.attempts["received"].count():
+def _bytes(run: _Run) -> _Estimate:
+    if not run.attempts["received"].count():
         return None, None, 0
-    sums = side.attempts.group_by("job").agg(pl.col("received").sum().alias("moved"))
-    table = side.jobs.select("job", "outcome").join(sums, on="job", how="left")
+    sums = run.attempts.group_by("job").agg(pl.col("received").sum().alias("moved"))
+    table = run.jobs.select("job", "outcome").join(sums, on="job", how="left")
     return _ratio(table["moved"].fill_null(0.0), table["outcome"] == Outcome.SUCCESS.value)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import polars as pl
 
 from headway.errors import ReportError
 from headway.report.accounts import Accounts
+from headway.report.changes import titles
+from headway.report.compare import Comparison, letters
 from headway.report.placing import check_targets, made_folder, placed
-
-if TYPE_CHECKING:
-    from headway.report.compare import Comparison
 
 FORMAT = 1
 #: The tables by name; a file alone gets the first.
@@ -31,6 +30,8 @@ _TIMES = ("begin", "end", "submitted", "matched", "time", "released")
 _CONTROL = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+"
 #: What a spreadsheet takes for the beginning of a formula, wide forms included.
 _FORMULA = r"^[=+\-@＝＋－＠]"
+#: What stands before the runs in the table of a comparison, and letters of a run's name there.
+_HEADS, _WIDEST = ("part", "site", "name", "unit"), 200
 
 
 def tables(accounts: Accounts, records: pl.DataFrame | None = None) -> dict[str, pl.DataFrame]:
@@ -88,28 +89,52 @@ def write_parquet(
 
 
 def comparison_table(found: Comparison) -> pl.DataFrame:
-    """Two reports side by side, one row a figure: of the whole, of a cause, of a site."""
-    parts = [("figure", "", row) for row in found.figures]
-    parts += [("loss", "", row) for row in found.losses]
-    parts += [("site", site, row) for site, rows in found.sites.items() for row in rows]
-    wanted = ("name", "unit", "a", "b", "difference", "noise", "change")
+    """Reports side by side, one row a figure: of the whole, of a cause, of a site.
+
+    After the values of all runs comes how each differs from the first.
+    """
+    parts = [("figure", "", figure) for figure in found.figures]
+    parts += [("loss", "", figure) for figure in found.losses]
+    parts += [("site", site, figure) for site, figures in found.sites.items() for figure in figures]
     made = [
-        {"part": part, "site": site} | {key: row.as_dict()[key] for key in wanted}
-        for part, site, row in parts
+        [
+            *(part, site, figure.name, figure.unit.value, *figure.values),
+            *(
+                cell
+                for row in figure.rows
+                for cell in (row.difference, row.noise, row.change.value)
+            ),
+        ]
+        for part, site, figure in parts
     ]
-    numbers = dict.fromkeys(("a", "b", "difference", "noise"), pl.Float64)
-    schema = {key: numbers.get(key, pl.String) for key in ("part", "site", *wanted)}
-    table = pl.DataFrame(made, schema=schema)
-    finite = [pl.when(pl.col(key).is_finite()).then(pl.col(key)).alias(key) for key in numbers]
-    return table.with_columns(finite)
+    runs = len(found.names)
+    text, number = pl.String(), pl.Float64()
+    kinds = [text] * len(_HEADS) + [number] * runs + [number, number, text] * (runs - 1)
+    table = pl.DataFrame(
+        made, schema=list(zip(_heads(found.names), kinds, strict=True)), orient="row"
+    )
+    numbers = pl.col(pl.Float64)
+    return table.with_columns(pl.when(numbers.is_finite()).then(numbers))
 
 
-def write_table(table: pl.DataFrame, target: Path, *, force: bool = False) -> Path:
-    """Write one table to a file, as CSV."""
-    head = _header(table)
-    check_targets([target], lambda _, start: start.partition(b"\r\n")[0] == head, force=force)
+def _heads(names: Sequence[str]) -> list[str]:
+    """The head of each column; a run is a letter where its name would be taken for another."""
+
+    def heads(runs: Sequence[str]) -> list[str]:
+        more = (f"{run}: {what}" for run in runs[1:] for what in ("difference", "noise", "change"))
+        return [*_HEADS, *runs, *more]
+
+    runs = pl.DataFrame({"run": titles(names, _WIDEST)}, schema={"run": pl.String})
+    named = heads(harmless(runs)["run"].to_list())
+    return named if len(set(named)) == len(named) else heads(letters(len(names)))
+
+
+def write_comparison(found: Comparison, target: Path, *, force: bool = False) -> Path:
+    """Write a comparison to a file, as CSV."""
+    ours = f"{','.join(_HEADS)},".encode()
+    check_targets([target], lambda _, start: start.startswith(ours), force=force)
     with placed(target) as temporary, _in_words(target):
-        csv(table, temporary)
+        csv(comparison_table(found), temporary)
     return target
 
 

@@ -49,7 +49,7 @@ def bar(share: float | None, width: int, *, blocks: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; those of the least worth go first where there is no room."""
+    """A column of a table; those of the least worth go first, together, where there is no room."""
 
     title: str
     worth: int = 0
@@ -68,7 +68,9 @@ def table(
     keep = [n for n in range(len(columns)) if n == 0 or any(row[n].strip(" –") for row in cells)]
     widths = {n: max(width_of(text) for text in _column(columns, cells, n)) for n in keep}
     while len(keep) > 2 and _needed(keep, widths, indent) > width:
-        keep.remove(min(keep[1:], key=lambda n: (columns[n].worth, -n)))
+        least = min(columns[n].worth for n in keep[1:])
+        better = [n for n in keep[1:] if columns[n].worth > least]
+        keep = [keep[0], *better] if better else keep[:-1]
     over = _needed(keep, widths, indent, widths[0]) - width
     if over > 0:
         widths[0] = max(_LEAST, widths[0] - over)

@@ -252,7 +252,7 @@ _GROUP_COLUMNS = (
     Column("goodput", 5),
     Column("lost", 4),
     Column("stalls", 3),
-    Column("holds", 2),
+    Column("holds", 1),
 )
 
 

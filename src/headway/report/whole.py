@@ -63,12 +63,16 @@ class Report:
         """jobs, attempts, pieces, holds and losses, and records where there are any."""
         return tables(self.accounts, self.records)
 
-    def compare(self, other: Report) -> Comparison:
-        """What got better from this report to the other."""
+    def compare(self, other: Report, *more: Report, names: Sequence[str] = ()) -> Comparison:
+        """What got better from this report to the other, and to each further one.
+
+        `names` are what the runs are called, this one first; else each has its report's name.
+        """
         from headway.report.compare import compare
 
-        found = compare(self.accounts, other.accounts, (self.name, other.name))
-        return replace(found, notes=(*self._caveats(), *other._caveats()))
+        runs = (self, other, *more)
+        found = compare(*(run.accounts for run in runs), names=names or [run.name for run in runs])
+        return replace(found, notes=tuple(note for run in runs for note in run._caveats()))
 
     def _caveats(self) -> list[str]:
         """The notes, and what could not be read, where there is no room to say more of it."""

@@ -12,7 +12,7 @@ from headway.events.classad import inert
 LONGEST = 400
 # Marks that turn the direction of what stands around them.
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_EMPTY = frozenset({"br", "rect", "line", "path", "circle"})
+_EMPTY = frozenset({"br", "col", "rect", "line", "path", "circle"})
 
 
 class Markup(str):

@@ -33,18 +33,30 @@ def table(
     *,
     class_: str = "",
     foot: Sequence[Child] = (),
+    groups: Sequence[tuple[str, Sequence[Sequence[Child]]]] = (),
+    least: Sequence[int] = (),
 ) -> Markup:
-    """A table whose first column names its rows; it scrolls by itself where the page is narrow."""
+    """A table whose first column names its rows; it scrolls by itself where the page is narrow.
+
+    `groups` are further rows, each group under a title of its own; `least` are the pixels that
+    each column has at least where the layout is fixed.
+    """
 
     def row(cells: Sequence[Child]) -> Markup:
         first, *others = cells
         return tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in others))
 
+    def group(title: str, rows: Sequence[Sequence[Child]]) -> Markup:
+        head = tag("th", title, colspan=len(header), scope="rowgroup")
+        return tag("tbody", tag("tr", head), *(row(cells) for cells in rows))
+
     body = tag(
         "table",
         tag("caption", caption),
+        tag("colgroup", *(tag("col", width=width) for width in least)) if least else None,
         tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header))),
         tag("tbody", *(row(cells) for cells in rows)),
+        *(group(title, more) for title, more in groups),
         tag("tfoot", row(foot)) if foot else None,
         class_=class_ or None,
     )

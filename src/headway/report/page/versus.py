@@ -1,12 +1,15 @@
-"""The comparison as one HTML file: two reports side by side, what got better, and by how much."""
+"""The comparison as one HTML file: reports side by side, what got better, and by how much."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timezone
 
 from headway.node.version import VERSION
-from headway.report.changes import both, doubts, gap, is_told, sentence, titles, told, value
-from headway.report.compare import Change, Comparison, Row
+from headway.report.changes import both, doubts, gap, is_told, labelled, sentence, titles, told
+from headway.report.changes import value as written
+from headway.report.compare import Change, Comparison, Figure, Pair, Row
 from headway.report.numbers import percent
 from headway.report.page.charts import stacked, svg
 from headway.report.page.lead import swatch
@@ -18,43 +21,64 @@ from headway.text import many
 
 #: More sites than this are counted, not listed.
 MOST_SITES = 40
-#: Letters of a side's name where it heads a column.
+#: Letters of a run's name where it heads a column.
 WIDEST = 24
-_CARDS = (
+#: Pixels that the names of figures and each run have at least.
+_FIRST, _COLUMN = 112, 84
+_SCORE = (
     ("success, of jobs that ended", "Success", "of the jobs that ended"),
     ("compute share", "Compute share", "compute of verified results"),
     ("goodput", "Goodput", "that, and the transfers it needed"),
     ("slot time per result", "Slot time", "for one result"),
 )
+_LOSSES = "Losses by cause, as shares of each run's own slot time"
 _HOW = (
     "A difference is called better or worse where chance alone makes one as large in 1 of 100 "
     "cases; what is less than that may be chance, and of few jobs most is. Losses are shares "
-    "of each side's own slot time, so that runs of different sizes can be compared."
+    "of each run's own slot time, so that runs of different sizes can be compared."
 )
 
 
-def versus(found: Comparison, *, generated: float, zone: timezone | None = None) -> str:
+@dataclass(frozen=True)
+class Front:
+    """A table of one's own before the figures: its first column names its rows."""
+
+    title: str
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def versus(
+    found: Comparison,
+    *,
+    generated: float,
+    zone: timezone | None = None,
+    front: Front | None = None,
+) -> str:
     """The comparison as a page that needs nothing else, not even a script."""
     zone = zone or local_zone(generated)
     style = asset("page.css")
-    names = join(log_text(found.a, 200), " → ", log_text(found.b, 200))
+    first, *others = labelled(found.names, WIDEST)
+    names = [text(name, 100) for name in found.names]
+    title = f"{names[0]} → {', '.join(names[1:])} – Headway comparison"
     doubt = doubts(found)
     notes = [*found.notes, *([doubt] if doubt else [])]
     body = [
         tag(
             "header",
             tag("div", tag("p", "Headway comparison"), class_="brand"),
-            tag("h1", names),
+            tag("h1", log_text(first, 200), " → ", _listed(others)),
             *(tag("p", text(note, 600), class_="note") for note in notes),
             class_="top",
         ),
         tag(
             "main",
+            _front(front) if front else None,
             _summary(found),
-            section("changes", "What changed", _changes(found)),
-            section("figures", "Every figure", _figures(found)),
-            section("losses", "Losses by cause", _losses(found)),
-            section("sites", "Sites", *_sites(found)),
+            section("figures", "Every figure", *_figures(found)),
+            *(_against(found, place) for place in range(len(found.pairs))),
             id="main",
         ),
         tag(
@@ -69,48 +93,53 @@ def versus(found: Comparison, *, generated: float, zone: timezone | None = None)
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="generator" content="Headway">\n'
-        f"{tag('title', f'{text(found.a, 100)} → {text(found.b, 100)} – Headway comparison')}\n"
+        f"{tag('title', title)}\n"
         f"<style>{style}</style>\n"
     )
     hidden = '<svg class="patterns" width="0" height="0" aria-hidden="true" focusable="false">'
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n{head}</head>\n<body>\n'
-        '<a class="skip" href="#changes">Skip to what changed</a>\n'
+        '<a class="skip" href="#figures">Skip to every figure</a>\n'
         f"{hidden}<defs>{patterns()}</defs></svg>\n{join(*body)}\n</body>\n</html>\n"
     )
 
 
+def _listed(names: Sequence[str]) -> Markup:
+    first, *others = (log_text(name, 200) for name in names)
+    return join(first, *(join(", ", name) for name in others))
+
+
+def _front(front: Front) -> Markup:
+    notes = (tag("p", note, class_="note") for note in front.notes)
+    shown = table(front.caption, front.head, front.rows, class_="numbers")
+    return section("front", front.title, shown, *notes)
+
+
 def _summary(found: Comparison) -> Markup:
-    """The four figures that matter most, and all slot time of both sides in two bars."""
-    rows = {row.name: row for row in found.figures}
-    cards = [_card(title, words, rows[name]) for name, title, words in _CARDS]
+    """The four figures that matter most, a row for each run, and all its slot time in a bar."""
+    figures = {figure.name: figure for figure in found.figures}
+    header: list[Child] = ["run"]
+    header += [join(tag("b", title), " ", tag("span", words)) for _, title, words in _SCORE]
+    cells: list[list[Child]] = [
+        [log_text(name), *(_cell(figures[figure], place) for figure, _, _ in _SCORE)]
+        for place, name in enumerate(titles(found.names, WIDEST))
+    ]
     return tag(
         "section",
         tag("h2", "Summary", class_="unseen", id="summary-title"),
-        tag("div", *cards, class_="shares four"),
-        _bars(found, rows),
+        table("The figures that matter most", header, cells, class_="score"),
+        _bars(found, figures),
         id="summary",
         aria_labelledby="summary-title",
     )
 
 
-def _card(title: str, words: str, row: Row) -> Markup:
-    return tag(
-        "div",
-        tag("p", title, class_="label"),
-        tag("p", both(row), class_="figure both"),
-        tag("p", words),
-        tag("p", _change(row), class_=_class(row)),
-        class_="share",
-    )
-
-
-def _bars(found: Comparison, rows: dict[str, Row]) -> Markup | None:
-    """One bar a side, as long as its own slot time: goodput from the left, then badput."""
+def _bars(found: Comparison, figures: dict[str, Figure]) -> Markup | None:
+    """One bar a run, as long as its own slot time: goodput from the left, then badput."""
     drawn: list[Child] = []
     known: dict[str, str] = {}
-    for place, name in enumerate(titles(found, WIDEST)):
-        parts = _parts(found, rows, place)
+    for place, name in enumerate(titles(found.names, WIDEST)):
+        parts = _parts(found, figures, place)
         if not parts:
             continue
         known |= {kind: words for kind, _, words in parts}
@@ -130,14 +159,13 @@ def _bars(found: Comparison, rows: dict[str, Row]) -> Markup | None:
     )
 
 
-def _parts(found: Comparison, rows: dict[str, Row], place: int) -> list[tuple[str, float, str]]:
-    def side(row: Row) -> float | None:
-        return row.b if place else row.a
-
-    compute, good = side(rows["compute share"]), side(rows["goodput"])
+def _parts(
+    found: Comparison, figures: dict[str, Figure], place: int
+) -> list[tuple[str, float, str]]:
+    compute, good = (figures[name].values[place] for name in ("compute share", "goodput"))
     if compute is None or good is None:
         return []
-    bad = sum(side(row) or 0.0 for row in found.losses)
+    bad = sum(loss.values[place] or 0.0 for loss in found.losses)
     parts = [
         ("compute good", compute, "compute of verified results"),
         ("transfer-in good", good - compute, "transfers that they needed"),
@@ -147,10 +175,56 @@ def _parts(found: Comparison, rows: dict[str, Row], place: int) -> list[tuple[st
     return [part for part in parts if part[1] > 0.0005]
 
 
-def _changes(found: Comparison) -> Markup:
+def _figures(found: Comparison) -> list[Child]:
+    """One table: a row for each figure and each cause of loss, a column for each run."""
+    runs = range(len(found.names))
+    most = max((loss.most for loss in found.losses), default=0.0) or 1.0
+    figures: list[list[Child]] = [
+        [figure.name, *(_cell(figure, place) for place in runs)]
+        for figure in found.figures
+        if figure.known
+    ]
+    losses: list[list[Child]] = [
+        [loss.name, *(join(_bar(loss, place, most), _cell(loss, place)) for place in runs)]
+        for loss in found.losses
+    ]
+    header: list[Child] = ["figure", *(log_text(name) for name in titles(found.names, WIDEST))]
+    shown = table(
+        "Figures of the whole",
+        header,
+        figures,
+        class_="numbers versus",
+        groups=[(_LOSSES, losses)] if losses else (),
+        least=(_FIRST, *(_COLUMN for _ in runs)),
+    )
+    return [shown, None if losses else tag("p", "No slot time was lost in any run.", class_="note")]
+
+
+def _cell(figure: Figure, place: int) -> Markup:
+    """One run's value and, below it, how it differs from the first."""
+    parts = [tag("span", written(figure, figure.values[place]), class_="value")]
+    if place:
+        row = figure.rows[place - 1]
+        parts.append(tag("span", _change(row), class_=f"change {_class(row) or ''}".strip()))
+    return tag("div", *parts, class_="cell")
+
+
+def _bar(loss: Figure, place: int, most: float) -> Markup:
+    share = (loss.values[place] or 0.0) / most
+    return svg(8, stacked([("starting bad", share, "")], 8), class_="bar")
+
+
+def _against(found: Comparison, place: int) -> Markup:
+    """One run against the first: what changed in words, and the sites of both."""
+    pair, shown = found.pairs[place], titles(found.names, WIDEST)
+    title = join("What changed: ", log_text(shown[0]), " → ", log_text(shown[place + 1]))
+    return section(f"changes-{place + 1}", title, _changes(pair), *_sites(pair))
+
+
+def _changes(found: Pair) -> Markup:
     rows = told(found)
     if not rows:
-        return tag("p", "No figure differs by more than chance may do.")
+        return tag("p", "No figure differs by more than chance may do.", class_="changes")
     return tag(
         "ul",
         *(
@@ -161,47 +235,7 @@ def _changes(found: Comparison) -> Markup:
     )
 
 
-def _figures(found: Comparison) -> Markup:
-    first, second = titles(found, WIDEST)
-    cells: list[list[Child]] = [
-        [row.name, *_numbers(row)]
-        for row in found.figures
-        if row.a is not None or row.b is not None
-    ]
-    header: list[Child] = ["figure", log_text(first), log_text(second), "change"]
-    return table("Figures of the whole", header, cells, class_="numbers versus")
-
-
-def _numbers(row: Row) -> list[Child]:
-    """Both values, by how much they differ, and what that is."""
-    change = tag("span", _change(row), class_=" ".join(filter(None, ("wraps", _class(row)))))
-    return [value(row, row.a), value(row, row.b), change]
-
-
-def _losses(found: Comparison) -> Markup:
-    """Each cause with two bars on one scale, and the numbers beside them."""
-    if not found.losses:
-        return tag("p", "No slot time was lost on either side.")
-    first, second = titles(found, WIDEST)
-    most = max(max(row.a or 0.0, row.b or 0.0) for row in found.losses) or 1.0
-    cells: list[list[Child]] = []
-    for row in found.losses:
-        bars = [
-            svg(8, stacked([(f"{name} bad", (share or 0.0) / most, "")], 8), class_="bar")
-            for name, share in (("starting", row.a), ("compute", row.b))
-        ]
-        cells.append([join(row.name, *bars), *_numbers(row)])
-    header: list[Child] = [
-        "cause",
-        join(swatch("starting bad"), log_text(first)),
-        join(swatch("compute bad"), log_text(second)),
-        "change",
-    ]
-    caption = "Badput by cause, as a share of each side's own slot time"
-    return table(caption, header, cells, class_="numbers versus losses")
-
-
-def _sites(found: Comparison) -> list[Child]:
+def _sites(found: Pair) -> list[Child]:
     if not found.sites:
         return [tag("p", "The logs name no site.", class_="note")]
     shown = list(found.sites.items())[:MOST_SITES]
@@ -213,7 +247,7 @@ def _sites(found: Comparison) -> list[Child]:
     left = len(found.sites) - len(shown)
     more = f"{many(left, 'site')} more not shown; --json has them all."
     return [
-        table("Sites, those of both sides first", header, cells, class_="numbers"),
+        table("Sites, those of both first", header, cells, class_="numbers"),
         tag("p", more, class_="note") if left else None,
     ]
 
