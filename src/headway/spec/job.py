@@ -168,7 +168,7 @@ class Retries(Model):
     """How many further attempts a job gets, by what went wrong."""
 
     node: f.Retry = 3  # the node was not fit
-    input: f.Retry = 5  # an input did not arrive
+    input: f.Retry = 10  # an input did not arrive: five hours of pauses
     output: f.Retry = 1  # a declared output was missing
     command: f.Retry = 0  # the command failed
     holds: f.Retry = 5  # releases after plainly transient holds
