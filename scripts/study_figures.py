@@ -16,12 +16,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from study import result  # noqa: E402
+from study import limits, result  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/study/results.json"
 PAGES = (ROOT / "README.md", ROOT / "benchmarks/study/README.md")
 _BLOCK = re.compile(
-    r"<!-- study: (?P<what>headline|table|methods) -->\n.*?<!-- end of study -->\n", re.DOTALL
+    r"<!-- study: (?P<what>headline|table|limits|methods) -->\n.*?<!-- end of study -->\n",
+    re.DOTALL,
 )
 
 
@@ -33,11 +34,15 @@ def updated(text: str, known: dict[str, Any]) -> str:
         made = {
             "headline": lambda: result.headline(found),
             "table": lambda: result.markdown(result.table(found)),
+            "limits": lambda: result.markdown(limits.rows(limits.judge(found))),
             "methods": lambda: result.methods(known["methods"]),
         }[what]()
         return f"<!-- study: {what} -->\n{made.rstrip()}\n<!-- end of study -->\n"
 
-    return _BLOCK.sub(block, text)
+    new, blocks = _BLOCK.subn(block, text)
+    if not blocks:
+        raise ValueError("a page that quotes the study has no place for its figures")
+    return new
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ from study.weather import make_weather  # noqa: E402
 from study.world import World, make_world  # noqa: E402
 from tests.pool.harness import PoolUnavailable  # noqa: E402
 
-from study import result  # noqa: E402
+from study import limits, result  # noqa: E402
 
 SIZE, SHORT_SIZE = 48_000_000, 16_000_000
 SHORT = ("stock-2024", "headway")
@@ -50,7 +50,9 @@ def main() -> None:
     (args.to / "table.md").write_text(result.markdown(result.table(found)))
     (args.to / "index.html").write_text(result.page(args.to, found))
     print(result.markdown(result.table(found)))
-    if all(way in found for way in ("stock-2024", "headway", "headway-stream")):
+    findings = limits.judge(found)
+    print(result.markdown(limits.rows(findings)))
+    if all(way.name in found for way in WAYS):
         print(result.headline(found))
 
 

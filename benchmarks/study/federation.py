@@ -2,7 +2,7 @@
 
 All are servers of the fault lab, on loopback, over real HTTP. A client is known by the path of its
 director (/SITE/SLOT), for which the world's nodes care, as a real director knows it by its address.
-Whatever a client does, it gets no more than its site's rate over all connections.
+Whatever a client does, it gets no more over all connections than the best cache would give it now.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ ACCESS_POINT = "ap"
 REMOTE = 0.8  # of its rate that a site has from another site's cache
 SHORT = 0.6  # of the object that the short copy holds
 ORIGIN = 1.8 * HOUR  # what a transfer from the origin takes, for any site
+_UNLIMITED = 1e9  # bytes a second, for who is at no site
 _GONE = Status(404, body=b"404 page not found\n", server="ingress")
 
 
@@ -46,20 +47,34 @@ class Clock:
 class _Path(Bucket):
     """The way from one cache to one client: its rate is the weather's."""
 
-    def __init__(self, cache: str, client: str, healthy: float, federation: Federation) -> None:
-        super().__init__(healthy)
-        self._cache, self._client, self._healthy = cache, client, healthy
-        self._federation = federation
+    def __init__(self, cache: Site, client: str, federation: Federation) -> None:
+        super().__init__(federation.rate(cache, client))
+        self._cache, self._client, self._federation = cache, client, federation
 
     def take(self, count: int) -> float:
         federation = self._federation
         now = federation.clock.now()
-        bad = federation.weather.of_cache(self._cache, now)
+        bad = federation.weather.of_cache(self._cache.name, now)
         federation.note(self._client, (e for e in bad if e.kind is not Kind.SHORT))
-        slow = [federation.world.scale.rate(e.transfer) for e in bad if e.kind is Kind.SLOW]
-        self.rate = min([self._healthy, *slow])
+        self.rate = federation.rate(self._cache, self._client)
         silent = [e.end for e in bad if e.kind is Kind.SILENT]
         return max(super().take(count), max(silent, default=now) - now)
+
+
+class _Line(Bucket):
+    """A client's own connection to the world: several slow caches add up to no fast one."""
+
+    def __init__(self, client: str, federation: Federation) -> None:
+        super().__init__(1.0)
+        self._client, self._federation = client, federation
+        self._fit()
+
+    def take(self, count: int) -> float:
+        self._fit()
+        return super().take(count)
+
+    def _fit(self) -> None:
+        self.rate = max(self._federation.rate(site, self._client) for site in SITES)
 
 
 @dataclass(frozen=True)
@@ -167,18 +182,21 @@ class Federation:
     def line(self, client: str) -> Bucket:
         """The client's own connection to the world, whoever it fetches from."""
         with self._lock:
-            return self._lines.setdefault(client, Bucket(self._rate(client)))
+            return self._lines.setdefault(client, _Line(client, self))
 
     def path(self, cache: Site, client: str) -> Bucket:
         """What a cache gives to a client."""
-        healthy = self._rate(client) * (1.0 if client.startswith(cache.name) else REMOTE)
-        made = _Path(cache.name, client, healthy, self)
         with self._lock:
-            return self._paths.setdefault((cache.name, client), made)
+            return self._paths.setdefault((cache.name, client), _Path(cache, client, self))
 
-    def _rate(self, client: str) -> float:
-        here = [site for site in SITES if client.startswith(site.name)]
-        return self.world.scale.rate(here[0].transfer) if here else 1e9
+    def rate(self, cache: Site, client: str) -> float:
+        """Bytes a second that a cache, while it is not silent, gives to a client now."""
+        scale = self.world.scale
+        home = [site.transfer for site in SITES if client.startswith(site.name)]
+        healthy = scale.rate(home[0]) if home else _UNLIMITED
+        bad = self.weather.of_cache(cache.name, self.clock.now())
+        slow = [scale.rate(e.transfer) for e in bad if e.kind is Kind.SLOW]
+        return min(healthy * (1.0 if client.startswith(cache.name) else REMOTE), *slow, _UNLIMITED)
 
     def note(self, client: str, bad: Iterable[Episode]) -> None:
         with self._lock:
@@ -189,10 +207,11 @@ class Federation:
         return {kind.value: sum(k is kind for k, _ in self._met) for kind in Kind}
 
     def moved(self) -> dict[str, int]:
-        """Bytes of the data set that each server sent."""
-        servers = {f"cache {site.name}": cache for site, cache in self.caches.items()}
-        servers["origin"] = self.origin
-        return {
-            name: sum(each.sent for each in server.requests if each.path == DATA)
-            for name, server in servers.items()
-        }
+        """Bytes of the data set that the caches sent, by client (SITE/SLOT)."""
+        found: dict[str, int] = {}
+        for cache in self.caches.values():
+            for each in cache.requests:
+                if each.path == DATA:
+                    client = each.query.removeprefix("client=")
+                    found[client] = found.get(client, 0) + each.sent
+        return found

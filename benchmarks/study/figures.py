@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import polars as pl
 from study.runs import Ran
 from study.world import SITES, World
 
+from headway.events import EventType, read_log
 from headway.report import Report, report
 from headway.report.words import Cause
 
@@ -33,9 +35,9 @@ class Figures:
     result_median: float
     stretch_p95: float  # the same, over own compute and one transfer at the site's rate
     size: int  # bytes of the object
-    bytes_needed: int
     bytes_moved: int
-    retried_bytes: float  # share of the moved
+    retried_bytes: float  # of the moved, those beyond one object for each attempt that got its own
+    again_bytes: float  # of the moved, whole objects of attempts beyond one for each result
     stalls: int
     evictions: int
     holds: int
@@ -58,9 +60,10 @@ def figures(ran: Ran, world: World) -> Figures:
     found = report_of(ran)
     good = ran.made
     totals = found.totals
-    arrived = found.accounts.attempts.filter(_moved()).height
-    needed = arrived * ran.size
+    arrived = _arrived(found, ran)
     moved = sum(ran.moved.values())
+    beyond = sum(max(0, count - arrived[slot] * ran.size) for slot, count in ran.moved.items())
+    again = max(0, arrived.total() - len(good)) * ran.size
     walls = _walls(found, good)
     results = pl.Series(walls.values(), dtype=pl.Float64)
     stretches = pl.Series(
@@ -81,9 +84,9 @@ def figures(ran: Ran, world: World) -> Figures:
         result_median=_number(results.median()) / world.scale.hour,
         stretch_p95=_number(stretches.quantile(0.95, "linear")),
         size=ran.size,
-        bytes_needed=needed,
         bytes_moved=moved,
-        retried_bytes=max(0, moved - needed) / moved if moved else 0.0,
+        retried_bytes=beyond / moved if moved else 0.0,
+        again_bytes=again / moved if moved else 0.0,
         stalls=totals.stalls,
         evictions=totals.evictions,
         holds=totals.holds,
@@ -94,9 +97,22 @@ def figures(ran: Ran, world: World) -> Figures:
     )
 
 
-def _moved() -> pl.Expr:
-    """Of attempts: the whole input arrived; a node that is not fit is left before that."""
-    return pl.col("arrived") & pl.col("executed") & (pl.col("cause") != Cause.BAD_NODE.value)
+def _arrived(found: Report, ran: Ran) -> Counter[str]:
+    """Attempts that got their input, by slot; a node that is not fit is left before that."""
+    whole = pl.col("arrived") & pl.col("executed") & (pl.col("cause") != Cause.BAD_NODE.value)
+    attempts = found.accounts.attempts.filter(whole).join(
+        found.accounts.jobs.select("job", "proc"), on="job"
+    )
+    begun: dict[int, list[tuple[float, str]]] = {}
+    for event in read_log(ran.log).events:
+        if event.number == EventType.EXECUTE:
+            slot, _, rest = event.slot.partition("@")
+            site = rest.partition("@")[0].removeprefix("glidein_")
+            begun.setdefault(event.proc, []).append((event.time, f"{site}/{slot}"))
+    return Counter(
+        max(entry for entry in begun[proc] if entry[0] <= end)[1]
+        for proc, end in attempts.select("proc", "end").iter_rows()
+    )
 
 
 def _walls(found: Report, good: Mapping[int, Any]) -> dict[int, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study.federation import Federation
-from study.world import HOUR, SITES, Site, World
+from study.world import HOUR, LEAST, SITES, Site, World
 from tests.pool.harness import Pool
 
 NODE = Path(__file__).parent / "node"
@@ -73,6 +73,7 @@ def _furnish(world: World, director: str, era: Era, folder: Path) -> None:
     settings = {
         "director": director,
         "seconds": shrunk,
+        "least": LEAST,
         "rates": world.scale.size / FULL_SIZE / shrunk,
         "retries": era.retries,
     }
@@ -124,7 +125,6 @@ _START = (
     " (isUndefined(TARGET.LastRemoteHost) && (time() - TARGET.QDate <= {turn} + {long}"
     " || time() - TARGET.QDate > {all_turns}))"
     " || TARGET.LastRemoteHost =?= MY.Name"
-    " || (TARGET.NumJobCompletions ?: 0) > 0"
     " || (!isUndefined(TARGET.LastRemoteHost)"
     " && time() - TARGET.EnteredCurrentStatus > {elsewhere}))"
 )

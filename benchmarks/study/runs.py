@@ -1,4 +1,4 @@
-"""The runs: how the same hundred jobs are asked for, today, two years ago, and with Headway."""
+"""The runs: how the same jobs are asked for, today, two years ago, and with Headway."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ran:
     log: Path
     made: Mapping[int, Mapping[str, Any]]  # the outputs that are right, by job
     size: int  # bytes of the object
-    moved: Mapping[str, int]  # bytes of it that each server sent
+    moved: Mapping[str, int]  # bytes of it that were sent to each slot (SITE/SLOT)
     met: Mapping[str, int]  # slots that met each kind of bad weather
     wall: float  # seconds
 
@@ -137,7 +137,7 @@ command = "python3 train.py data.tar model.json --weights weights.pt{stream}"
 files = ["train.py"]
 count = {world.jobs}
 outputs = [{{ path = "model.json", min_size = "64 B" }}]
-grace = "10 s"
+grace = "{world.patience(60):.0f} s"
 
 [[inputs]]
 url = "osdf://{DATA}"
@@ -145,6 +145,7 @@ path = "data.tar"
 size = {data.size}
 manifest = "{data.pin}"
 mode = "{mode}"
+patience = "{world.patience(180):.0f} s"
 
 [[inputs]]
 url = "{weights}"
@@ -176,7 +177,8 @@ def _evicting(weather: Weather, federation: Federation, pool: Pool) -> Iterator[
                     return
             site, slot = eviction.slot.split("/")
             where = f'regexp("^{slot}@glidein_{site}@", RemoteHost)'
-            pool.run_as_user(["condor_vacate_job", "-constraint", where])
+            how = [] if eviction.warned else ["-fast"]
+            pool.run_as_user(["condor_vacate_job", *how, "-constraint", where])
 
     thread = threading.Thread(target=look, name="evictions")
     thread.start()

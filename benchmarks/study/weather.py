@@ -41,10 +41,11 @@ class Episode:
 
 @dataclass(frozen=True)
 class Eviction:
-    """A slot throws its job out."""
+    """A slot throws its job out: with a warning, or as a node does that goes away."""
 
     at: float
     slot: str
+    warned: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ def make_weather(world: World) -> Weather:
             Episode(Kind.ABSENT, *_turns(world, burst, row)),
             Episode(Kind.ABSENT, late, late + world.scale.hour, GP.name),
         ),
-        (Eviction(midst, evicted.label), Eviction(late - 1.0, computing.label)),
+        (
+            Eviction(midst, evicted.label, warned=False),
+            Eviction(late - 1.0, computing.label),
+        ),
     )
 
 
@@ -128,7 +132,8 @@ def _computing(world: World, when: float, before: float) -> Slot:
         slot
         for slot in world.of(GP)
         if 0 < slot.place * world.spacing < before
-        and when + 2 < begin(slot) + world.scale.seconds(slot.compute)
+        # one that trains while its data arrives ends sooner than one that waits for it
+        and when + 2 < slot.place * world.spacing + world.scale.seconds(slot.compute)
     ]
     longest = sorted(world.of(GP)[1:], key=lambda slot: slot.compute)[-1:]
     return max(busy or longest, key=begin)

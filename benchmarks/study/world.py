@@ -10,6 +10,7 @@ from pathlib import Path
 TABLE = Path(__file__).parents[2] / "tests/report/data/ospool-imagenet-100-jobs.csv"
 HOUR = 3600.0
 EPOCHS = 5
+LEAST = 3.0  # seconds: a machine that is busy for a moment is no cache that stopped
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ class World:
     def limit(self) -> int:
         """The 20 hours that a job may execute, in seconds."""
         return round(self.scale.seconds(20 * HOUR))
+
+    def patience(self, of_study: float) -> float:
+        """How many seconds a client waits here that waits so many in the study."""
+        return max(LEAST, self.scale.seconds(of_study))
 
     @property
     def cut(self) -> int:

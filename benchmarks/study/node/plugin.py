@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""A stand-in for Pelican's file-transfer plugin, by its published rules: whole files, no resume.
+"""A stand-in for Pelican's file-transfer plugin, by its published rules: one cache after the other.
 
 The director's caches are tried in order. One that gives nothing for 100 s, or under 100 KiB/s over
-30 s after the first 100 s, is left for the next, which begins from nothing. plugin.json beside this
-file says where the director is, how these figures are scaled, and whether errors that may pass are
-told as such (exit code 11), which came after 2024.
+30 s after the first 100 s, is left for the next, which goes on from the last byte; a plugin that is
+started again begins from nothing. plugin.json beside this file says where the director is, how
+these figures are scaled, and whether it is one of after 2024: then an answer of the director that
+may pass is waited for, and errors that may pass are told as such (exit code 11).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ SupportedMethods = "osdf,pelican"
 """
 STOPPED, RAMP_UP, WINDOW = 100.0, 100.0, 30.0  # seconds
 SLOW = 100 * 1024  # bytes a second
-LEAST = 3.0  # seconds: a machine that is busy for a moment is no cache that stopped
 RETRYABLE = 11
+ASKED, PAUSE = 10, 3.0  # questions to a director that may be passing through a fault, and seconds
 PIECE = 1 << 16
 
 
@@ -75,6 +76,7 @@ def value(ad: str, name: str) -> str:
 def fetch(url: str, path: str, settings: dict[str, Any]) -> int:
     """The bytes of the file, once it is there."""
     words = "the director names none"
+    open(path, "wb").close()
     for cache in ask(url, settings):
         try:
             return get(cache, path, settings)
@@ -85,6 +87,17 @@ def fetch(url: str, path: str, settings: dict[str, Any]) -> int:
 
 def ask(url: str, settings: dict[str, Any]) -> list[str]:
     """The caches, in the director's order."""
+    for number in range(1, ASKED):
+        try:
+            return ask_once(url, settings)
+        except Failed as failed:
+            if not (failed.passing and settings["retries"]):
+                raise
+        time.sleep(PAUSE * number * settings["seconds"])
+    return ask_once(url, settings)
+
+
+def ask_once(url: str, settings: dict[str, Any]) -> list[str]:
     with open(os.environ["_CONDOR_MACHINE_AD"]) as file:
         ad = file.read()
     client = f"{value(ad, 'GLIDEIN_ResourceName')}/{value(ad, 'Name').partition('@')[0]}"
@@ -102,14 +115,17 @@ def ask(url: str, settings: dict[str, Any]) -> list[str]:
 
 def get(url: str, path: str, settings: dict[str, Any]) -> int:
     stopped, ramp_up, span = (
-        max(LEAST, seconds * settings["seconds"]) for seconds in (STOPPED, RAMP_UP, WINDOW)
+        max(settings["least"], seconds * settings["seconds"])
+        for seconds in (STOPPED, RAMP_UP, WINDOW)
     )
-    answer = request(url, stopped)
-    if answer.status != 200:
+    begin_at = os.path.getsize(path)
+    answer = request(url, stopped, {"Range": f"bytes={begin_at}-"} if begin_at else {})
+    if answer.status != (206 if begin_at else 200):
         raise Failed(f"{answer.status} {answer.reason}", passing=True)
-    size, got, before = int(answer.getheader("Content-Length") or 0), 0, 0
+    size = begin_at + int(answer.getheader("Content-Length") or 0)
+    got = before = begin_at
     begin = window = time.monotonic()
-    with open(path, "wb") as file:
+    with open(path, "ab") as file:
         while got < size:
             data = answer.read1(PIECE)
             if not data:
@@ -125,10 +141,13 @@ def get(url: str, path: str, settings: dict[str, Any]) -> int:
     return got
 
 
-def request(url: str, seconds: float) -> http.client.HTTPResponse:
+def request(
+    url: str, seconds: float, headers: dict[str, str] | None = None
+) -> http.client.HTTPResponse:
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
-    connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""))
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    connection.request("GET", target, headers=headers or {})
     return connection.getresponse()
 
 
