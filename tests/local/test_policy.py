@@ -14,7 +14,6 @@ from headway.node.exits import Exit
 from headway.pool.local.entries import Entries
 from headway.pool.local.machine import Site
 from headway.pool.policy import (
-    AVOID_SECONDS,
     HISTORY,
     LONGEST_BACKOFF,
     MOST_STARTS,
@@ -135,7 +134,7 @@ def test_the_sites_that_a_job_avoids() -> None:
             for n in range(1, HISTORY)
         }
         for completions, holds, by_user, waited in itertools.product(
-            (0, 1), (0, 1, 2), (0, 1, 2), (10, AVOID_SECONDS + 10)
+            (0, 1), (0, 1, 2), (0, 1, 2), (10, Retries().avoid + 10)
         ):
             if by_user > holds:
                 continue
@@ -150,7 +149,7 @@ def test_the_sites_that_a_job_avoids() -> None:
             }
             told = {site.name for site in entries.sites_for(entry, sites)}
             for name in names:
-                text = avoid_expression().replace("MY.", "")
+                text = avoid_expression(Retries()).replace("MY.", "")
                 text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
                 found = Ad(rule=text.replace("TARGET.Machine", '"m"')).value("rule", facts)
                 assert found is (name in told), (past, completions, holds, by_user, waited, name)

@@ -18,8 +18,7 @@ from headway.pool.local.entries import Entries, Entry
 from headway.pool.local.machine import Claim, Site
 from headway.pool.local.queue import Hold, Queue
 from headway.pool.local.used import Used
-from headway.pool.policy import AVOID_SECONDS
-from headway.spec import Job, build_job
+from headway.spec import Job, Retries, build_job
 
 from .house import judge
 
@@ -138,7 +137,7 @@ def test_a_failure_avoids_the_site_for_a_while(queue: Queue) -> None:
     assert entry.status == "idle" and not entry.plain
     assert [site.name for site in queue.sites_for(entry, SITES)] == list("BCDEF")
     assert [site.name for site in queue.sites_for(entry, SITES[:1])] == ["A"]  # nowhere else to go
-    entry.since -= AVOID_SECONDS + 1
+    entry.since -= Retries().avoid + 1
     assert len(queue.sites_for(entry, SITES)) == 6
 
 

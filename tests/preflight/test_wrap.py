@@ -15,6 +15,7 @@ from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.wrap import BEGIN, END, wrap, wrap_file
 from headway.pool.wrap.subfile import Kind, canonical, read
+from headway.spec import Retries
 
 SUBS = sorted((Path(__file__).parent / "subs").glob("*.sub"))
 CRLF = "executable = run.bat\r\n# win \\\r\nrequest_disk = \\\r\n  2 GB\r\n\r\nQUEUE 3\r\n"
@@ -122,7 +123,7 @@ def test_what_is_added_to_a_bare_file() -> None:
     )
     file = read(wrapped.text)
     assert file.value("log") == "train.events.log"
-    assert file.value("requirements") == policy.avoid_expression()
+    assert file.value("requirements") == policy.avoid_expression(Retries())
     for bound in ("NumHolds", "NumShadowStarts", "EnteredCurrentStatus"):
         assert bound in file.value("periodic_release")
     assert "NumJobStarts" not in wrapped.text

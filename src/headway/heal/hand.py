@@ -15,8 +15,8 @@ from headway.errors import PoolError, PoolUnreachable
 from headway.heal.held import AVOID, CLAIM, HEAL, HEALS, Key, whole
 from headway.heal.state import Intent
 from headway.pool import Action, Pool, RunFolder
-from headway.pool.policy import AVOID_SECONDS
 from headway.pool.schedd import Schedd
+from headway.spec import Retries
 
 _HELD, _REMOVED, _COMPLETED = 5, 3, 4
 _ACTIONS = {"release": "Release", "remove": "Remove"}
@@ -87,7 +87,7 @@ class Schedds:
         for requirements, some in _by(lacking, lambda i: str(known[i.key])).items():
             clause = (
                 f"(member({_SITE}, {AVOID} ?: {{}}) =!= true"
-                f" || (time() - EnteredCurrentStatus) > {AVOID_SECONDS})"
+                f" || (time() - EnteredCurrentStatus) > {Retries().avoid:g})"
             )
             self._edit(some, _ours, "Requirements", f"({requirements}) && {clause}")
 

@@ -13,7 +13,6 @@ from headway.node.exits import Exit
 from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
-AVOID_SECONDS = 1800  # after this long without another match, a bad site is better than none
 LONGEST_BACKOFF = 3600
 HELD_LIMIT = 14 * 86400  # the OSPool may remove jobs that are held for longer
 MOST_STARTS = 30  # the OSPool may hold jobs that were started more often
@@ -133,7 +132,7 @@ def remove_lines() -> dict[str, str]:
     }
 
 
-def avoid_expression() -> str:
+def avoid_expression(retries: Retries) -> str:
     """A requirement: after a failure, not again to a site of this job's past, for a while.
 
     A user's own hold is no failure; a schedd that does not count holds by reason counts all.
@@ -146,7 +145,7 @@ def avoid_expression() -> str:
     )
     return (
         "(NumJobCompletions ?: 0) + (NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0) == 0"
-        f" || (time() - EnteredCurrentStatus) > {AVOID_SECONDS} || ({elsewhere})"
+        f" || (time() - EnteredCurrentStatus) > {retries.avoid:g} || ({elsewhere})"
     )
 
 

@@ -182,7 +182,7 @@ def _requirements(job: Job) -> Iterator[str]:
         yield " || ".join(f"{site} =?= {_string(name)}" for name in job.sites.only)
     for name in job.sites.avoid:
         yield f"{site} =!= {_string(name)}"
-    yield avoid_expression()
+    yield avoid_expression(job.retries)
 
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:

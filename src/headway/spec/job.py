@@ -173,6 +173,7 @@ class Retries(Model):
     command: f.Retry = 0  # the command failed
     holds: f.Retry = 5  # releases after plainly transient holds
     backoff: f.Period = 60.0  # the pause before the first release; doubles with each hold
+    avoid: f.Period = 1800.0  # a site that failed the job; then a bad site is better than none
 
 
 class Sites(Model):

@@ -6,13 +6,13 @@ import heapq
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headway.events import Event, EventType
 from headway.node.exits import Exit
 from headway.pool.local.machine import Request, Site
-from headway.pool.policy import AVOID_SECONDS, HISTORY, backoff, releases
+from headway.pool.policy import HISTORY, backoff, releases
 from headway.spec import Job
 
 HELD_BY_USER = 1
@@ -102,13 +102,17 @@ class Entries:
     def sites_for(self, entry: Entry, sites: Iterable[Site]) -> list[Site]:
         """The sites where a job may run now, preferred ones first."""
         allowed = self.allowed(sites)
-        recently = time.time() - entry.since <= AVOID_SECONDS
-        avoided = entry.sites if entry.failures and recently else []
+        avoided = self.avoided(entry)
         # While another site is merely busy, a job waits for it as it would in HTCondor. Where all
-        # allowed sites are bad ones it does not: in a pool others may join within AVOID_SECONDS,
+        # allowed sites are bad ones it does not: in a pool others may join meanwhile,
         # but never on this machine, and somebody sits in front of it and wants to know.
         elsewhere = [site for site in allowed if site.name not in avoided] or allowed
         return sorted(elsewhere, key=lambda site: site.name not in self._job.sites.prefer)
+
+    def avoided(self, entry: Entry) -> Sequence[str]:
+        """The sites of a job's past to which it does not go back yet."""
+        recently = time.time() - entry.since <= self._job.retries.avoid
+        return entry.sites if entry.failures and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
         """The sites that the job description allows at all."""

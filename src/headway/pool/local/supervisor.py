@@ -40,7 +40,6 @@ from headway.pool.local.scratch import (
 )
 from headway.pool.local.strays import Strays
 from headway.pool.local.used import Used
-from headway.pool.policy import AVOID_SECONDS
 from headway.pool.prepare import image_path
 
 LOCK = "supervisor"
@@ -233,8 +232,7 @@ class Supervisor:
         """Start or, if it can never start, hold a job; `full` collects what found no room."""
         if self._stop_asked:
             return False
-        recent = time.time() - entry.since <= AVOID_SECONDS
-        kind = (*entry.edits.items(), *(entry.sites if entry.failures and recent else ()))
+        kind = (*entry.edits.items(), *self.queue.avoided(entry))
         if kind in full:
             return False
         sites, request = self.queue.sites_for(entry, self.sites), self.queue.request(entry)

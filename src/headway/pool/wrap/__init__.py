@@ -193,7 +193,7 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
 
 def _requirements(file: SubmitFile, at: int) -> _Line | None:
     key = "requirements"
-    avoid = policy.avoid_expression()
+    avoid = policy.avoid_expression(Retries())
     places = file.assignments(key, before=at + 1)
     if any("MachineAttrGLIDEIN_ResourceName" in place.value for place in places):
         return None
