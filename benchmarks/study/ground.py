@@ -125,8 +125,9 @@ _START = (
     " (isUndefined(TARGET.LastRemoteHost) && (time() - TARGET.QDate <= {turn} + {long}"
     " || time() - TARGET.QDate > {all_turns}))"
     " || TARGET.LastRemoteHost =?= MY.Name"
-    " || (!isUndefined(TARGET.LastRemoteHost)"
-    " && time() - TARGET.EnteredCurrentStatus > {elsewhere}))"
+    # asked again when the job is about to begin, whose status is then that of a running one
+    " || (!isUndefined(TARGET.LastRemoteHost) && (TARGET.JobStatus =!= 1"
+    " || time() - TARGET.EnteredCurrentStatus > {elsewhere})))"
 )
 
 

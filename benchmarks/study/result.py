@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from study.figures import OUTPUT
 from study.runs import WAYS
 
 from headway.report import report
-from headway.report.page import versus
+from headway.report.page import Front, versus
 
 Row = dict[str, Any]
 STUDY: Row = {  # as the study printed it, for 100 jobs; bytes it did not count
@@ -158,41 +156,19 @@ def headline(found: dict[str, list[Row]]) -> str:
 
 
 def page(folder: Path, found: dict[str, list[Row]]) -> str:
-    """One page: the table, and each comparison with stock as `headway report` makes it."""
+    """One page: the table of the seeds, and what `headway report --compare` says of the runs."""
     reports = {way: report(str(folder / way), outputs=OUTPUT) for way in found}
-    first = next(iter(reports))
-    parts = []
-    for way in list(reports)[1:]:
-        compared = replace(reports[first].compare(reports[way]), a=first, b=way)
-        shown = versus(compared, generated=time.time())
-        parts.append(
-            f"<h2>{first} → {way}</h2>"
-            f'<iframe title="{first} and {way}" srcdoc="{html.escape(shown)}"></iframe>'
-        )
+    first, *others = reports.values()
     lines = table(found)
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in lines[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
-        for line in lines[1:]
+    front = Front(
+        "The study again, with Headway",
+        "Mean of the seeds, in brackets from the least to the most",
+        lines[0],
+        lines[1:],
+        notes=[
+            "Shares are of the slot time, hours are the study's. Stretch: first match to verified "
+            "output, over own compute plus one transfer at the site's rate. What is scaled and "
+            "what carries over: README.md beside the benchmark."
+        ],
     )
-    return _PAGE.format(head=head, body=body, parts="\n".join(parts))
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>The study again</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto }}
-table {{ border-collapse: collapse }} td, th {{ padding: .2rem .8rem; text-align: right }}
-td:first-child, th:first-child {{ text-align: left }} tr:nth-child(even) {{ background: #8882 }}
-div {{ overflow-x: auto }} iframe {{ width: 100%; height: 60rem; border: 1px solid #8888 }}
-</style>
-<h1>The study again, with Headway</h1>
-<p>Mean of the seeds, in brackets from the least to the most. Shares are of the slot time, hours are
-the study's. <i>Stretch</i>: first match to verified output, over own compute plus one transfer at
-the site's rate. What is scaled and what carries over: README.md beside the benchmark.</p>
-<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
-{parts}
-</html>
-"""
+    return versus(first.compare(*others, names=list(reports)), generated=time.time(), front=front)

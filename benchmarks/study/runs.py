@@ -158,6 +158,7 @@ interval = "{world.scale.hour * 5:.0f} s"
 
 [retries]
 backoff = "{max(1.0, world.scale.seconds(60)):.0f} s"
+avoid = "{world.patience(1800):.0f} s"
 
 [resources]
 memory = "64 MB"
