@@ -15,7 +15,7 @@ NODE = Path(__file__).parent / "node"
 FULL_SIZE = 143e9  # bytes of the study's data set
 # Before 25.2.1 nothing told the starter that a plugin was at work; so the news is put off for ever.
 NO_NEWS = 1_000_000
-ELSEWHERE = 10  # seconds after which a job that waits gets another slot
+ELSEWHERE = 1_200.0  # seconds of the study after which a job that waits gets another slot
 _WRAPPER = """#!/bin/sh
 # What differs from node to node: how fast it computes, where its director is, whether jobs get out.
 slot=$GLIDEIN_ResourceName/${{_CONDOR_SLOT%%@*}}
@@ -136,7 +136,7 @@ def _start(world: World) -> str:
         turn=f"{world.spacing} * StudyPlace",
         long=max(1, world.spacing - 1),
         all_turns=world.spacing * (world.jobs + 1),
-        elsewhere=ELSEWHERE,
+        elsewhere=round(world.patience(ELSEWHERE)),
     )
 
 

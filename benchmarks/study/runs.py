@@ -27,6 +27,7 @@ from headway.pool.policy import log_lines
 LOG = "events.log"
 LONGEST = 26  # hours of the study, after which what has not ended is left
 CALM = 20.0  # seconds in which held jobs must have stayed held
+LONG_ENOUGH = 15.0  # seconds in which a pool that has another slot for a job finds it
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ interval = "{world.scale.hour * 5:.0f} s"
 
 [retries]
 backoff = "{max(1.0, world.scale.seconds(60)):.0f} s"
-avoid = "{world.patience(1800):.0f} s"
+avoid = "{max(LONG_ENOUGH, world.scale.seconds(1800)):.0f} s"
 
 [resources]
 memory = "64 MB"
