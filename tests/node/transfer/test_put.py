@@ -282,6 +282,15 @@ def test_a_server_that_takes_but_does_not_move(file: str) -> None:
         assert it.store.paths() == ["/m"]
 
 
+def test_a_server_that_says_404_to_what_it_does_not_know(file: str) -> None:
+    """As if it knew MOVE and not the name; that the part is there and not to be moved says no."""
+    with Server(moves=True, faults=[Status(404).methods("MOVE")], digests=Digests()) as it:
+        assert put(file, it.url("/m")).proof == "digest"
+        assert put(file, it.url("/n")).proof == "digest"
+        assert methods(it).count("MOVE") == 2  # asked once, tried once: it is remembered
+        assert it.store.paths() == ["/m", "/n"]
+
+
 def test_a_digest_that_nobody_asked_for_proves_nothing(file: str) -> None:
     with Server({"/m": Held(bytes(len(DATA)))}, digests=Digests(algorithms=("crc32c",))) as it:
         said = Headers((("Digest", "crc32c=AAAAAA=="),)).methods("HEAD")

@@ -127,7 +127,8 @@ class Delivery:
                 reply = self._ask("MOVE", offer, part, should_stop, headers)
             if reply.status in (409, 412) and not replace:
                 raise exists()
-            if reply.status in (403, 405, 501):
+            # 404, with the part there: so it answers to whatever it does not know
+            if reply.status in (403, 404, 405, 501):
                 _moves[authority(offer.url)] = False
                 raise Fault(f"it takes the file but does not move it: {reply.words()}")
             if reply.status not in _DONE:
@@ -275,7 +276,10 @@ class Delivery:
         return there.size is not None and there.size < size
 
     def _knows_move(self, offer: Offer, should_stop: Stop) -> bool:
-        """Asked with a name that does not exist: "not found" comes only from who understands."""
+        """Asked with a name that does not exist: who understands says "not found".
+
+        So does who says it to everything, which `_beside` finds out.
+        """
         if urlsplit(offer.url).query:
             return False  # a signed URL is good for its own name alone
         host = authority(offer.url)
