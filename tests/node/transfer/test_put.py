@@ -386,6 +386,18 @@ def test_all_tries_of_a_put(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert methods(it).count("PUT") == 1
 
 
+@pytest.mark.parametrize("scheme", ["http", "file"])
+@pytest.mark.parametrize("what", ["nothing", "folder"])
+def test_a_file_that_is_not_there(scheme: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with Server(moves=True) as it, pytest.raises(TransferError) as caught:
+        put(str(tmp_path / what), it.url("/m") if scheme == "http" else f"file://{tmp_path}/m")
+    assert not caught.value.retryable
+    words = {"nothing": "No such file", "folder": "not a file"}[what]
+    assert what in caught.value.message and words in caught.value.message
+    assert methods(it) == [] and not (tmp_path / "m").exists()
+
+
 # -- digests
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 import time
 
 from headway.node.errors import Stopped, TransferError
@@ -48,7 +49,7 @@ def put(
     """Hand one file over to `url`; what already lies there is only replaced with `overwrite`."""
     begin = time.monotonic()
     target = open_target(url)
-    size = os.path.getsize(path)
+    size = _size(path)
     fault: Fault | None = None
     for number in range(rounds):
         _pause(number, fault, should_stop)
@@ -69,6 +70,21 @@ def put(
         retryable=retryable,
         remedy=fault.remedy if fault and fault.remedy else remedy,
     )
+
+
+def _size(path: str) -> int:
+    try:
+        about = os.stat(path)
+        wrong = "" if stat.S_ISREG(about.st_mode) else "it is not a file"
+    except OSError as error:
+        wrong = str(error.strerror)
+    if wrong:
+        raise TransferError(
+            f"{path} cannot be sent: {wrong}",
+            retryable=False,
+            remedy="see whether the command has written it there",
+        )
+    return about.st_size
 
 
 def _pause(number: int, fault: Fault | None, should_stop: Callable[[], bool]) -> None:
