@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,30 @@ def test_a_file_that_comes_meanwhile_stays(tmp_path: Path) -> None:
         assert target.read_text() == "mine"
         headway.fetch(it.url("/a"), target, progress=saw, overwrite=True)
     assert CONTENT.fault(target) is None
+
+
+def test_a_file_that_comes_at_the_last_moment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last look and the name there is only the disk's word that all is written."""
+    target = tmp_path / "a"
+    synced = os.fsync
+
+    def late(file: int) -> None:
+        synced(file)
+        if not target.exists():
+            target.write_text("mine")
+
+    monkeypatch.setattr(os, "fsync", late)
+    with Server({"/a": CONTENT}) as it:
+        with pytest.raises(headway.TransferError, match="came while") as caught:
+            headway.fetch(it.url("/a"), target, size=CONTENT.size)
+        assert target.read_text() == "mine" and "--overwrite" in caught.value.remedy
+        sent = it.sent
+        headway.fetch(it.url("/a"), target, size=CONTENT.size, overwrite=True)
+        assert it.sent - sent < CONTENT.size // 10  # what had arrived was kept
+    assert CONTENT.fault(target) is None
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_put_publish_and_fetch_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headway.node.transfer import put as _put
 from headway.node.transfer.fetch import CONNECTIONS, PER_SOURCE
 from headway.node.transfer.journal import SUFFIX as _JOURNAL
 from headway.node.transfer.part import SUFFIX as _PART
-from headway.node.transfer.part import DiskError
+from headway.node.transfer.part import DiskError, Taken
 from headway.node.transfer.pinned import pinned_manifest
 from headway.node.transfer.publish import Published
 from headway.node.transfer.publish import publish as _publish
@@ -92,13 +92,6 @@ def fetch(
         if not overwrite:
             raise _in_the_way(target, f"it is another one: {wrong}")
 
-    def watch(snapshot: Snapshot) -> None:
-        # the engine tells of the whole object once more just before it gives it its name
-        if snapshot.bytes == snapshot.total and not overwrite and os.path.lexists(target):
-            raise _in_the_way(target, "it came while this one was under way")
-        if progress is not None:
-            progress(snapshot)
-
     try:
         return _fetch(
             given,
@@ -106,7 +99,7 @@ def fetch(
             size=size,
             checksum=checksum,
             manifest=chunks,
-            watch=watch,
+            watch=progress,
             should_stop=should_stop,
             patience=patience,
             grace=grace,
@@ -114,10 +107,13 @@ def fetch(
             connections=connections or CONNECTIONS,
             per_source=connections or PER_SOURCE,
             keep=True,
+            replace=overwrite,
             direct=direct,
         )
     except Stopped:
         raise
+    except Taken:
+        raise _in_the_way(target, "it came while this one was under way") from None
     except HeadwayError as error:
         raise _told(error, target) from None
 

@@ -166,6 +166,40 @@ def test_two_processes_do_not_write_the_same_part(tmp_path: Path) -> None:
     part.close(keep=False)
 
 
+def test_a_file_that_another_process_has_just_named_is_left_alone(tmp_path: Path) -> None:
+    """It opened the part before that got its name, and the lock was free after: not ours."""
+    path = tmp_path / "object"
+    part = Part(str(path))
+    part.write(memoryview(b"whole"), 0)
+    real, moments = os.open, iter([True])
+
+    def late(*words: object, **more: object) -> int:
+        file = real(*words, **more)  # type: ignore[arg-type]
+        if next(moments, False):
+            part.finish(5)
+            part.close(keep=False)
+        return file
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", late)
+        with pytest.raises(TransferError, match="has just brought object"):
+            Part(str(path))
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_name_that_a_killed_process_left_to_a_whole_file_is_dropped(tmp_path: Path) -> None:
+    """The file has its own name and still the part's: what comes now must not go into it."""
+    path = tmp_path / "object"
+    path.write_bytes(b"whole")
+    os.link(path, f"{path}.part")
+    part = Part(str(path), replace=False)
+    part.write(memoryview(b"other"), 0)
+    with pytest.raises(TransferError, match="here already"):
+        part.finish(5)
+    part.close(keep=False)
+    assert path.read_bytes() == b"whole" and os.listdir(tmp_path) == ["object"]
+
+
 @pytest.mark.parametrize("sources", [1, 2])
 def test_a_disk_that_is_too_small(sources: int, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk; the kernel says so in the same way."""

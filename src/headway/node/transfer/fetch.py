@@ -61,6 +61,7 @@ def fetch(
     connections: int = CONNECTIONS,
     per_source: int = PER_SOURCE,
     keep: bool = False,
+    replace: bool = True,
     direct: bool = False,
     negotiate: bool = True,
     readers: Readers | None = None,
@@ -69,9 +70,10 @@ def fetch(
 
     `progress(bytes, total)` and `watch(snapshot)` are called at most twice a second. `keep`: what
     has arrived stays when it ends early, for another call to go on from; a process that is killed
-    leaves it in any case. `direct`: federations shall give the origin's bytes. `negotiate`: ask
-    servers for a digest where nothing is declared. `readers` use it while it arrives: they say
-    what comes first, and hear of what is there and proven.
+    leaves it in any case. `replace`: a file that has the name by then gives way. `direct`:
+    federations shall give the origin's bytes. `negotiate`: ask servers for a digest where nothing
+    is declared. `readers` use it while it arrives: they say what comes first, and hear of what is
+    there and proven.
     """
     begin = time.monotonic()
     if manifest is not None:
@@ -93,7 +95,7 @@ def fetch(
     )
     if should_stop():
         raise Stopped("the transfer was stopped")
-    part = Part(path)
+    part = Part(path, replace=replace)
     journal = Journal(f"{part.place}{SUFFIX}", _proof_of(checksum, manifest))
     run = Supervisor(part, journal, roster, size, checksum, manifest, connections, readers)
     run.patience, run.grace, run.final = patience, grace, absence_is_final

@@ -9,6 +9,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError, TransferError
+from headway.node.transfer.naming import name_new
 from headway.node.transfer.target import FULL
 
 TYPE_CHECKING = False
@@ -25,28 +26,47 @@ class DiskError(NodeError):
     """The disk of this node is full, or fails."""
 
 
+class Taken(TransferError):
+    """A file that is not to be replaced has the name."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is here already: it came while this one was under way",
+            retryable=False,
+            remedy="choose another path, or remove that file",
+        )
+
+
 class Part:
     """PATH.part, locked against other processes; trouble with the disk is a NodeError."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, replace: bool = True) -> None:
         self.path = path
+        self._replace = replace  # a file that has the name in the end
         self.name = os.path.basename(path)
         self.place = f"{path}{SUFFIX}"
         self.seconds = 0.0  # in writing
         self.written = 0
         self._gone = False
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
             try:
-                self.file = os.open(self.place, flags, 0o644)
+                self._open()
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
                 os.unlink(self.place)  # a link could lead anywhere
-                self.file = os.open(self.place, flags | os.O_EXCL, 0o644)
+                self._open(os.O_EXCL)
+            if os.fstat(self.file).st_nlink > 1:  # whole, by a process that was killed just then
+                os.unlink(self.place)
+                os.close(self.file)
+                self._open(os.O_EXCL)
         except OSError as error:
             raise self.trouble(error) from None
+
+    def _open(self, more: int = 0) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | more
+        self.file = os.open(self.place, flags, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(self.file).st_mode):
                 raise NodeError(f"{self.name}{SUFFIX} is in the way and is not a file")
@@ -68,9 +88,12 @@ class Part:
             ) from None
         except (ImportError, OSError):
             pass  # a file system without locks
-        with contextlib.suppress(OSError):
-            if os.stat(self.place).st_ino != os.fstat(self.file).st_ino:
-                raise TransferError(f"another process has just brought {self.name}", retryable=True)
+        try:
+            brought = os.lstat(self.place).st_ino != os.fstat(self.file).st_ino
+        except FileNotFoundError:
+            brought = True
+        if brought:
+            raise TransferError(f"another process has just brought {self.name}", retryable=True)
 
     def clear(self) -> None:
         """Make it empty."""
@@ -153,13 +176,20 @@ class Part:
             raise self.trouble(error) from None
 
     def finish(self, size: int) -> None:
-        """Put the file in place under its own name."""
+        """Put the file in place under its own name; Taken where it must not replace another."""
         try:
             if os.fstat(self.file).st_size != size:
                 os.ftruncate(self.file, size)
             os.fsync(self.file)
-            os.replace(self.place, self.path)
+            if self._replace:
+                os.replace(self.place, self.path)
+            else:
+                name_new(self.place, self.path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.place)
             self._gone = True
+        except FileExistsError:
+            raise Taken(self.path) from None
         except OSError as error:
             raise self.trouble(error) from None
 
