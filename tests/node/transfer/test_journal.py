@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from headway.node.transfer.journal import Journal, parse, read_journal
+from headway.node.transfer.part import Part
 from headway.node.transfer.source import Identity
 
 IDENTITY = Identity(1000, '"1"', "Mon", {"md5": "00"})
@@ -31,6 +32,42 @@ def written(tmp_path: Path, part: int) -> bytes:
     journal.extend([(0, 60, 2), (300, 400, 1)])
     journal.close()
     return (tmp_path / "j").read_bytes()
+
+
+@pytest.fixture
+def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """What was in the folder each time that it was synchronised."""
+    real, seen = os.fsync, []
+
+    def noted(file: int) -> None:
+        real(file)
+        if os.path.samestat(os.fstat(file), os.stat(tmp_path)):
+            seen.append(set(os.listdir(tmp_path)))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return seen
+
+
+def test_its_name_survives_a_crash_and_does_not_come_back(
+    tmp_path: Path, part: int, settled: list[set[str]]
+) -> None:
+    journal = Journal(str(tmp_path / "x.part.journal"), "")
+    journal.begin(part, 1000, IDENTITY, "place", [(0, 100, 2)])
+    assert settled == [{"x.part", "x.part.journal"}]
+    journal.extend([(0, 200, 2)])
+    assert len(settled) == 1  # a line more is the file's own matter
+    journal.remove()
+    assert settled[1:] == [{"x.part"}]
+    journal.remove()
+    assert len(settled) == 2
+
+
+def test_a_finished_file_keeps_its_name(tmp_path: Path, settled: list[set[str]]) -> None:
+    for replace in (True, False):
+        whole = Part(str(tmp_path / f"{replace}"), replace=replace)
+        whole.finish(0)
+        whole.close(keep=False)
+    assert settled == [{"True"}, {"True", "False"}]
 
 
 def test_what_was_written_is_read(tmp_path: Path, part: int) -> None:

@@ -4,7 +4,7 @@ It lies beside the part as PATH.part.journal and only ever grows. Each line is a
 array; the first says which object and which part it belongs to. Reading stops at the first line
 that is not whole, so a kill at any point, or damage, loses the newest lines and nothing else. Data
 is synchronised before the line that speaks of it, and a loss is told before the bytes are written
-anew.
+anew. The folder is synchronised when the journal comes and when it goes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import stat
 import zlib
 
+from headway.node.transfer.naming import settle
 from headway.node.transfer.source import Identity
 
 TYPE_CHECKING = False
@@ -64,6 +65,7 @@ class Journal:
         self._told = []
         self._append([head])
         self.extend(had)
+        settle(os.path.dirname(self._path))
 
     @property
     def begun(self) -> bool:
@@ -85,9 +87,11 @@ class Journal:
         self._append([["=", *([a, b] for a, b, _ in self._told)]])
 
     def remove(self) -> None:
+        """Take it away for good: one that came back after a crash would speak of other bytes."""
         self.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
+            settle(os.path.dirname(self._path))
 
     def close(self) -> None:
         if self._file is not None:

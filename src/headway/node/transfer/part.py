@@ -9,7 +9,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError, TransferError
-from headway.node.transfer.naming import name_new
+from headway.node.transfer.naming import name_new, settle
 from headway.node.transfer.target import FULL
 
 TYPE_CHECKING = False
@@ -188,6 +188,7 @@ class Part:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.place)
             self._gone = True
+            settle(os.path.dirname(self.path))
         except FileExistsError:
             raise Taken(self.path) from None
         except OSError as error:
