@@ -120,6 +120,7 @@ class Result:
 
     def _error_data(self) -> list[dict[str, object]]:
         """One entry for each source that failed, or one for the whole."""
+        # a number to HTCondor, whose starter drops a boolean: -1 never, 0 at any time, else seconds
         hope = {"Retryable": 0 if self.retryable else -1}
         found: list[dict[str, object]] = []
         for source in self.tries.sources if self.tries is not None else []:
