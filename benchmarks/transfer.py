@@ -6,14 +6,15 @@
 
 Ways: `http` and `https` on loopback, `wide` and `wide-https` through a path that adds 40 ms of
 delay and gives each connection 25 MB/s. Every tool may open the same number of connections; one
-that knows only one opens one. None hashes. Prints MB/s, CPU seconds per GB and memory (the highest
-resident set), the median of the runs, taken in turns, with the slowest and the fastest of them; and
-the server's own CPU, which tells whether it was the server that was measured. Where the runs do not
-tell Headway from the fastest peer, both run again, up to three times as often. Exits with 1 when
-Headway is slower than the fastest peer, needs more CPU than curl over http or 1.4 times as much
-over https, or more than 80 MB of memory. HTCondor's curl_plugin brings an OpenSSL of its own;
-`headway+` is Headway on that one, shown beside the others so that tools and libraries can be told
-apart, and never judged.
+that knows only one opens one. None hashes, except for `headway sha256` and `headway manifest`: they
+state what it costs to prove the object by its checksum or by its manifest. Prints MB/s, CPU seconds
+per GB and memory (the highest resident set), the median of the runs, taken in turns, with the
+slowest and the fastest of them; and the server's own CPU, which tells whether it was the server
+that was measured. Where the runs do not tell Headway from the fastest peer, both run again, up to
+three times as often. Exits with 1 when Headway is slower than the fastest peer, needs more CPU than
+curl over http or 1.4 times as much over https, or more than 80 MB of memory. HTCondor's curl_plugin
+brings an OpenSSL of its own; `headway+` is Headway on that one, shown beside the others so that
+tools and libraries can be told apart. Neither it nor the two that hash are judged.
 
 With --crowd: many clients on one cache that gives 200 MB/s in all, less as more than 120
 connections are open, and refuses more than 160. Exits with 1 when Headway as it comes lets the last
@@ -39,6 +40,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.lab import Authority, Content, Crowded, Director, Made, Server, Strained, WidePath
 from transfer_server import Served, has_nginx, serve
 from transfer_tools import TOOLS, Task, Tool, environment
+
+from headway.node.transfer.manifest import SUFFIX
+from headway.node.transfer.publish import publish
 
 NAME = "/lab/object"
 DELAY, RATE = 0.040, 25e6  # of the wide path: seconds of a round trip, bytes/s of a connection
@@ -96,6 +100,8 @@ def main() -> int:
         source = Path(where, NAME.lstrip("/"))
         source.parent.mkdir(parents=True)
         with Made(size, seed=1).write(source) as content:
+            if any(tool.proves for tool in tools):
+                publish(str(source), index=False)
             for way in arguments.ways.split(","):
                 for connections in map(int, arguments.connections.split(",")):
                     costs = _column(tools, way, connections, content, arguments.runs, Path(where))
@@ -130,6 +136,8 @@ def _column(
                 [url],
                 folder / "target",
                 content.size,
+                content.digest("sha256") if tool.proves == "sha256" else "",
+                Path(f"{folder}{NAME}{SUFFIX}") if tool.proves == "manifest" else None,
                 connections=min(connections, tool.most_connections),
                 federation=federation,
                 name=NAME,
@@ -226,14 +234,14 @@ def _show(way: str, connections: int, taken: dict[str, Costs]) -> list[str]:
     costs = {name: each.median for name, each in taken.items()}
     ours = costs.get("headway")
     print(f"\n{way}, {connections} connection{'s' if connections > 1 else ''}")
-    print(f"{'':12}{'MB/s':>6}{'(all runs)':>13}{'CPU s/GB':>10}{'MB':>5}{'headway is':>14}")
+    print(f"{'':17}{'MB/s':>6}{'(all runs)':>13}{'CPU s/GB':>10}{'MB':>5}{'headway is':>14}")
     for name, cost in sorted(costs.items(), key=lambda item: -item[1].rate):
         ratio = (
             f"{ours.rate / cost.rate:8.2f} times" if ours and not name.startswith("headway") else ""
         )
         low, high = min(taken[name].rates) / 1e6, max(taken[name].rates) / 1e6
         rates = f"{cost.rate / 1e6:6.0f}{f'({low:.0f}-{high:.0f})':>13}"
-        print(f"{name:12}{rates}{cost.cpu:10.2f}{cost.memory / 1e6:5.0f}{ratio:>14}", flush=True)
+        print(f"{name:17}{rates}{cost.cpu:10.2f}{cost.memory / 1e6:5.0f}{ratio:>14}", flush=True)
     if ours is None:
         return []
     where, complaints = f"{way}, {connections}", []
@@ -255,7 +263,7 @@ def _crowd(tools: list[Tool], content: Made, clients: int, folder: Path) -> int:
     took: dict[str, float] = {}
     print(f"{clients} clients, {content.size / 2**20:.0f} MiB each")
     for tool in tools:
-        if tool.federated or tool.tls_only:
+        if tool.federated or tool.tls_only or tool.proves:
             continue
         kinds: list[int | None] = [1, None] if tool.most_connections > 1 else [1]
         for connections in kinds:

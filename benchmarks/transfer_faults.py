@@ -122,7 +122,11 @@ def main() -> int:
     columns = arguments.faults.split(",") if arguments.faults else list(every)
     rows: list[tuple[Tool, bool]] = []
     for tool in TOOLS.values():
-        if tool.tls_only or (arguments.tools and tool.name not in arguments.tools.split(",")):
+        if (
+            tool.tls_only
+            or tool.proves
+            or (arguments.tools and tool.name not in arguments.tools.split(","))
+        ):
             continue
         if why := tool.missing():
             print(f"without {tool.name}: {why}", file=sys.stderr)

@@ -3,7 +3,8 @@
 `HEADWAY_PELICANFS_PYTHON` names a Python that has pelicanfs, when this one has not. HTCondor's own
 curl_plugin comes from the tests' pool (`tests/pool/pool.sh build`), and brings its own OpenSSL,
 which may be years younger than the system's and decrypt several times as fast. `headway+` is
-Headway with that OpenSSL, and nothing else changed.
+Headway with that OpenSSL, and nothing else changed. `headway sha256` and `headway manifest` prove
+what they bring, by a checksum of the whole and chunk by chunk.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ _HEADWAY = """
 import sys
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import fetch
-path, size, checksum, connections, *urls = sys.argv[1:]
+path, size, checksum, manifest, connections, *urls = sys.argv[1:]
 options = {"size": int(size) if size else None, "checksum": checksum or None}
+if manifest:
+    from headway.node.transfer.manifest import read_manifest
+    options["manifest"] = read_manifest(open(manifest, "rb").read())
 if connections:
     options |= {"connections": int(connections), "per_source": int(connections)}
 try:
@@ -53,6 +57,7 @@ class Task:
     path: Path
     size: int
     sha256: str = ""  # hex, for tools that can check it
+    manifest: Path | None = None  # that `headway publish` wrote
     connections: int | None = None  # None: as the tool does by itself
     federation: str = ""  # pelican://host:port of the director
     name: str = ""  # the object's path in the federation
@@ -71,6 +76,7 @@ class Tool:
     mirrors: bool = False  # takes several URLs for one object
     federated: bool = False  # wants a director
     tls_only: bool = False  # differs from another tool over https only
+    proves: str = ""  # "sha256" or "manifest": it differs from another tool in proving the object
 
 
 def _program(name: str) -> Callable[[], str | None]:
@@ -129,8 +135,8 @@ def _plugin(task: Task) -> list[str]:
 
 def _headway(task: Task) -> list[str]:
     checksum = f"sha256:{task.sha256}" if task.sha256 else ""
-    wish = [str(task.path), str(task.size), checksum, str(task.connections or ""), *task.urls]
-    return [sys.executable, "-c", _HEADWAY, *wish]
+    wish = [str(task.path), str(task.size), checksum, str(task.manifest or "")]
+    return [sys.executable, "-c", _HEADWAY, *wish, str(task.connections or ""), *task.urls]
 
 
 def _headway_plus(task: Task) -> list[str]:
@@ -182,6 +188,17 @@ TOOLS = {
             {"PYTHONPATH": str(ROOT / "src")},
             most_connections=16,
             tls_only=True,
+        ),
+        *(
+            Tool(
+                f"headway {proof}",
+                _headway,
+                lambda: None,
+                {"PYTHONPATH": str(ROOT / "src")},
+                most_connections=16,
+                proves=proof,
+            )
+            for proof in ("sha256", "manifest")
         ),
     )
 }
