@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.lab import Authority
@@ -43,6 +44,10 @@ oss.localroot {folder}/cache
 pfc.ram 1g
 pfc.blocksize 1m
 pfc.diskusage 0.98 0.99
+"""
+_SLOWLY = """\
+xrootd.fslib throttle default
+throttle.throttle data {rate}
 """
 
 
@@ -79,7 +84,7 @@ class House:
         holder.stdout.readline()
         self._namespace = f"/proc/{holder.pid}/ns/net"
         self._xrootd("origin", 1094, ORIGIN, _ORIGIN)
-        self._xrootd("cache", 1095, CACHE, _CACHE)
+        self._cache = self._xrootd("cache", 1095, CACHE, _CACHE)
         words = [str(self.folder / "ca"), str(ORIGIN), str(CACHE)]
         told = self._inside(sys.executable, "-m", "tests.xrootd.director", *words)
         assert told.stdout is not None
@@ -97,6 +102,20 @@ class House:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
+
+    @contextlib.contextmanager
+    def slow_cache(self, rate: int) -> Iterator[int]:
+        """The cache gives so many bytes a second for a while; its process's id, which may end."""
+        self._end_cache()
+        slowly = _SLOWLY.format(rate=rate)
+        self._cache = self._xrootd("cache", 1095, CACHE, _CACHE + slowly)
+        try:
+            self._wait_for(CACHE)
+            yield self._cache_id()
+        finally:
+            self._end_cache()
+            self._cache = self._xrootd("cache", 1095, CACHE, _CACHE)
+            self._wait_for(CACHE)
 
     def put(self, name: str, data: bytes) -> None:
         """Give the origin an object, past any protocol."""
@@ -125,14 +144,23 @@ class House:
         texts = [path.read_text(errors="replace") for path in (self.folder / "run").rglob("*.log")]
         return "\n".join(text[-2000:] for text in texts)
 
-    def _xrootd(self, name: str, port: int, http: int, more: str) -> None:
+    def _end_cache(self) -> None:
+        self._cache.terminate()
+        self._cache.communicate(timeout=10)
+
+    def _cache_id(self) -> int:
+        """runuser waits for its child, which is XRootD."""
+        pid = self._cache.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def _xrootd(self, name: str, port: int, http: int, more: str) -> subprocess.Popen[str]:
         config = self.folder / f"{name}.cfg"
         config.write_text(
             (_BOTH + more).format(folder=self.folder, name=name, port=port, http=http)
         )
         log = self.folder / "run" / f"{name}.log"
         who = ("runuser", "-u", _USER, "--")
-        self._inside(*who, "xrootd", "-c", str(config), "-l", str(log), "-n", name)
+        return self._inside(*who, "xrootd", "-c", str(config), "-l", str(log), "-n", name)
 
     def _inside(self, *command: str) -> subprocess.Popen[str]:
         return self._start("nsenter", f"--net={self._namespace}", *command)

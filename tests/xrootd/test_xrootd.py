@@ -25,9 +25,13 @@ def told(house: House, *arguments: str, code: int = 0, **env: str) -> dict[str, 
     return answer
 
 
+def listed(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
 def test_sources_are_measured(house: House, stored: str) -> None:
-    sources = told(house, "sources", stored)["sources"]
-    assert isinstance(sources, list)
+    sources = listed(told(house, "sources", stored)["sources"])
     assert [(each["name"], each["kind"], each["state"]) for each in sources] == [
         (f"127.0.0.1:{CACHE}", "cache", "well"),
         (f"127.0.0.1:{ORIGIN}", "origin", "well"),
@@ -46,6 +50,51 @@ def test_fetch_through_the_cache(house: House, stored: str) -> None:
     assert done.returncode == 0, f"{done.stderr}\n{house.logs()}"
     assert f":{CACHE}/" in done.stdout
     assert target.read_bytes() == DATA
+
+
+def test_a_download_is_proven_by_xrootds_own_digest(house: House) -> None:
+    """Nothing is declared; the origin tells a digest, in XRootD's own form of it."""
+    house.put("large", DATA * 3)
+    got = told(house, "fetch", house.url("large"), "--direct", "-o", "by-digest")
+    assert (got["bytes"], got["proof"]) == (3 * len(DATA), "digest")
+    assert (house.folder / "by-digest").read_bytes() == DATA * 3
+
+
+@pytest.mark.parametrize("how", ["option", "URL"])
+def test_directread_goes_past_the_cache(house: House, how: str) -> None:
+    house.put(f"direct-{how}", DATA)
+    url = house.url(f"direct-{how}")
+    words = [url, "--direct"] if how == "option" else [f"{url}?directread"]
+    got = told(house, "fetch", *words, "-o", f"past-{how}", "--size", str(len(DATA)))
+    assert [(each["host"], each["bytes"]) for each in listed(got["sources"])] == [
+        (f"127.0.0.1:{ORIGIN}", len(DATA))
+    ]
+    assert (house.folder / f"past-{how}").read_bytes() == DATA
+    assert not list((house.folder / "cache").rglob(f"direct-{how}*"))
+
+
+def test_the_origin_brings_the_rest_when_the_cache_is_killed(house: House) -> None:
+    code = (
+        "import json, os, sys; from headway.node.transfer import fetch\n"
+        "url, path, cache = sys.argv[1:]\n"
+        "killed = []\n"
+        "def saw(now):\n"
+        "    if now.bytes and not killed:\n"
+        "        killed.append(now.bytes)\n"
+        "        os.kill(int(cache), 9)\n"
+        "got = fetch([url], path, watch=saw)\n"
+        "told = {each.host: each.bytes for each in got.snapshot.sources}\n"
+        "print(json.dumps({'killed': killed, 'seconds': got.seconds, 'sources': told}))"
+    )
+    house.put("rest", DATA * 4)
+    with house.slow_cache(4_000_000) as cache:
+        done = house.run("-c", code, house.url("rest"), "rest", str(cache))
+    assert done.returncode == 0, f"{done.stderr}\n{house.logs()}"
+    got = json.loads(done.stdout)
+    gave = [got["sources"][f"127.0.0.1:{port}"] for port in (CACHE, ORIGIN)]
+    assert 0 < got["killed"][0] <= gave[0] < 4 * len(DATA)  # it was in the middle
+    assert sum(gave) == 4 * len(DATA) and got["seconds"] < 20
+    assert (house.folder / "rest").read_bytes() == DATA * 4
 
 
 def test_put_is_whole_and_proven_by_the_origins_digest(house: House) -> None:
