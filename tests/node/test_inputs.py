@@ -298,6 +298,16 @@ def test_the_patience_of_an_input(node: Node) -> None:
     assert "503" in told["sources"][0]["fault"]
 
 
+def test_a_slow_only_source_goes_on_and_the_log_says_so(node: Node) -> None:
+    slow = Made(700_000, seed=3)
+    with Server({"/a": slow}, [Rate(60_000, "server")]) as server:
+        node.plan(["true"], inputs=[{"urls": [server.url("/a")], "path": "a"}])
+        assert node.run() == 0, node.stderr
+    lines = [each for each in node.chirp.phases() if each["state"] == "progress"]
+    assert [each.get("slow") for each in lines] == [None, "source"]  # after 5 s and 10 s
+    assert 30_000 < int(lines[-1]["rate"]) < 100_000
+
+
 class Lines:
     """The event log's side, whose lines stay here."""
 

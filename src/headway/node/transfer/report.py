@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SLOW_WRITE = 1.0  # seconds of one write that tell of the disk and not of the sources
 _SLOW_DISK = 0.5  # of the lanes' time spent in writing
+_STEADY = 8.0  # seconds after which a low rate is not a beginning's; a slot's log speaks after ten
 
 
 class SourceState:
@@ -98,9 +99,9 @@ def bottleneck(job: Job, now: float, begin: float) -> str:
     rates = sorted(source.rate for source in job.sources if source.rate > 0)
     if len(rates) > 1 and rates[0] < rates[-1] / 4:
         return "source"
-    if len(rates) > 1 and rates[-1] < 1e6 and now - begin > 10:
+    if len(rates) > 1 and rates[-1] < 1e6 and now - begin > _STEADY:
         return "network"  # they are all alike, and all slow
-    if len(rates) == 1 and rates[0] < 1e5 and now - begin > 10:
+    if len(rates) == 1 and rates[0] < 1e5 and now - begin > _STEADY:
         return "source"
     return ""
 
