@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -21,7 +22,8 @@ from headway.node.plan import Plan
 from headway.node.progress import Progress, Teller, next_after
 from headway.node.transfer.manifest import digest_of, make_manifest
 
-from .conftest import Node, Web
+from .conftest import Node, Web, wait
+from .transfer.test_resume import journalled
 
 DATA = b"0123456789" * 1000
 SHA = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -296,6 +298,27 @@ def test_the_patience_of_an_input(node: Node) -> None:
     (told,) = node.record()["inputs"]
     assert told["sources"][0]["state"] in ("benched", "active", "new")
     assert "503" in told["sources"][0]["fault"]
+
+
+def test_an_agent_that_is_killed_goes_on_when_it_is_started_again(node: Node) -> None:
+    large = Made(24 << 20, seed=9)
+    path = node.folder / "in" / "a"
+    with Server({"/a": large}, [Rate(8 << 20, "server")]) as server:
+        given = {"urls": [server.url("/a")], "path": "in/a", "checksum": large.checksum()}
+        node.plan("cmp in/a in/a && ls in", inputs=[given])
+        agent = node.start()
+        wait(lambda: journalled(path) > 4 << 20)
+        agent.send_signal(signal.SIGKILL)
+        node.end(agent)
+        known = journalled(path)
+        assert not path.exists()
+        server.faults, sent = [], server.sent
+        assert node.run() == 0, node.stderr
+        assert server.sent - sent <= large.size - known + (2 << 20)
+    assert node.stdout() == "a\n"  # no part, no journal
+    (told,) = node.record()["inputs"]
+    assert (told["bytes"], told["proof"]) == (large.size, "checksum")
+    assert large.fault(path) is None
 
 
 def test_a_slow_only_source_goes_on_and_the_log_says_so(node: Node) -> None:
