@@ -17,8 +17,9 @@ the `with` block ends all of them and complains about any that stays. `server.re
 request with its headers, range, status and bytes sent; `server.saw(token)` looks for a secret in
 all of them; `server.faults = []` heals it. See:
 
-- content: `Made(size, seed)`, `Held(bytes)`, `Filed(path)`; `.write(path)` makes one that is served
-  with sendfile; `.digest("sha256" | "md5" | "adler32" | "crc32c")`
+- content: `Made(size, seed)`, `Held(bytes)`, `Filed(path)`, `Patched(content, begin, end)`;
+  `.write(path)` makes one that is served with sendfile;
+  `.digest("sha256" | "md5" | "adler32" | "crc32c")`
 - faults: what can be wrong, and when (`.for_seconds(2)`, `.once()`, `.connections(1)`, …)
 - store: `Object` (its own ETag), `Digests` (answers to Want-Digest and Want-Repr-Digest), puts
 - server: `Server(objects, faults, tls=…, digests=…, trailers=…, age=…, name=…)`
@@ -32,7 +33,7 @@ all of them; `server.faults = []` heals it. See:
 
 from .addresses import black_hole, dead_url
 from .answer import Answer, Request
-from .content import Content, Filed, Held, Made
+from .content import Content, Filed, Held, Made, Patched
 from .director import Director
 from .faults import (
     Change,
@@ -88,6 +89,7 @@ __all__ = [
     "IgnoreRange",
     "Made",
     "Object",
+    "Patched",
     "Rate",
     "Redirect",
     "Request",

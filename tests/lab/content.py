@@ -121,6 +121,26 @@ class Held(Content):
         return self._etag
 
 
+class Patched(Content):
+    """Another version of some content, with other bytes in one stretch alone."""
+
+    def __init__(self, content: Content, begin: int, end: int) -> None:
+        self.size = content.size
+        self._content, self._begin, self._end = content, begin, end
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = self._content.read(offset, length)
+        first, last = (min(max(0, at - offset), len(data)) for at in (self._begin, self._end))
+        return data[:first] + bytes(byte ^ 0xFF for byte in data[first:last]) + data[last:]
+
+    @property
+    def etag(self) -> str:
+        return f'{self._content.etag[:-1]}-{self._begin:x}-{self._end:x}"'
+
+    def __repr__(self) -> str:
+        return f"Patched({self._content!r}, {self._begin}, {self._end})"
+
+
 class Filed(Content):
     """The bytes of a file, which must not change while it is served."""
 

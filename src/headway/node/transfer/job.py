@@ -22,7 +22,7 @@ from headway.node.transfer.proof import Prover
 from headway.node.transfer.route import Route
 from headway.node.transfer.source import Fault, Identity, Source
 from headway.node.transfer.stream import open_stream
-from headway.node.transfer.versions import Versions, place_of
+from headway.node.transfer.versions import Versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,7 +207,8 @@ class Job:
             else:
                 self.restart(source)
         source.identity = identity
-        verdict = self.versions.meet(source, identity, self.ledger)
+        proven_later = self.versions.provable or self.prover.expects
+        verdict = self.versions.meet(source, identity, self.ledger, proven_later=proven_later)
         if verdict == "rival":
             repair.rival(self, source, identity)
         if verdict == "restart":
@@ -397,4 +398,4 @@ class Job:
         if pinned is None or self.ledger.size is None:
             return None
         about = Identity(self.ledger.size, pinned.etag, pinned.modified, pinned.digests)
-        return about, self.versions.place or place_of("")
+        return about, self.versions.place

@@ -138,10 +138,10 @@ class Roster:
         asked.fault, asked.refusals, asked.failures = None, 0, 0
         for number, offer in enumerate(offers):
             rank = asked.rank + number + (_ORIGIN_RANK if offer.origin else 0)
-            self._add(offer.url, rank, offer.origin, offer.token)
+            self._add(offer.url, rank, offer.origin, offer.token, asked.url)
         asked.answered = bool(offers)
 
-    def _add(self, url: str, rank: int, origin: bool, token: object) -> None:
+    def _add(self, url: str, rank: int, origin: bool, token: object, named_for: str = "") -> None:
         with self._lock:
             known = self._known.get(url)
             if known is not None:
@@ -156,6 +156,7 @@ class Roster:
                 most=self._per_source,
                 # not all at the same moment: many nodes may have begun together
                 hesitation=random.uniform(*_HESITATION) if self._hesitates else 0.0,  # noqa: S311
+                named_for=named_for,
             )
             self._keys += 1
             self._known[url] = source

@@ -89,9 +89,14 @@ class Identity:
             return False
         if any(name in other.digests for name in self.digests):
             return True
-        if self.etag and other.etag:
-            return self.etag == other.etag
-        return bool(self.modified) and self.modified == other.modified
+        return bool(self.etag) and self.etag == other.etag
+
+    def disputes(self, other: Identity) -> bool:
+        """Whether their validators speak against one version; equal dates outweigh other ETags,
+        which servers make in ways of their own while copies keep their dates."""
+        pairs = [(self.etag, other.etag), (self.modified, other.modified)]
+        compared = [one == another for one, another in pairs if one and another]
+        return bool(compared) and not any(compared)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -115,8 +120,10 @@ class Source:
         token: Secret | None = None,
         most: int = 2,
         hesitation: float = 0.0,
+        named_for: str = "",
     ) -> None:
         self.url, self.key, self.rank = url, key, rank
+        self.named_for = named_for  # the URL whose director named it, and so vouches for it
         self.last_resort = last_resort  # an origin: asked when no cache is left
         self.token = token
         self.most = most  # connections at the best of times

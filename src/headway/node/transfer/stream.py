@@ -303,6 +303,14 @@ def _identity(answer: Answer) -> Identity:
     )
 
 
+def _identity_of_file(about: os.stat_result) -> Identity:
+    """As a web server would speak of it, so that it can be compared with one."""
+    from email.utils import formatdate
+
+    etag = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
+    return Identity(about.st_size, etag, formatdate(about.st_mtime, usegmt=True))
+
+
 def _strong(etag: str | None) -> str:
     return etag if etag is not None and etag.startswith('"') and len(etag) <= 200 else ""
 
@@ -370,7 +378,7 @@ class FileStream(Stream):
         size = about.st_size
         self.phase = "body"
         self._at, self._end = begin, size if end is None else min(end, size)
-        return Head(begin, self._end, Identity(size, "", str(about.st_mtime_ns)), whole=False)
+        return Head(begin, self._end, _identity_of_file(about), whole=False)
 
     def read_into(self, view: memoryview) -> int:
         assert self._file is not None

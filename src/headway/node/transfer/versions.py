@@ -1,7 +1,10 @@
 """Versions: whether the bytes of several sources, or of an earlier process, belong together.
 
-Sources must say that they hold the same version, or give the same bytes as the others in a few
-places; where the whole will be proven in the end, this only saves bytes.
+Sources must say that they hold the same version. Those that say nothing, or whose word counts for
+little, must give the same bytes as the others in a few places. Mirrors whose ETags and dates both
+differ are not put together unless the whole will be proven in the end: two versions may differ in a
+place that nobody looked at. The caches of one director are: it vouches that they have the same
+object, and each may have validators of its own.
 """
 
 from __future__ import annotations
@@ -43,15 +46,20 @@ class Versions:
         self.pinned, self.place = identity, place
 
     def pin(self, source: Source, identity: Identity) -> None:
-        self.pinned, self.place = identity, place_of(source.url)
+        self.pinned, self.place = identity, place_of(source)
         source.trusted = True
 
     def reset(self) -> None:
         self.pinned, self.place = None, ""
         self._compared.clear()
 
-    def meet(self, source: Source, identity: Identity, ledger: Ledger) -> str:
-        """What to do with a source that has answered: "go", "sample", "rival" or "restart"."""
+    def meet(
+        self, source: Source, identity: Identity, ledger: Ledger, *, proven_later: bool = False
+    ) -> str:
+        """What to do with a source that has answered: "go", "sample", "rival" or "restart".
+
+        `proven_later`: a mixture of versions would show in the end.
+        """
         pinned = self.pinned
         if pinned is None:
             self.pin(source, identity)
@@ -60,7 +68,8 @@ class Versions:
             source.trusted = True
             self._learn(identity)
             return "go"
-        same_place = self.place == place_of(source.url)
+        place = place_of(source)
+        same_place = self.place == place
         if pinned.differs(identity, same_place=same_place):
             stale = not ledger.bytes or (same_place and not self._proved_elsewhere(ledger))
             return "restart" if stale else "rival"
@@ -74,7 +83,8 @@ class Versions:
             return "go"
         if not ledger.bytes:
             return "restart"
-        return "sample"
+        bound = same_place or proven_later or same_name(self.place, place)
+        return "rival" if pinned.disputes(identity) and not bound else "sample"
 
     def _learn(self, identity: Identity) -> None:
         if self.pinned is not None:
@@ -97,7 +107,7 @@ class Versions:
         if source.trusted or self.pinned is None or self.by_chunk:
             return False
         told = self.pinned.etag or self.pinned.modified
-        if told and source.identity is None and self.place == place_of(source.url):
+        if told and source.identity is None and self.place == place_of(source):
             return False  # its answer will tell
         return self._place_for(source, ledger) is not None
 
@@ -137,8 +147,9 @@ class Versions:
         source.identity = identity
         if source.key not in self.rivals:
             self.rivals.append(source.key)
+        told = self.pinned is not None and self.pinned.disputes(identity)
         return Fault(
-            "it has another version of the object",
+            f"it has another version of the object{', by its ETag or date' if told else ''}",
             retryable=False,
             settled=True,
             phase="verify",
@@ -170,6 +181,20 @@ class Versions:
         self.rivals.clear()
 
 
-def place_of(url: str) -> str:
-    """A source's name for the journal: it tells nothing of the URL, and not a query at all."""
+def place_of(source: Source) -> str:
+    """A source's name for the journal: it tells nothing of the URL, and not a query at all.
+
+    A director's word on which object it is for follows behind a colon.
+    """
+    place = _hidden(source.url)
+    return f"{place}:{_hidden(source.named_for)}" if source.named_for else place
+
+
+def same_name(one: str, other: str) -> bool:
+    """Whether a director has named both places for the same object."""
+    name = one.partition(":")[2]
+    return bool(name) and name == other.partition(":")[2]
+
+
+def _hidden(url: str) -> str:
     return hashlib.sha256(shown(url).encode()).hexdigest()[:16]
