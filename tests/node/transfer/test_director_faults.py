@@ -15,6 +15,7 @@ from tests.lab import (
     Garbage,
     Hang,
     Made,
+    Redirect,
     Server,
     Status,
     dead_url,
@@ -46,6 +47,7 @@ FAULTS: dict[str, list[Fault]] = {
     "is dropped": [Drop()],
     "is no director": [Garbage()],
     "knows nothing": [Status(404).on("/lab/a")],
+    "sends us to nonsense": [Redirect("http://[").on("/lab/a")],
 }
 # what it names: nobody there, somebody without the object, and somebody with another one
 LIES = ["dead", "empty", "other"]

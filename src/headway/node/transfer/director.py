@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urljoin
 
 from headway.node.transfer.exchange import ANSWER, ask
 from headway.node.transfer.moments import clock
+from headway.node.transfer.redirects import joined
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import host_of, same_host, split
 
@@ -37,8 +37,7 @@ class Directions:
     """A director's answer for one object."""
 
     def __init__(self, reply: Reply, asked: str) -> None:
-        location = reply.get("Location")
-        self.places = places(reply.get("Link"), urljoin(asked, location) if location else "")
+        self.places = places(reply.get("Link"), _led(reply, asked))
         namespace = dict(reversed(list(pairs(reply.get("X-Pelican-Namespace")))))
         generation = list(pairs(reply.get("X-Pelican-Token-Generation")))
         issuing = [*pairs(reply.get("X-Pelican-Authorization")), *generation]
@@ -71,8 +70,8 @@ def ask_director(
             fault.words = f"the director {host} cannot be asked: {fault.words}"
             raise
         if reply.status in _REDIRECTS:
-            onward = urljoin(url, reply.get("Location"))
-            inside = same_host(endpoint, onward) and onward != url
+            onward = _led(reply, url)
+            inside = onward not in ("", url) and same_host(endpoint, onward)
             if not reply.get("Link") and not reply.get("X-Pelican-Namespace") and inside:
                 url = onward
                 continue
@@ -126,6 +125,14 @@ def places(links: str, location: str) -> list[Place]:
         found.insert(0, Place(location, 0, 0))
     first = {place.url: place for place in reversed(found)}
     return [place for place in found if first[place.url] is place]
+
+
+def _led(reply: Reply, asked: str) -> str:
+    """Where its Location leads; "" where that is nowhere: its links may be good."""
+    try:
+        return joined(asked, reply.get("Location"))
+    except Fault:
+        return ""
 
 
 def pairs(header: str) -> Iterator[tuple[str, str]]:

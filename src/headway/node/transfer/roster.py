@@ -121,7 +121,8 @@ class Roster:
         try:
             direct = self._direct or origin
             offers = resolve(asked.url, direct=direct, should_stop=self._should_stop)
-        except (Fault, HeadwayError) as error:
+        except Exception as reason:
+            error = reason if isinstance(reason, (Fault, HeadwayError)) else _unforeseen(reason)
             if origin:
                 return  # the caches may still recover; that there is no origin is no news
             now = time.monotonic()
@@ -161,3 +162,8 @@ class Roster:
             self._keys += 1
             self._known[url] = source
             self._fresh.append(source)
+
+
+def _unforeseen(error: Exception) -> Fault:
+    """What nobody thought of must not pass for a silent director; the next answer may be better."""
+    return Fault(f"its director cannot be asked: {type(error).__name__}", phase="resolve")

@@ -7,13 +7,14 @@ import os
 import re
 import time
 from collections import deque
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from headway.node.transfer.answer import number
 from headway.node.transfer.digests import said_digests
 from headway.node.transfer.moments import retry_after
+from headway.node.transfer.redirects import followed
 from headway.node.transfer.source import Fault, Identity
-from headway.node.transfer.urls import scrubbed, split
+from headway.node.transfer.urls import scrubbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class HttpStream(Stream):
                 return answer
             location = answer.get("location") or ""
             answer.drain()
-            url = _redirected(url, location)
+            url = followed(url, location)
         raise Fault(f"more than {_HOPS} redirects", phase="first byte")
 
     def _once(self, method: str, url: str, headers: dict[str, str]) -> Answer:
@@ -313,24 +314,6 @@ def _identity_of_file(about: os.stat_result) -> Identity:
 
 def _strong(etag: str | None) -> str:
     return etag if etag is not None and etag.startswith('"') and len(etag) <= 200 else ""
-
-
-def _redirected(url: str, location: str) -> str:
-    target = urljoin(url, location)
-    if url.startswith("https:") and not target.startswith("https:"):
-        raise Fault(
-            "it redirects from https to http, which is refused",
-            retryable=False,
-            phase="first byte",
-        )
-    try:
-        if not location or split(target).scheme == "file":
-            raise ValueError("it redirects to a file of the node" if location else "no address")
-    except ValueError as error:
-        raise Fault(
-            f"it redirects to nowhere: {error}", retryable=False, phase="first byte"
-        ) from None
-    return target
 
 
 def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, int, int | None]:

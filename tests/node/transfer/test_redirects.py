@@ -1,0 +1,67 @@
+"""Where servers send us: nonsense is a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.lab import Made, Redirect, Server
+
+from headway.node.errors import TransferError
+from headway.node.transfer import fetch, pelican, put
+from headway.node.transfer.health import examine
+from headway.node.transfer.pelican import Offer
+from headway.node.transfer.redirects import followed
+from headway.node.transfer.source import Fault
+
+from .federation import clean
+
+pytestmark = pytest.mark.usefixtures(clean.__name__, "quick")
+__all__ = ["clean"]
+
+CONTENT = Made(1 << 20, seed=3)
+NONSENSE = ["http://[", "//[x", "ssh://h/x", "http://a b/", "http://h:99999/"]
+
+
+@pytest.mark.parametrize("location", NONSENSE)
+def test_nonsense_beside_a_healthy_mirror(location: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with Server(faults=[Redirect(location)]) as lost, Server({"/a": CONTENT}) as mirror:
+        fetch([lost.url("/a"), mirror.url("/a")], str(path))
+    assert CONTENT.fault(path) is None
+
+
+@pytest.mark.parametrize("location", NONSENSE)
+def test_nonsense_alone(location: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    with Server(faults=[Redirect(location)]) as lost:
+        for attempt in (
+            lambda: fetch([lost.url("/a")], str(tmp_path / "a"), patience=0.5),
+            lambda: put(str(file), lost.url("/a"), rounds=1),
+        ):
+            with pytest.raises(TransferError) as caught:
+                attempt()
+            assert "redirects to nowhere" in caught.value.message
+        said = examine(Offer(lost.url("/a"))).fault
+    assert said is not None and "redirects to nowhere" in said.words
+
+
+@pytest.mark.parametrize("way", ["http://h/x", "HTTP://h/x", "file:///etc/passwd", "FILE:/etc/x"])
+def test_out_of_tls_in_any_spelling(way: str) -> None:
+    for url in ("https://h/a", "HTTPS://h/a"):
+        with pytest.raises(Fault) as caught:
+            followed(url, way)
+        assert "which is refused" in caught.value.words and not caught.value.retryable
+
+
+def test_an_error_that_nobody_thought_of_is_not_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object, **__: object) -> list[Offer]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(pelican, "resolve", stumble)
+    with pytest.raises(TransferError) as caught:
+        fetch(["pelican://h/a"], str(tmp_path / "a"), patience=0.3)
+    assert "ZeroDivisionError" in caught.value.message and caught.value.retryable
