@@ -1,11 +1,11 @@
-"""Where servers send us: nonsense is a fault."""
+"""Where servers send us, and what comes along: nonsense is a fault, and a token stays behind."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.lab import Made, Redirect, Server
+from tests.lab import Authority, Director, Made, Redirect, Server
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch, pelican, put
@@ -14,7 +14,7 @@ from headway.node.transfer.pelican import Offer
 from headway.node.transfer.redirects import followed
 from headway.node.transfer.source import Fault
 
-from .federation import clean
+from .federation import TRACER, clean, jwt
 
 pytestmark = pytest.mark.usefixtures(clean.__name__, "quick")
 __all__ = ["clean"]
@@ -65,3 +65,19 @@ def test_an_error_that_nobody_thought_of_is_not_silence(
     with pytest.raises(TransferError) as caught:
         fetch(["pelican://h/a"], str(tmp_path / "a"), patience=0.3)
     assert "ZeroDivisionError" in caught.value.message and caught.value.retryable
+
+
+def test_a_token_does_not_go_where_a_cache_redirects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEARER_TOKEN", jwt())
+    tls, path = Authority.get().good, tmp_path / "a"
+    with (
+        Server({"/x": CONTENT}, tls=tls) as elsewhere,
+        Server(tls=tls, faults=[Redirect(elsewhere.url("/x"))]) as cache,
+        Director("/lab", [cache], require_token=True) as it,
+    ):
+        fetch([it.pelican_url("/a")], str(path))
+        assert cache.saw(TRACER)
+        assert elsewhere.sent and not elsewhere.saw(TRACER)
+    assert CONTENT.fault(path) is None
