@@ -52,6 +52,23 @@ def test_what_is_being_written_is_not_on_disk_yet() -> None:
     assert (ledger.complete, ledger.prefix(), ledger.written()) == (True, 10, [(0, 10, 0)])
 
 
+def test_what_is_still_being_written_is_not_written_by_another_lane() -> None:
+    """A lane that was cut may be within its last write: it must not land upon newer bytes."""
+    ledger = Ledger(10)
+    old = ledger.take(0, 10)
+    assert old is not None and ledger.claim(old, 6) == [(0, 6)]
+    ledger.release(old)
+    ledger.forget_all()
+    new = ledger.take(1, 10)
+    assert new is not None and ledger.claim(new, 10) == [(6, 10)]
+    ledger.wrote(new)
+    ledger.release(new)
+    ledger.wrote(old)
+    assert (ledger.wanted(), ledger.complete) == ([(0, 6)], False)
+    again = ledger.take(1, 10)
+    assert again is not None and ledger.claim(again, 6) == [(0, 6)]
+
+
 def test_a_blamed_source_is_not_asked_for_the_same_again() -> None:
     ledger = Ledger(100)
     lease = ledger.take(0, 100)
@@ -93,6 +110,7 @@ class Lanes(RuleBasedStateMachine):
         self.ledger = Ledger(64, grain=4)
         self.disk = [-1] * 64  # who wrote each byte last
         self.writing: dict[int, list[tuple[int, int]]] = {}
+        self.late: dict[int, Lease] = {}  # writes under way whose bytes count no more
 
     @rule(target=leases, source=st.integers(0, 2), most=st.integers(1, 40))
     def take(self, source: int, most: int) -> Lease | None:
@@ -127,7 +145,8 @@ class Lanes(RuleBasedStateMachine):
         for begin, end in self.writing.pop(lease.key):
             for at in range(begin, end):
                 assert self.disk[at] == -1, "two lanes wrote the same byte"
-                self.disk[at] = lease.source
+                self.disk[at] = lease.source if lease.key not in self.late else -1
+        self.late.pop(lease.key, None)
         self.ledger.wrote(lease)
 
     @rule(lease=consumes(leases))
@@ -144,6 +163,14 @@ class Lanes(RuleBasedStateMachine):
             assert self.ledger.forget(begin, end, blame=blame) == givers
             self.disk[begin:end] = [-1] * (end - begin)
 
+    @rule()
+    def restart(self) -> None:
+        """The object has become another one, whoever is within a write."""
+        self.late.update({x.key: x for x in self.ledger.leases() if x.key in self.writing})
+        self.ledger.revoke()
+        self.ledger.forget_all()
+        self.disk = [-1] * 64
+
     @invariant()
     def the_account_is_true(self) -> None:
         for begin, end, source in self.ledger.written():
@@ -154,7 +181,7 @@ class Lanes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever has happened, a healthy fourth source brings the rest."""
-        for lease in self.ledger.leases():
+        for lease in [*self.ledger.leases(), *self.late.values()]:
             if lease.key in self.writing:
                 self.wrote(lease)
         assert not self.writing

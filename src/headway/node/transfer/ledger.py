@@ -129,12 +129,7 @@ class Ledger:
         taken += [(a, b) for a, b, who in self._avoid if who == source]
         for a, b in taken:
             if a < end and b > begin:
-                gaps = [
-                    (max(c, x), min(d, y))
-                    for c, d in gaps
-                    for x, y in ((begin, a), (b, end))
-                    if max(c, x) < min(d, y)
-                ]
+                gaps = _outside(gaps, a, b)
         return gaps
 
     def take(self, source: int, most: int) -> Lease | None:
@@ -208,6 +203,8 @@ class Ledger:
             end = min(end, self.size)
         lease.at = max(begin, end)
         gaps = self.gaps(begin, end) if begin < end else []
+        for a, b in self._writing.values():  # of one that was cut: it would land upon newer bytes
+            gaps = _outside(gaps, a, b)
         for a, b in gaps:
             self._add(a, b, lease.source)
         if gaps:
@@ -300,6 +297,16 @@ def _cut(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tuple[
         if b > end:
             result.append((end, b, source))
     return result
+
+
+def _outside(stretches: list[Stretch], begin: int, end: int) -> list[Stretch]:
+    """What of some stretches lies before or behind another."""
+    return [
+        (first, last)
+        for a, b in stretches
+        for first, last in ((a, min(b, begin)), (max(a, end), b))
+        if first < last
+    ]
 
 
 def _complement(taken: list[Stretch], size: int) -> list[Stretch]:
