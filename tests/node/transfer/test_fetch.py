@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ from tests.node.conftest import Web
 
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import Snapshot, fetch, source
+from headway.node.transfer.journal import Journal
+from headway.node.transfer.part import Part
+from headway.node.transfer.roster import Roster
+from headway.node.transfer.source import Identity
+from headway.node.transfer.supervisor import Supervisor
 from headway.node.transfer.urls import Route
 
 Request = http.server.BaseHTTPRequestHandler
@@ -181,6 +187,94 @@ def test_a_body_that_is_always_cut(web: Web, tmp_path: Path) -> None:
     assert caught.value.retryable
     assert "broke off" in caught.value.message
     assert "(body, may pass)" in caught.value.message
+
+
+def cut_without_a_sign(request: Request, count: int = 4) -> bool:
+    """The end of the connection is the end of the body; HEAD tells the truth."""
+    if request.command == "HEAD":
+        return False
+    request.wfile.write(b'HTTP/1.0 200 OK\r\nETag: "1"\r\n\r\n' + DATA[:count])
+    request.close_connection = True
+    return True
+
+
+def test_a_body_without_a_length_that_is_cut(web: Web, tmp_path: Path) -> None:
+    web.files["data"] = web.files["mirror"] = DATA
+    web.script["data"] = [cut_without_a_sign]
+    with pytest.raises(TransferError) as caught:
+        fetch([web.url("data")], str(tmp_path / "data"), patience=0.5)
+    assert f"broke off after 4 of {len(DATA)} bytes" in caught.value.message
+    assert caught.value.retryable
+    assert os.listdir(tmp_path) == []
+    fetch([web.url("data"), web.url("mirror")], str(tmp_path / "data"))
+    assert (tmp_path / "data").read_bytes() == DATA
+    web.script["data"] = [lambda r: cut_without_a_sign(r, len(DATA))]
+    fetch([web.url("data")], str(tmp_path / "whole"))
+    assert (tmp_path / "whole").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_an_answer_that_ends_before_its_last_word(web: Web, tmp_path: Path, part: bool) -> None:
+    def wordless(request: Request) -> bool:
+        if request.command == "HEAD":
+            return False
+        head, data = 'HTTP/1.1 200 OK\r\nETag: "1"\r\n', DATA
+        if part and "Range" in request.headers:
+            first, last = request.headers["Range"].removeprefix("bytes=").split("-")
+            data = DATA[int(first) : int(last) + 1]
+            about = f"Content-Range: bytes {first}-{int(first) + len(data) - 1}/{len(DATA)}\r\n"
+            head = head.replace("200", "206") + about
+        head += "Transfer-Encoding: chunked\r\nTrailer: X-Transfer-Status\r\n\r\n"
+        request.wfile.write(head.encode() + b"%x\r\n" % len(data) + data)
+        request.close_connection = True
+        return True
+
+    web.files["data"] = DATA
+    web.script["data"] = [wordless]
+    with pytest.raises(TransferError) as caught:
+        fetch([web.url("data")], str(tmp_path / "data"), size=len(DATA), patience=0.5)
+    assert "broke off before its last word" in caught.value.message
+    assert os.listdir(tmp_path) == []
+    web.script["data"] = [wordless, normal]
+    fetch([web.url("data")], str(tmp_path / "data"))
+    assert (tmp_path / "data").read_bytes() == DATA
+
+
+def test_a_failure_told_behind_the_last_byte(web: Web, tmp_path: Path) -> None:
+    """Whatever is complete before it comes, the last word is waited for."""
+
+    def fails_late(request: Request) -> bool:
+        if request.command == "HEAD":
+            return False
+        head = f"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-{len(DATA) - 1}/{len(DATA)}\r\n"
+        head += 'ETag: "1"\r\nTransfer-Encoding: chunked\r\nTrailer: X-Transfer-Status\r\n\r\n'
+        request.wfile.write(head.encode() + b"%x\r\n" % len(DATA) + bytes(len(DATA)) + b"\r\n")
+        request.wfile.flush()
+        threading.Event().wait(0.3)
+        request.wfile.write(b"0\r\nX-Transfer-Status: 500: the origin went away\r\n\r\n")
+        return True
+
+    web.files["data"] = DATA
+    web.script["data"] = [fails_late, normal]
+    fetch([web.url("data")], str(tmp_path / "data"), size=len(DATA))
+    assert (tmp_path / "data").read_bytes() == DATA
+
+
+def test_what_a_server_says_after_the_proof_changes_nothing(web: Web, tmp_path: Path) -> None:
+    web.files["data"] = DATA
+    path = str(tmp_path / "data")
+    roster = Roster(
+        [web.url("data")], per_source=2, hesitates=False, direct=False, should_stop=lambda: False
+    )
+    journal = Journal(f"{path}.part.journal", "")
+    run = Supervisor(Part(path), journal, roster, None, None, None, connections=4)
+    run.patience = run.grace = 5.0
+    run.resume()
+    run.supervise()
+    run.questions._told_still(run.job.sources[0], Identity(len(DATA), '"2"'))
+    run.finish()
+    run.close(keep=False)
+    assert (tmp_path / "data").read_bytes() == DATA
 
 
 def test_a_wrong_size_is_known_before_it_moves(web: Web, tmp_path: Path) -> None:

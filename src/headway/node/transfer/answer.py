@@ -43,6 +43,16 @@ class Answer:
         options = (self.get("connection") or "").lower()
         self.keeps = "close" not in options if keeps else "keep-alive" in options
 
+    @property
+    def done(self) -> bool:
+        """Whether the body has come to its proper end."""
+        return self._done
+
+    @property
+    def ends_anywhere(self) -> bool:
+        """Whether nothing but the end of the connection tells where the body ends."""
+        return self.left is None and not self.chunked
+
     def get(self, name: str) -> str | None:
         """A field's value; the first one where there are several."""
         return next((value for each, value in self.fields if each == name), None)

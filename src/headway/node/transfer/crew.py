@@ -86,6 +86,14 @@ class Lane:
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
+    @property
+    def awaits_last_word(self) -> bool:
+        """Whether all bytes of its request are here, and not yet what the server says behind."""
+        lease = self.lease
+        if lease is None or lease.over or lease.end is None or self.sampling:
+            return False
+        return lease.begin < lease.end <= lease.at
+
     def rest(self) -> None:
         """There is nothing to ask for; what passes until it asks again is not the source's time."""
         now = time.monotonic()

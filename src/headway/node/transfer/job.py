@@ -84,6 +84,7 @@ class Job:
         self.mixed: dict[int, int] = {}  # chunks of several givers, and how often they were wrong
         self.error: BaseException | None = None
         self.over = False
+        self.length_unsaid = False  # it is known only from where a connection ended
         self.restarts = 0
         self.losses = 0  # times that bytes were taken back
         self.enquired: list[int] = []  # sources at which a connection asks for something else
@@ -128,6 +129,11 @@ class Job:
         self.lanes[lane.key] = lane
         lane.start()
         return True
+
+    def end(self) -> None:
+        """Nothing that lanes or servers still say counts any more, the lock being held."""
+        self.over = True
+        self.ledger.revoke()
 
     def source(self, key: int) -> Source | None:
         return next((each for each in self.sources if each.key == key), None)
@@ -236,10 +242,9 @@ class Job:
         self.ledger.size = self.declared
         self.versions.reset()
         self.doubts.clear()
-        self.vouched = False
+        self.vouched = self.length_unsaid = self.reserved = False
         for each in self.sources:
             each.trusted = False
-        self.reserved = False
         self.prover.forgotten(0, 1 << 62)
         self.journal.remove()
 
@@ -297,6 +302,8 @@ class Job:
         here = memoryview(bytearray(len(piece)))
         count = self.part.read_into([here], lease.begin)
         with self.changed:
+            if self.over:
+                raise Elsewhere
             self.ledger.release(lease)
             lane.lease = None
             same = count == len(piece) and here == piece
@@ -311,17 +318,18 @@ class Job:
     def ended(self, lane: Lane, lease: Lease, taken_back: bool) -> None:
         """A request has come to its end; `taken_back`: the server says that it went wrong."""
         with self.changed:
+            counts = not lease.over  # else a restart has taken it already, or all is done
             self.ledger.release(lease)
             lane.lease = None
-            if taken_back:
-                self.forget(lease.begin, lease.at)
-                self._owed += lane.got
+            if taken_back and counts:
+                self.take_back(lease.begin, lease.at)
                 lane.got = 0
             seconds = time.monotonic() - lane.begun
             if seconds > 0 and lane.got:
                 lane.source.measured(lane.got / seconds)
-            if lease.end is None and self.ledger.size is None and not taken_back:
+            if lease.end is None and self.ledger.size is None and counts and not taken_back:
                 self.ledger.size = lease.at  # it ended properly, so this is its length
+                self.length_unsaid = lane.stream.ends_anywhere
             self.changed.notify_all()
 
     def failed(self, lane: Lane, lease: Lease | None, fault: Fault) -> None:
@@ -382,6 +390,11 @@ class Job:
         source.identity = None
 
     # -- wrong bytes
+
+    def take_back(self, begin: int, end: int) -> None:
+        """A server says that it went wrong. The lock is held."""
+        self._owed += sum(self.ledger.givers(begin, end).values())
+        self.forget(begin, end)
 
     def forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
         """Take bytes back; returns who gave them. The lock is held."""

@@ -144,5 +144,7 @@ class Questions:
             before = source.identity
             if before is None or identity is None or job.over:
                 return
+            if repair.cut_short(job, source, identity):
+                return
             if before.differs(identity, same_place=True):
                 job.start_over(source)

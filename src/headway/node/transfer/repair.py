@@ -79,6 +79,18 @@ def rival(job: Job, source: Source, identity: Identity) -> NoReturn:
     raise fault
 
 
+def cut_short(job: Job, source: Source, identity: Identity) -> bool:
+    """Whether what was taken for the end of the object was none, by the source's own word."""
+    here = job.ledger.size
+    if not job.length_unsaid or here is None or identity.size is None or here >= identity.size:
+        return False
+    words = f"it broke off after {here} of {identity.size} bytes"
+    source.failed(Fault(words, phase="body"), time.monotonic(), 0.5)
+    job.take_back(0, here)
+    job.ledger.size, job.reserved, job.length_unsaid = job.declared, False, False
+    return True
+
+
 def bad_chunk(job: Job, begin: int, end: int) -> None:
     """A chunk is not what the manifest says: it is fetched again, elsewhere if possible."""
     now = time.monotonic()

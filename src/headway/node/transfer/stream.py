@@ -47,6 +47,7 @@ class Stream:
 
     phase = "connect"
     forgets = False  # whether the server has not answered what it was asked early
+    ends_anywhere = False  # whether the present stretch may have been cut without a sign
 
     def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
         raise NotImplementedError
@@ -104,6 +105,10 @@ class HttpStream(Stream):
     def phase(self) -> str:  # type: ignore[override]
         wire = self._wire
         return wire.phase if wire is not None else "connect"
+
+    @property
+    def ends_anywhere(self) -> bool:  # type: ignore[override]
+        return self._answer is not None and self._answer.ends_anywhere
 
     def ask_early(self, begin: int, end: int) -> bool:
         wire, answer = self._wire, self._answer
@@ -203,6 +208,8 @@ class HttpStream(Stream):
         # the bytes are here, but the word on whether they are right comes behind them
         if answer.chunked and answer.drain():
             raise Fault("it gives more bytes than it announced", phase="body")
+        if answer.chunked and not answer.done:
+            raise Fault("it broke off before its last word", phase="body")
         status = next((v for n, v in answer.trailers if n == "x-transfer-status"), "")
         if status and not status.strip().startswith("200"):
             raise Fault(f"it failed on the way: {scrubbed(status, 80)}", phase="body")

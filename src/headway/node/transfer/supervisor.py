@@ -92,6 +92,7 @@ class Supervisor:
                 now = time.monotonic()
                 self._raise_errors()
                 if self._proven(now):
+                    job.end()  # before the lock is free: what comes late changes nothing any more
                     return
                 self._steer(now)
                 self._raise_hopeless(now)
@@ -161,6 +162,8 @@ class Supervisor:
             return False
         if self._whole_since is None:
             self._whole_since = now
+        if any(lane.awaits_last_word for lane in job.lanes.values()):
+            return False
         waited = now - self._whole_since >= questions.PATIENCE
         if self.questions.under_way and not waited:
             return False
@@ -171,7 +174,8 @@ class Supervisor:
         if wrong is not None:
             repair.wrong_whole(job, wrong)
             return False
-        if job.requests <= 1 or job.manifest is not None or job.prover.expects:
+        several = job.requests > 1 or job.length_unsaid
+        if not several or job.manifest is not None or job.prover.expects:
             return True
         if job.lanes and not waited:
             for lane in job.lanes.values():
@@ -287,8 +291,7 @@ class Supervisor:
         """Whether no thread can touch the part any more."""
         job = self.job
         with job.changed:
-            job.over = True
-            job.ledger.revoke()
+            job.end()
             lanes = list(job.lanes.values())
         for lane in lanes:
             lane.cut()
