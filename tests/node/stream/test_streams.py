@@ -220,6 +220,23 @@ def test_a_killed_fetcher_goes_on(stage: Stage, flip: bool) -> None:
     assert stage.content.fault(stage.node.folder / "data.bin") is None
 
 
+def test_a_fetcher_killed_before_its_first_journal_line(stage: Stage) -> None:
+    """Nothing says which version its bytes are of: they are fetched again, and never told of."""
+    content = Made(12 << 20, seed=8)
+    unit = 1 << 20
+    digests = [hashlib.sha256(p).hexdigest() for p in content.pieces(unit)]
+    truth = {"unit": unit, "size": content.size, "digests": digests, "shuffle": False}
+    with Server({"/data.bin": content}, [Rate(4 << 20, scope="server")]) as server:
+        stage.set_up(server.url("/data.bin"), manifest=None, truth={**truth, "pause": 0.3})
+        process = stage.node.start()
+        wait(arrived(stage.node, 1))
+        assert not (stage.node.folder / "data.bin.part.journal").exists()
+        os.kill(fetcher_of(process.pid), signal.SIGKILL)
+        assert stage.node.end(process) == 0, stage.node.stderr
+    assert stage.input()["restarts"] == 1 and "all read" in stage.node.stdout()
+    assert content.fault(stage.node.folder / "data.bin") is None
+
+
 def test_something_is_in_the_way(stage: Stage) -> None:
     with stage.server() as server:
         stage.set_up(server.url("/data.bin"))

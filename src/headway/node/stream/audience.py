@@ -85,6 +85,8 @@ class Audience:
 
     def lost(self, begin: int, end: int) -> None:
         if self.arrival is None:
+            if self._again:
+                self._lose_earlier()
             return
         if self._manifest is None and any(a < end and b > begin for a, b in self.arrival.marked()):
             self._error = TransferError(
@@ -94,6 +96,15 @@ class Audience:
                 remedy="a `manifest` proves every chunk before it is read",
             )
         self.arrival.unmark(begin, end)
+
+    def _lose_earlier(self) -> None:
+        """What a fetcher that was killed has told readers of does not count."""
+        try:
+            earlier = Arrival.follow(f"{self.path}{ARRIVAL}")
+        except (OSError, TransferError, ValueError):
+            return  # it has told nobody of anything
+        with earlier:
+            earlier.unmark(0, earlier.size)
 
     def look(self, job: Job) -> None:
         """Tell the engine what is wanted, and give back what is not."""

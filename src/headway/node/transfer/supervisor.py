@@ -73,10 +73,11 @@ class Supervisor:
     def resume(self) -> None:
         """Go on from what is there, or begin anew."""
         past = read_journal(f"{self.part.place}{SUFFIX}", self.part.file, self.journal.proof)
-        if past is not None and past.stretches:
-            with self.job.changed:
-                self.job.resume(past)
         with self.job.changed:
+            if past is not None and past.stretches:
+                self.job.resume(past)
+            if self.readers is not None and self.job.versions.open and self.job.manifest is None:
+                self.readers.lost(0, 1 << 62)  # nothing says which version an earlier one brought
             reading.begin(self.job)
         if not self.job.ledger.bytes:
             self.journal.remove()
