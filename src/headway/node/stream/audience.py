@@ -80,7 +80,7 @@ class Audience:
         self.arrival.finish()
 
     def proven(self, begin: int, end: int) -> None:
-        if self.arrival is not None:
+        if self.arrival is not None and self._error is None:
             self.arrival.mark(begin, end)
 
     def lost(self, begin: int, end: int) -> None:
@@ -95,6 +95,7 @@ class Audience:
                 retryable=True,
                 remedy="a `manifest` proves every chunk before it is read",
             )
+            self.arrival.fail(self._error.message, retryable=True)
         self.arrival.unmark(begin, end)
 
     def _lose_earlier(self) -> None:
