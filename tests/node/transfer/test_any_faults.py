@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -20,6 +21,7 @@ from tests.lab import (
     Hang,
     IgnoreRange,
     Made,
+    Patched,
     Rate,
     Reset,
     Server,
@@ -42,38 +44,72 @@ from .scale import scaled
 KB = 1 << 10
 MANY = settings.default.max_examples if settings.default else 100
 SIZE = 1500 * KB + 123
-CONTENT = Made(SIZE, seed=21)
-CHUNKS = Chunks(CONTENT, 100 * KB)
 
-offsets = st.integers(0, SIZE - 1)
-faults = st.one_of(
-    st.builds(Hang, at=st.sampled_from(["accept", "request"])),
-    st.builds(Drop, at=st.sampled_from(["accept", "request"]), reset=st.booleans()),
-    st.builds(Silent, after=offsets, scope=st.sampled_from(["connection", "server"])),
-    st.builds(Reset, offsets),
-    st.builds(Truncate, offsets),
-    st.builds(Shorter, offsets),
-    st.builds(WrongLength, st.integers(-5, 5)),
-    st.builds(Rate, st.integers(200 * KB, 20_000 * KB)),
-    st.builds(Status, st.sampled_from([403, 404, 429, 500, 503])),
-    st.just(Garbage()),
-    st.builds(Flip, offsets),
-    st.just(IgnoreRange()),
-    st.just(WrongContentRange()),
-    st.builds(Version, st.just(Made(SIZE, seed=22))),
-    st.builds(FailedTrailer, offsets),
-)
+
+@dataclass(frozen=True)
+class Case:
+    """An object, the chunks of its manifest, and what is wrong at its two sources."""
+
+    one: list[Fault]
+    other: list[Fault]
+    size: int = SIZE
+    chunk: int = 100 * KB
+
+    @property
+    def content(self) -> Made:
+        return Made(self.size, seed=21)
+
+    @property
+    def chunks(self) -> Chunks:
+        return Chunks(self.content, self.chunk)
+
+    def is_a_version(self, path: Path) -> bool:
+        others = [fault.content for fault in self.one if isinstance(fault, Version)]
+        return any(each.fault(path) is None for each in (self.content, *others))
 
 
 @st.composite
-def sick(draw: st.DrawFn) -> Fault:
-    fault: Fault = draw(faults)
+def sick(draw: st.DrawFn, size: int, *, told: bool = False) -> Fault:
+    """`told`: only what shows without a proof."""
+    offsets = st.integers(0, size - 1)
+    content = Made(size, seed=21)
+    begin, end = sorted((draw(offsets), draw(offsets)))
+    unseen = [st.builds(Shorter, offsets), st.builds(Flip, offsets)]
+    fault: Fault = draw(
+        st.one_of(
+            st.builds(Hang, at=st.sampled_from(["accept", "request"])),
+            st.builds(Drop, at=st.sampled_from(["accept", "request"]), reset=st.booleans()),
+            st.builds(Silent, after=offsets, scope=st.sampled_from(["connection", "server"])),
+            st.builds(Reset, offsets),
+            st.builds(Truncate, offsets),
+            st.builds(WrongLength, st.integers(-5, 5)),
+            st.builds(Rate, st.integers(200 * KB, 20_000 * KB)),
+            st.builds(Status, st.sampled_from([403, 404, 429, 500, 503])),
+            st.just(Garbage()),
+            st.just(IgnoreRange()),
+            st.just(WrongContentRange()),
+            st.builds(Version, st.just(Made(size, seed=22))),
+            st.just(Version(Patched(content, begin, end + 1))),
+            st.builds(FailedTrailer, offsets),
+            *([] if told else unseen),
+        )
+    )
     how = draw(st.sampled_from(["always", "once", "connection", "seconds"]))
     if how == "once":
         return fault.once()
     if how == "connection":
         return fault.connections(1)
     return fault.for_seconds(0.3) if how == "seconds" else fault
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, told: bool = False) -> Case:
+    """Any size and any layout of chunks, with faults within; `told` leaves the other healthy."""
+    size = draw(st.one_of(st.just(SIZE), st.integers(1, SIZE)))
+    chunk = draw(st.integers(max(1, size // 100), size + KB))
+    one = draw(st.lists(sick(size, told=told), max_size=2))
+    other = [] if told else draw(st.lists(sick(size), max_size=2))
+    return Case(one, other, size, chunk)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,59 +120,56 @@ def small_and_quick() -> Iterator[None]:
 
 
 @settings(max_examples=MANY // 4, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    one=st.lists(sick(), max_size=2),
-    other=st.lists(sick(), max_size=2),
-    proof=st.sampled_from(["checksum", "manifest", "both"]),
-)
-@example([Silent(after=0)], [], "checksum")
-@example([Reset(1), Version(Made(SIZE, seed=22))], [], "checksum")
-@example([Reset(1).connections(1), Version(Made(SIZE, seed=22))], [], "manifest")
+@given(case=cases(), proof=st.sampled_from(["checksum", "manifest", "both"]))
+@example(Case([Silent(after=0)], []), "checksum")
+@example(Case([Reset(1), Version(Made(SIZE, seed=22))], []), "checksum")
+@example(Case([Reset(1).connections(1), Version(Made(SIZE, seed=22))], []), "manifest")
 def test_right_bytes_or_a_clean_error(
-    tmp_path_factory: pytest.TempPathFactory, one: list[Fault], other: list[Fault], proof: str
+    tmp_path_factory: pytest.TempPathFactory, case: Case, proof: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("any")
+    folder, content = tmp_path_factory.mktemp("any"), case.content
     begin = time.monotonic()
-    with Server({"/a": CONTENT}, one) as first, Server({"/a": CONTENT}, other) as second:
+    with Server({"/a": content}, case.one) as first, Server({"/a": content}, case.other) as second:
         try:
             fetch(
                 [first.url("/a"), second.url("/a")],
                 str(folder / "o"),
-                checksum=CONTENT.checksum() if proof != "manifest" else None,
-                manifest=CHUNKS if proof != "checksum" else None,
+                checksum=content.checksum() if proof != "manifest" else None,
+                manifest=case.chunks if proof != "checksum" else None,
                 patience=2.0,
                 grace=0.5,
             )
         except TransferError as error:
-            assert one and other, "a healthy source was there"
+            assert case.one and case.other, "a healthy source was there"
             assert "did not arrive" in error.message
             assert os.listdir(folder) == []
         else:
-            assert CONTENT.fault(folder / "o") is None
+            assert content.fault(folder / "o") is None
             assert os.listdir(folder) == ["o"]
     assert time.monotonic() - begin < 15
 
 
 @settings(max_examples=MANY // 8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(one=st.lists(sick().filter(lambda f: not isinstance(f, (Flip, Shorter))), max_size=2))
+@given(case=cases(told=True))
+@example(Case([Version(Patched(Made(SIZE, seed=21), 600 * KB, 1200 * KB))], []))
 def test_a_healthy_source_beside_any_faults_and_nothing_declared(
-    tmp_path_factory: pytest.TempPathFactory, one: list[Fault]
+    tmp_path_factory: pytest.TempPathFactory, case: Case
 ) -> None:
     """Without a proof a flipped byte cannot be told, but versions are never mixed."""
-    folder = tmp_path_factory.mktemp("any")
-    with Server({"/a": CONTENT}, one) as first, Server({"/a": CONTENT}) as second:
-        fetch([first.url("/a"), second.url("/a")], str(folder / "o"), patience=5.0)
-    path: Path = folder / "o"
-    assert CONTENT.fault(path) is None or Made(SIZE, seed=22).fault(path) is None
+    path = tmp_path_factory.mktemp("any") / "o"
+    with Server({"/a": case.content}, case.one) as first, Server({"/a": case.content}) as second:
+        fetch([first.url("/a"), second.url("/a")], str(path), patience=5.0)
+    assert case.is_a_version(path)
 
 
 class Suspicious:
     """Readers who look at every chunk that they are told of, then and again in the end."""
 
-    unit, room = CHUNKS.chunk_size, 0
+    room = 0
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self._path, self._seed = path, seed
+    def __init__(self, path: Path, case: Case, seed: int) -> None:
+        self._path, self._case, self._seed = path, case, seed
+        self.unit = case.chunk
         self.told: set[int] = set()
         self.wrong: list[int] = []
         self._turned = False
@@ -151,7 +184,7 @@ class Suspicious:
     def look_at(self, begin: int, path: Path) -> None:
         with path.open("rb") as file:
             file.seek(begin)
-            if file.read(self.unit) != CONTENT.read(begin, self.unit):
+            if file.read(self.unit) != self._case.content.read(begin, self.unit):
                 self.wrong.append(begin)
 
     def lost(self, begin: int, end: int) -> None:
@@ -160,7 +193,8 @@ class Suspicious:
     def look(self, job: Job) -> None:
         if not self._turned:
             self._turned = True
-            order = [(at, min(at + self.unit, SIZE)) for at in range(0, SIZE, self.unit)]
+            size = self._case.size
+            order = [(at, min(at + self.unit, size)) for at in range(0, size, self.unit)]
             random.Random(self._seed).shuffle(order)
             reading.turn(job, order)
         with job.changed:
@@ -169,22 +203,20 @@ class Suspicious:
 
 
 @settings(max_examples=MANY // 8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    one=st.lists(sick(), max_size=2), other=st.lists(sick(), max_size=2), seed=st.integers(0, 99)
-)
+@given(case=cases(), seed=st.integers(0, 99))
 def test_no_reader_is_told_of_wrong_bytes(
-    tmp_path_factory: pytest.TempPathFactory, one: list[Fault], other: list[Fault], seed: int
+    tmp_path_factory: pytest.TempPathFactory, case: Case, seed: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    readers = Suspicious(folder / "o", seed)
-    with Server({"/a": CONTENT}, one) as first, Server({"/a": CONTENT}, other) as second:
+    folder, content, chunks = tmp_path_factory.mktemp("any"), case.content, case.chunks
+    readers = Suspicious(folder / "o", case, seed)
+    with Server({"/a": content}, case.one) as first, Server({"/a": content}, case.other) as second:
         try:
             urls = [first.url("/a"), second.url("/a")]
             path = str(folder / "o")
-            fetch(urls, path, manifest=CHUNKS, patience=2.0, grace=0.5, readers=readers)
+            fetch(urls, path, manifest=chunks, patience=2.0, grace=0.5, readers=readers)
         except TransferError as error:
-            assert one and other, error.message
+            assert case.one and case.other, error.message
         else:
-            assert CONTENT.fault(folder / "o") is None
-            assert len(readers.told) == len(CHUNKS.digests)
+            assert content.fault(folder / "o") is None
+            assert len(readers.told) == len(chunks.digests)
     assert readers.wrong == []
