@@ -193,6 +193,28 @@ def test_a_reply_that_promises_more_than_it_gives(script: Script, tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
+def test_a_line_that_ends_without_a_carriage_return(script: Script) -> None:
+    """As XRootD writes it."""
+    script.data = (
+        b"HTTP/1.1 206 P\r\nContent-Length: 5\r\n"
+        b"Content-Range: bytes 0-4/10\nDigest: adler32=ecb8cd15\r\n\r\nhello"
+    )
+    with contextlib.closing(HttpStream(script.url)) as stream:
+        head = stream.open(0, 5)
+    assert (head.begin, head.end, head.identity.size) == (0, 5, 10)
+    assert head.identity.digests == {"adler32": "ecb8cd15"}
+
+
+def test_a_part_beyond_the_end_is_asked_for_as_far_as_there_is_one(script: Script) -> None:
+    """XRootD does not cut it off at the end, but tells where that is."""
+    script.data = b"HTTP/1.1 206 P\r\nContent-Length: 100\r\nContent-Range: bytes 5-104/10\r\n\r\n"
+    script.asked.clear()
+    with pytest.raises(Fault, match="another part"):
+        HttpStream(script.url).open(5, 105)
+    assert [b"bytes=5-104\r\n" in one for one in script.asked] == [True, False]
+    assert b"bytes=5-9\r\n" in script.asked[1]
+
+
 def test_abort_wakes_a_reader() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stream = HttpStream(f"http://127.0.0.1:{listener.getsockname()[1]}/x")

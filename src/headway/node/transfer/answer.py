@@ -17,6 +17,7 @@ _MAX_LENGTH = 1 << 62
 _SMALL = 1 << 16
 _DRAIN = 5.0  # seconds that the rest of a body, or its trailers, may take
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\Z", re.DOTALL)
+_LINE_END = re.compile(rb"\r?\n")
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}\Z")
 
 
@@ -165,7 +166,8 @@ class Answer:
 def fields_of(text: bytes) -> list[tuple[str, str]]:
     """The fields of a head or of trailers, names in lower case."""
     fields = []
-    for line in text.split(b"\r\n") if text else []:
+    # XRootD ends a line without \\r where a Digest follows Content-Range
+    for line in _LINE_END.split(text) if text else []:
         match = _FIELD.match(line)
         if match is None:
             raise Fault("it does not speak HTTP properly (a field of the head)")

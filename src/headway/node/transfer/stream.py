@@ -168,6 +168,9 @@ class HttpStream(Stream):
         self._answer = answer
         identity = _identity(answer)
         if answer.status == 206:
+            total = _cut_at(answer, begin, end)
+            if total is not None:
+                return self.open(begin, total or None, want_digest=want_digest)
             first, stop, identity.size = _content_range(answer, begin, end)
             return Head(first, stop, identity, whole=False)
         if answer.status == 200:
@@ -321,6 +324,22 @@ def _identity_of_file(about: os.stat_result) -> Identity:
 
 def _strong(etag: str | None) -> str:
     return etag if etag is not None and etag.startswith('"') and len(etag) <= 200 else ""
+
+
+def _cut_at(answer: Answer, begin: int, end: int | None) -> int | None:
+    """The object's size, where it is less than was asked for and the server has not noticed.
+
+    XRootD 5.5 announces the whole of such a part, gives nothing of it and closes the connection.
+    """
+    match = _RANGE.match(answer.get("content-range") or "")
+    if match is None or match[1] is None or match[3] == "*" or end is None:
+        return None
+    total = int(match[3])
+    known = int(match[1]) == begin and int(match[2]) + 1 == end
+    if not known or not (begin < total < end or begin == total == 0):
+        return None
+    answer.wire.close()
+    return total
 
 
 def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, int, int | None]:
