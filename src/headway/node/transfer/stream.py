@@ -1,13 +1,10 @@
-"""Streams: the bytes of a stretch of an object, from a web server or from a file of this node."""
+"""Streams: the bytes of a stretch of an object, from a web server or as another module has it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
 from collections import deque
-from urllib.parse import unquote, urlsplit
 
 from headway.node.transfer.answer import number
 from headway.node.transfer.digests import said_digests
@@ -84,6 +81,8 @@ class Stream:
 def open_stream(url: str, token: Secret | None = None) -> Stream:
     """The stream behind a URL, by its scheme."""
     if url.startswith("file:"):
+        from headway.node.transfer.file_stream import FileStream
+
         return FileStream(url)
     return HttpStream(url, token)
 
@@ -314,14 +313,6 @@ def _identity(answer: Answer) -> Identity:
     )
 
 
-def _identity_of_file(about: os.stat_result) -> Identity:
-    """As a web server would speak of it, so that it can be compared with one."""
-    from email.utils import formatdate
-
-    etag = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
-    return Identity(about.st_size, etag, formatdate(about.st_mtime, usegmt=True))
-
-
 def _strong(etag: str | None) -> str:
     return etag if etag is not None and etag.startswith('"') and len(etag) <= 200 else ""
 
@@ -361,56 +352,3 @@ def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, in
 def _wrong_range(answer: Answer, words: str, *, wrong_part: bool = False) -> Fault:
     answer.wire.close()
     return Fault(words, phase="first byte", wrong_part=wrong_part)
-
-
-class FileStream(Stream):
-    """A file of this node, or of a folder that it shares with others."""
-
-    def __init__(self, url: str) -> None:
-        self._path = unquote(urlsplit(url).path)
-        self._file: int | None = None
-        self._at = self._end = 0
-        self.phase = "connect"
-
-    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
-        import stat
-
-        try:
-            if self._file is None:
-                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            about = os.fstat(self._file)
-        except OSError as error:
-            absent = isinstance(error, FileNotFoundError)
-            raise Fault(f"{error.strerror}", phase="connect", absent=absent) from None
-        if not stat.S_ISREG(about.st_mode):
-            raise Fault("it is not a file", retryable=False, phase="connect")
-        size = about.st_size
-        self.phase = "body"
-        self._at, self._end = begin, size if end is None else min(end, size)
-        return Head(begin, self._end, _identity_of_file(about), whole=False)
-
-    def read_into(self, view: memoryview) -> int:
-        assert self._file is not None
-        want = min(len(view), self._end - self._at)
-        if want <= 0:
-            return 0
-        try:
-            count = os.preadv(self._file, [view[:want]], self._at)
-        except OSError as error:
-            raise Fault(f"it cannot be read: {error.strerror}", phase="body") from None
-        if count == 0:
-            raise Fault("it became shorter while it was read", phase="body")
-        self._at += count
-        return count
-
-    def finish(self) -> bool:
-        return True
-
-    def abort(self) -> None:
-        self._end = self._at
-
-    def close(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._file)
-            self._file = None
