@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -50,6 +53,64 @@ def test_an_object_that_arrives(tmp_path: Path) -> None:
             assert coming.read(0, 10_000) == CONTENT
     with Object(str(path)) as here:
         assert here.arrival is None
+
+
+class Slow(Object):
+    """Between its look at what is there and its read, all of it is given back, and comes again."""
+
+    def __init__(self, path: str, go: threading.Event, writer: threading.Thread) -> None:
+        super().__init__(path)
+        self.go, self.writer, self.again = go, writer, False
+
+    def _read(self, begin: int, length: int) -> bytes:
+        if self.again:
+            return super()._read(begin, length)
+        self.go.set()
+        self.writer.join()
+        hole = super()._read(begin, length)
+        Path(f"{self.path}.part").write_bytes(CONTENT)
+        with Arrival.follow(f"{self.path}.arrival") as fetcher:
+            fetcher.mark(0, self.size)
+        self.again = True
+        return hole
+
+
+@pytest.mark.parametrize("line", range(1, 7))
+def test_what_is_given_back_between_a_look_and_a_read(tmp_path: Path, line: int) -> None:
+    """The reader looks just before each line with which the fetcher says that bytes go."""
+    path = tmp_path / "a"
+    (tmp_path / "a.part").write_bytes(CONTENT)
+    paused, go = threading.Event(), threading.Event()
+
+    def give_back() -> None:
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+            nonlocal lines
+            if frame.f_code is not Arrival.unmark.__code__:
+                return None
+            lines += event != "call"
+            if lines == line and not paused.is_set():
+                paused.set()
+                go.wait(10)
+            return trace
+
+        sys.settrace(trace)
+        arrival.unmark(0, 10_000)
+        sys.settrace(None)
+        (tmp_path / "a.part").write_bytes(bytes(10_000))
+        paused.set()
+
+    with Arrival.begin(f"{path}.arrival", 10_000, 1000) as arrival:
+        arrival.mark(0, 10_000)
+        writer = threading.Thread(target=give_back)
+        with Slow(str(path), go, writer) as reader:
+            writer.start()
+            assert paused.wait(10)
+            if reader.arrival is not None and reader.arrival.has(2500, 3500):
+                assert reader.read(2500, 1000) == CONTENT[2500:3500]
+            go.set()
+            writer.join()
 
 
 def test_a_fork_reads_on_its_own(tmp_path: Path) -> None:

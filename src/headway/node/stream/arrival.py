@@ -151,8 +151,9 @@ class Arrival:
         """No chunk with any of these bytes is there any more; call it before they go."""
         first, last = begin // self.chunk, min(self.chunks, -(-end // self.chunk))
         if begin < end and first < last:
-            _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)
+            # who takes the new count must find the marks gone; who has the old one finds it changed
             self._map[_PAGE + first : _PAGE + last] = bytes(last - first)
+            _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)
 
     def marked(self) -> list[tuple[int, int]]:
         """The stretches that are there."""
