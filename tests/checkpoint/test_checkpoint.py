@@ -322,6 +322,37 @@ def test_a_child_ends_at_sigterm_as_ever(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
+STRUCK = """
+    import os, signal, sys
+    from headway.checkpoint import Checkpoint
+
+    def strike(frame, event, _):
+        if event == "call" and not struck and frame.f_code.co_name != "_signalled":
+            return None
+        if event == "line":
+            struck.append(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return strike
+
+    struck = []
+    checkpoint = Checkpoint(sys.argv[1])
+    sys.settrace(strike)
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not struck:
+        pass
+    sys.settrace(None)
+    assert len(struck) > 3
+    checkpoint.tick(step=1)
+"""
+
+
+def test_a_signal_at_any_line_of_the_handler(tmp_path: Path) -> None:
+    """A pool may send SIGTERM to all processes while the agent sends it, too."""
+    command = [sys.executable, "-c", textwrap.dedent(STRUCK), str(tmp_path)]
+    assert subprocess.run(command, timeout=20, check=False).returncode == 85
+    assert Checkpoint(str(tmp_path)).load() == {"step": 1}
+
+
 def test_a_handler_that_was_there_is_called_too(tmp_path: Path) -> None:
     called = []
     signal.signal(signal.SIGTERM, lambda *_: called.append(1))

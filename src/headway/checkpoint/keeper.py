@@ -52,7 +52,7 @@ class Checkpoint:
         self.exit_code = int(_number(_EXIT, EXIT_CODE))
         self._begin = self._saved = time.monotonic()
         self._leave_after = _number(_INTERVAL, None)
-        self._asked = threading.Event()
+        self._asked = False  # no Event: its lock would stop a handler within a handler for ever
         self._awaited: tuple[Any, Any] | None = None  # a loader, and its state before the wait
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
@@ -63,7 +63,7 @@ class Checkpoint:
 
     def should_stop(self) -> bool:
         """Whether it is time to save and leave: SIGTERM came, or the job's interval is over."""
-        if self._asked.is_set():
+        if self._asked:
             return True
         limit = self._leave_after
         return limit is not None and time.monotonic() - self._begin >= limit
@@ -90,7 +90,7 @@ class Checkpoint:
         while True:
             try:
                 self._awaited = loader, _position(loader)
-                if self._asked.is_set():
+                if self._asked:
                     raise _Asked
                 batch = next(batches)
             except StopIteration:
@@ -190,7 +190,7 @@ class Checkpoint:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        self._asked.set()
+        self._asked = True
         before = self._before.get(number)
         if callable(before):
             before(number, frame)
