@@ -127,6 +127,20 @@ def test_a_damaged_one_is_passed_over(
     assert "passed over a damaged checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_the_one_that_was_gone_on_from_outlives_the_damaged(tmp_path: Path, damaged: int) -> None:
+    checkpoint = Checkpoint(str(tmp_path), keep=1 + damaged)
+    checkpoint.save(step=1)
+    for _ in range(damaged):
+        (Path(checkpoint.save(step=2)) / "values.json").write_bytes(b"{}")
+    later = Checkpoint(str(tmp_path))
+    assert later.load() == {"step": 1}
+    newest = Path(later.save(step=3))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000001", newest.name]
+    (newest / "values.json").write_bytes(b"{}")
+    assert Checkpoint(str(tmp_path)).load() == {"step": 1}
+
+
 def test_when_none_is_whole_it_says_so(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     for _ in range(2):

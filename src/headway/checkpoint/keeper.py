@@ -54,6 +54,7 @@ class Checkpoint:
         self._leave_after = _number(_INTERVAL, None)
         self._asked = False  # no Event: its lock would stop a handler within a handler for ever
         self._awaited: tuple[Any, Any] | None = None  # a loader, and its state before the wait
+        self._damaged: set[int] = set()  # that `load` has passed over
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -139,7 +140,7 @@ class Checkpoint:
             shutil.rmtree(draft, ignore_errors=True)
         self._saved = time.monotonic()
         trace(event="save", seconds=round(self._saved - begin, 4), bytes=size)
-        for number in sorted(self._numbers())[: -self.keep]:
+        for number in sorted(self._numbers(), key=self._worth)[: -self.keep]:
             shutil.rmtree(os.path.join(self.folder, f"{number:08d}"), ignore_errors=True)
         return target
 
@@ -156,6 +157,7 @@ class Checkpoint:
             fault = files.fault(place)
             if fault:
                 faults.append(f"{place}: {fault}")
+                self._damaged.add(number)
                 continue
             for words in faults:
                 print(f"passed over a damaged checkpoint: {words}", file=sys.stderr)
@@ -172,6 +174,10 @@ class Checkpoint:
             return [int(name) for name in os.listdir(self.folder) if _NUMBER.match(name)]
         except FileNotFoundError:
             return []
+
+    def _worth(self, number: int) -> tuple[bool, int]:
+        """The least goes first: what is damaged, then what is old."""
+        return number not in self._damaged, number
 
     def _next(self) -> int:
         return max(self._numbers(), default=0) + 1
