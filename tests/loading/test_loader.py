@@ -27,7 +27,7 @@ def batches(loader: Any) -> list[list[int]]:
     found = []
     for samples, labels in loader:
         if getattr(loader, "_kind", None) == "index":
-            assert set(samples.tolist()) <= set(loader.samples)
+            assert samples.tolist() == loader.samples
         assert labels.tolist() == [number // EACH for number in samples.tolist()]
         found.append(samples.tolist())
     return found
@@ -319,15 +319,16 @@ def test_a_corrupt_sample_is_reported_with_its_place(path: Path, workers: int) -
         list(DataLoader(TarStream(data, 240), batch_size=None, num_workers=workers))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("workers", "size"), [(0, 1), (2, 1), (0, 8), (2, 8)])
 def test_corrupt_samples_are_left_out_and_told(
-    path: Path, workers: int, capfd: pytest.CaptureFixture[str]
+    path: Path, workers: int, size: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = TarDataset(str(path), decode=strict)
-    loader = Loader(data, 1, corrupt="skip", corrupt_share=0.02, workers=workers)
+    loader = Loader(data, size, corrupt="skip", corrupt_share=0.02, workers=workers)
     had = []
     for samples, _ in loader:
         had += samples.tolist()
+        assert loader.samples == samples.tolist()
         skipped = loader.skipped
     assert sorted(had) == [number for number in range(COUNT) if number % 60 != 7]
     assert skipped == 4 and loader.skipped == 0  # of another epoch

@@ -53,7 +53,7 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several at once: neighbours in the file are read together."""
         made, faults = self.make(numbers)
-        Tally(RAISE).add(faults, len(self))
+        Tally(RAISE).add(list(faults.values()), len(self))
         return made
 
     @property
@@ -62,8 +62,8 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
         told = self.source.choice.classes
         return self.source.samples.classes if told is None else told
 
-    def make(self, wanted: Sequence[int] | Sequence[Place]) -> tuple[list[Any], list[str]]:
-        """The samples, and in words those that could not be decoded."""
+    def make(self, wanted: Sequence[int] | Sequence[Place]) -> tuple[list[Any], dict[int, str]]:
+        """The samples; by place in `wanted`, and in words, those that could not be decoded."""
         source = self.source
         if wanted and isinstance(wanted[0], Place):
             places: Sequence[Any] = wanted
@@ -75,7 +75,8 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
             column = source.samples.labels
             labels = [column[number] for number in wanted]  # type: ignore[index]
             contents = source.read(wanted)  # type: ignore[arg-type]
-        made, faults = [], []
+        made: list[Any] = []
+        faults: dict[int, str] = {}
         head, decode, transform = self._head, self.decode, self.transform
         for at, data in enumerate(contents):
             label = labels[at]
@@ -85,7 +86,7 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
                 try:
                     data = decode(data)
                 except Exception as error:
-                    faults.append(f"{self._place(wanted[at])} cannot be decoded: {_words(error)}")
+                    faults[at] = f"{self._place(wanted[at])} cannot be decoded: {_words(error)}"
                     continue
             made.append((data if transform is None else transform(data), label))
         return made, faults

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Ask = tuple[int, Sequence[int] | Sequence[Place]]  # a batch: its noise, and its samples
     Trouble = tuple[str, str, str, bool]
-    # the batch, None if nothing of it is left; what could not be decoded; what ended it
-    Made = tuple[Any, list[str], Trouble | None]
+    # the batch, None if nothing of it is left; which could not be decoded, and why; what ended it
+    Made = tuple[Any, dict[int, str], Trouble | None]
 
 
 class Feed(Dataset):  # type: ignore[type-arg]
@@ -44,7 +44,7 @@ class Feed(Dataset):  # type: ignore[type-arg]
                 made, faults = self.dataset.make(wanted)
                 return self.collate(made) if made else None, faults, None
         except HeadwayError as error:
-            return None, [], trouble_of(error)
+            return None, {}, trouble_of(error)
 
 
 def asks(

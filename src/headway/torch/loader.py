@@ -181,9 +181,9 @@ class Loader:
                     break
                 taken, samples, (batch, faults, trouble) = found
                 raise_trouble(trouble)
-                self._tally.add(faults, self._total())
+                self._tally.add(list(faults.values()), self._total())
                 self.position += taken
-                self.samples = samples
+                self.samples = [each for at, each in enumerate(samples) if at not in faults]
                 progress.passed(self.position)
                 if batch is not None:
                     yield batch

@@ -104,7 +104,7 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
         for _, ask in self.asks():
             batch, faults, trouble = feed[ask]
             raise_trouble(trouble)
-            Tally(RAISE).add(faults, 0)
+            Tally(RAISE).add(list(faults.values()), 0)
             yield batch
 
     def asks(self) -> Iterator[tuple[int, Ask]]:
@@ -146,7 +146,7 @@ class Steps(IterableDataset):  # type: ignore[type-arg]
             for taken, ask in self.stream.asks():
                 yield taken, numbers_of(ask), feed[ask]
         except HeadwayError as error:
-            yield 0, [], (None, [], trouble_of(error))
+            yield 0, [], (None, {}, trouble_of(error))
 
 
 class Progress:
