@@ -6,9 +6,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_what_is_given_back_between_a_look_and_a_read(tmp_path: Path, line: int)
     def give_back() -> None:
         lines = 0
 
-        def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal lines
             if frame.f_code is not Arrival.unmark.__code__:
                 return None
