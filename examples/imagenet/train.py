@@ -26,9 +26,10 @@ from torch import Tensor, nn
 
 # On a worker both come with the job; elsewhere `pip install headway`.
 from headway.checkpoint import Checkpoint, CheckpointError, trace
-from headway.torch import DataError, Loader, TarDataset
+from headway.torch import DataError, Loader, NodeError, TarDataset, TransferError
 
 EXIT_FAILED, EXIT_BAD_INPUT = 1, 2
+NO_DATA = (TransferError, NodeError)
 MODEL, METRICS = Path("imagenet_resnet50.pt"), Path("metrics.json")
 PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BLOCKS, EXPANSION = (3, 4, 6, 3), 4
@@ -230,11 +231,15 @@ class Training:
         self.checkpoint.tick(**self.state())
 
     def fit(self) -> None:
-        while self.held.epoch < self.options.epochs:
-            if self.loader.epoch == self.held.epoch:
-                self.learn()
-            self.test()
-            self.close_epoch()
+        try:
+            while self.held.epoch < self.options.epochs:
+                if self.loader.epoch == self.held.epoch:
+                    self.learn()
+                self.test()
+                self.close_epoch()
+        except NO_DATA as error:  # no more data comes; what came is learnt from
+            print(f"train.py: {error}", file=sys.stderr)
+            self.checkpoint.leave(**self.state())
 
     def predict(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(self.device.type, torch.float16, enabled=self.mixed):
@@ -352,7 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
         training.resume()
         training.fit()
         training.write_results()
-    except (BadInput, DataError, CheckpointError, FloatingPointError) as error:
+    except (BadInput, DataError, CheckpointError, FloatingPointError, *NO_DATA) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT if isinstance(error, (BadInput, DataError)) else EXIT_FAILED
     return 0

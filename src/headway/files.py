@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from headway.node.errors import NodeError, TransferError
 from headway.node.stream.samples import Choice, DataError
 from headway.node.stream.source import Lead, Source
 from headway.node.stream.steps import delayed
@@ -22,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["BUFFER", "DataError", "Files", "Stream", "stream"]
+__all__ = ["BUFFER", "DataError", "Files", "NodeError", "Stream", "TransferError", "stream"]
 
 BUFFER = 4096  # files that a shuffle without an index draws from
 _AHEAD = 64  # files that are read in one go

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.node.stream.arriving import Arriving
 
 from headway.node.transfer.manifest import make_manifest
 
@@ -25,6 +26,8 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("PIL") 
     pytest.skip("the ImageNet example needs PyTorch and Pillow", allow_module_level=True)
 
 from PIL import Image
+
+from headway.torch import Shuffled
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "imagenet"
 MODEL, METRICS = "imagenet_resnet50.pt", "metrics.json"
@@ -286,6 +289,31 @@ def test_sigterm_in_the_middle_of_an_epoch_changes_nothing(
     assert start(data) == 0
     place = (steps[-1]["epoch"], min(72, 16 * steps[-1]["step"]))
     assert f"going on at sample {place[1]} of epoch {place[0] + 1}" in capsys.readouterr().out
+    assert_same_result(uninterrupted)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_data_that_stops_arriving_in_the_middle_changes_nothing(
+    data: Path,
+    uninterrupted: Path,
+    tmp_path: Path,
+    workers: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, content = tmp_path / "train.tar", data.read_bytes()
+    Path(f"{path}.headway").write_bytes(Path(f"{data}.headway").read_bytes())
+    learnt = train.TarDataset(str(data), only=train.others("0"))
+    sample = list(Shuffled(learnt, seed=0))[40]
+    with Arriving(path, content, 512, hold=0) as arriving:
+        for chunk in set(range(arriving.chunks)) - {learnt.source.samples.offsets[sample] // 512}:
+            arriving.bring(chunk)
+        arriving.arrival.fail("every cache fell silent", retryable=True)
+        assert start(path, "--workers", workers) == 85
+        assert "train.py: every cache fell silent" in capsys.readouterr().err
+    Path(f"{path}.arrival").unlink()
+    path.write_bytes(content)
+    assert start(path) == 0
+    assert "going on at sample 32 of epoch 1" in capsys.readouterr().out
     assert_same_result(uninterrupted)
 
 

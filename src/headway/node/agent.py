@@ -90,8 +90,7 @@ class _Agent:
         finally:
             if self._streams is not None:
                 self._streams.end(seconds)
-        if self._streams is not None and outcome.cause in ("", NO_DATA):
-            self._streams.raise_failure()
+        self._judge_inputs(plan, outcome)
         if outcome.status == 0 and not outcome.cause:
             return self._stage_out(plan)
         return self._after_failure(plan, outcome)
@@ -238,11 +237,27 @@ class _Agent:
                 phase.told["bytes"] = hand_over(plan, self._journal, self._watch)
         return Exit.OK
 
+    def _judge_inputs(self, plan: Plan, outcome: Outcome) -> None:
+        """An input that failed fails the attempt, unless a checkpoint of proven bytes was saved."""
+        streams, saved = self._streams, command.saved(plan, outcome.status)
+        if streams is None:
+            return
+        if outcome.cause in ("", NO_DATA):
+            if not saved or not streams.vouch():
+                streams.raise_failure()
+        elif saved and streams.in_doubt:
+            if outcome.cause == OUT_OF_TIME:
+                streams.raise_failure()
+            raise Stopped(
+                f"{self._watch.words()}; the checkpoint is not kept, because {streams.in_doubt} was"
+                " found to be wrong while it was being read"
+            )
+
     def _after_failure(self, plan: Plan, outcome: Outcome) -> Exit:
         """The command did not simply succeed: a checkpoint, an end by the pool, or a failure."""
         from headway.node.handover import keep_outputs, save_checkpoint
 
-        ended_by_pool = outcome.cause not in ("", OUT_OF_TIME)
+        ended_by_pool = outcome.cause not in ("", OUT_OF_TIME, NO_DATA)
         try:
             if plan.checkpoint is not None and command.saved(plan, outcome.status):
                 save_checkpoint(plan.checkpoint.paths, self._journal)

@@ -2,7 +2,7 @@
 
 Each has a fetcher, a process of its own, which is started again when it dies. One that fails for
 good says so to the readers by `PATH.arrival`, so that the command ends by itself; what becomes of
-the attempt is the input's doing then, whatever the command's exit code is.
+the attempt is the input's doing then, unless the command has saved what it made of proven bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from headway.node.exits import Exit
 from headway.node.inputs import describe_sources
 from headway.node.progress import FIRST, next_after
 from headway.node.stream.feed import Feed
+from headway.node.verdict import Failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,8 +153,38 @@ class Streams:
             self._journal.inputs.append(feed.record(run_seconds))
             feed.close()
 
+    def vouch(self) -> bool:
+        """Whether a checkpoint that was saved is good, and worth another segment, when all ended.
+
+        An input that has failed in the segment before, too, and brought nothing since, will not do
+        better in the next one.
+        """
+        before = {each.get("path"): each for each in self._attempt.inputs if each.get("error")}
+        for feed in self._feeds:
+            earlier = before.get(feed.given.path)
+            stuck = earlier is not None and feed.brought <= _number(earlier.get("bytes"))
+            if feed.in_doubt or not feed.only_late or (feed.failure is not None and stuck):
+                return False
+        return True
+
+    @property
+    def in_doubt(self) -> str:
+        """The input whose bytes were found to be wrong after they were read; empty: none."""
+        return next((feed.given.path for feed in self._feeds if feed.in_doubt), "")
+
     def raise_failure(self) -> None:
         """The input's failure is the attempt's."""
         for feed in self._feeds:
             if feed.failure is not None:
                 raise feed.failure
+            if feed.in_doubt:
+                raise Failed(
+                    Exit.INPUT_RETRYABLE,
+                    f"{feed.given.path} changed at its source, or was wrong, while it was being"
+                    " read",
+                    remedy="a `manifest` proves every chunk before it is read",
+                )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -15,10 +15,20 @@ choices of `transform` follow from the seed alone, whatever the number of worker
 `load_state_dict` with the very next sample.
 """
 
+from headway.node.errors import NodeError, TransferError
 from headway.node.stream.samples import DataError
 from headway.node.stream.tally import SampleError
 from headway.torch.dataset import TarDataset
 from headway.torch.loader import Loader
 from headway.torch.stream import Shuffled, TarStream
 
-__all__ = ["DataError", "Loader", "SampleError", "Shuffled", "TarDataset", "TarStream"]
+__all__ = [
+    "DataError",
+    "Loader",
+    "NodeError",
+    "SampleError",
+    "Shuffled",
+    "TarDataset",
+    "TarStream",
+    "TransferError",
+]

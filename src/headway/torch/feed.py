@@ -10,7 +10,7 @@ import sys
 import torch
 from torch.utils.data import Dataset
 
-from headway.node.errors import HeadwayError, TransferError
+from headway.node.errors import HeadwayError, NodeError, TransferError
 from headway.node.stream.samples import DataError
 from headway.node.stream.steps import noise, steps
 
@@ -93,7 +93,8 @@ def _noise(seed: int) -> Iterator[None]:
 def trouble_of(error: HeadwayError) -> Trouble:
     """An error as other processes can have it."""
     retryable = isinstance(error, TransferError) and error.retryable
-    kind = "transfer" if isinstance(error, TransferError) else "data"
+    kind = "node" if isinstance(error, NodeError) else "data"
+    kind = "transfer" if isinstance(error, TransferError) else kind
     return kind, error.message, error.remedy, retryable
 
 
@@ -102,7 +103,7 @@ def raise_trouble(trouble: Trouble | None) -> None:
         kind, message, remedy, retryable = trouble
         if kind == "transfer":
             raise TransferError(message, retryable=retryable, remedy=remedy)
-        raise DataError(message, remedy=remedy)
+        raise (NodeError if kind == "node" else DataError)(message, remedy=remedy)
 
 
 def ranks_here(rank: int | None, ranks: int | None) -> tuple[int, int]:

@@ -350,6 +350,72 @@ def test_another_segment_goes_on(stage: Stage) -> None:
     assert stage.content.fault(stage.node.folder / "data.bin") is None
 
 
+SAVES = """
+import os, signal, sys, time
+from headway.node.errors import TransferError
+from headway.node.stream.reader import Object
+
+thing = Object("data.bin")
+try:
+    while True:
+        for begin in range(0, thing.size, 1 << 16):
+            thing.read(begin, min(1 << 16, thing.size - begin))
+        thing.arrival and thing.arrival.check()
+        time.sleep(0.01)
+except TransferError as error:
+    print(error, flush=True)
+open("saved", "w").close()
+if "evicted" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(85))
+    os.kill(os.getppid(), signal.SIGTERM)
+    signal.pause()
+sys.exit(85)
+"""
+
+
+def set_up_saves(stage: Stage, *urls: str, evicted: bool = False, **changes: Any) -> None:
+    stage.set_up(*urls, checkpoint={"paths": ["saved"], "exit_code": 85}, **changes)
+    plan = json.loads((stage.node.folder / "plan.json").read_text())
+    plan["command"] = [sys.executable, "-c", SAVES, *(["evicted"] if evicted else [])]
+    (stage.node.folder / "plan.json").write_text(json.dumps(plan))
+
+
+def test_a_checkpoint_of_proven_bytes_outlives_the_input(stage: Stage) -> None:
+    gone = Silent(after=30 * CHUNK, scope="server"), Status(503).bytes(30 * CHUNK)
+    with stage.server(*gone) as server:
+        set_up_saves(stage, server.url("/data.bin"), patience=1.0)
+        assert stage.node.run() == 85, stage.node.stderr
+        assert (stage.node.folder / "headway-out/checkpoint").is_dir()
+        assert "data.bin did not arrive" in stage.input()["error"]
+        assert stage.node.run() == 81  # nothing has come since: another node may do better
+    assert "data.bin did not arrive" in stage.node.record()["reason"]
+    assert not (stage.node.folder / "headway-out/checkpoint").exists()
+
+
+def test_a_failure_that_no_try_mends_is_not_put_off(stage: Stage) -> None:
+    with stage.server(Flip(at=40 * CHUNK)) as server:
+        set_up_saves(stage, server.url("/data.bin"))
+        assert stage.node.run() == 82
+
+
+def test_a_checkpoint_of_bytes_that_nothing_proves(stage: Stage) -> None:
+    gone = Silent(after=30 * CHUNK, scope="server"), Status(503).bytes(30 * CHUNK)
+    with stage.server(*gone) as server:
+        set_up_saves(stage, server.url("/data.bin"), patience=1.0, manifest=None)
+        assert stage.node.run() == 81
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_a_checkpoint_of_wrong_bytes_is_refused(stage: Stage, evicted: bool) -> None:
+    with stage.server() as server:
+        wrong = {"manifest": None, "checksum": f"md5:{0:032x}"}
+        set_up_saves(stage, server.url("/data.bin"), evicted=evicted, **wrong)
+        assert stage.node.run() == (143 if evicted else 81), stage.node.stderr
+    assert "wrong, while it was being read" in stage.node.stdout()
+    assert not (stage.node.folder / "headway-out/checkpoint").exists()
+    assert "wrong" in stage.node.record()["reason"]
+
+
 def test_a_window_and_a_source_that_goes_away(stage: Stage) -> None:
     gone = Silent(after=30 * CHUNK, scope="server"), Status(503).bytes(30 * CHUNK)
     with stage.server(*gone) as server:

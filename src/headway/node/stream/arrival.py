@@ -150,7 +150,7 @@ class Arrival:
     def unmark(self, begin: int, end: int) -> None:
         """No chunk with any of these bytes is there any more; call it before they go."""
         first, last = begin // self.chunk, min(self.chunks, -(-end // self.chunk))
-        if begin < end and first < last:
+        if begin < end and self._map.find(b"\1", _PAGE + first, _PAGE + last) >= 0:
             # who takes the new count must find the marks gone; who has the old one finds it changed
             self._map[_PAGE + first : _PAGE + last] = bytes(last - first)
             _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)

@@ -36,6 +36,7 @@ _SILENCE = (
     600.0  # seconds without a word after which it hangs; to sync a large object may take long
 )
 _MOST = 1 << 20  # bytes of one line
+_LATE = (Exit.INPUT_RETRYABLE, Exit.BAD_NODE)
 
 
 class Feed:
@@ -47,6 +48,7 @@ class Feed:
         self.told: dict[str, Any] = {}  # with all that it said
         self.failure: Failed | None = None
         self.whole_at: float | None = None  # seconds after the beginning
+        self.in_doubt = False  # readers were given bytes that were found to be wrong; when closed
         self.restarts = 0
         self._log = log
         self._begin = time.monotonic()
@@ -63,6 +65,13 @@ class Feed:
         if self.manifest is None or not 0 < window < self.manifest.size:
             return None
         return bytes_of_epoch(self.manifest, window)
+
+    @property
+    def only_late(self) -> bool:
+        """Whether it failed in a way that another try may mend, and all that came was proven."""
+        if self.failure is None:
+            return True
+        return self.manifest is not None and self.failure.code in _LATE
 
     @property
     def over(self) -> bool:
@@ -247,7 +256,9 @@ class Feed:
 
     def close(self) -> None:
         """Leave nothing behind but the object, or what can be gone on with."""
+        self.look()
         if self.arrival is not None:
+            self.in_doubt = self.manifest is None and self.arrival.losses > 0
             self.arrival.close()
         self.tidy_up()
 
