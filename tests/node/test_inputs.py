@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,18 @@ def test_a_pinned_manifest_repairs_a_chunk(node: Node, manifest: bytes) -> None:
     assert sum(source["bytes"] for source in gave.values()) >= CONTENT.size
     left = [path.name for path in node.folder.iterdir()]
     assert not [name for name in left if "manifest" in name or name.endswith((".part", ".headway"))]
+
+
+@pytest.mark.parametrize("mode", ["file", "stream"])
+def test_a_manifest_among_the_jobs_files(node: Node, manifest: bytes, mode: str) -> None:
+    (node.folder / "a.headway").write_bytes(manifest)
+    with Server({"/a": CONTENT}) as server:
+        given = {"urls": [server.url("/a")], "path": "a", "manifest": digest_of(manifest)}
+        read = "import headway.node.stream.reader as r; r.Object('a').read(0, r.Object('a').size)"
+        node.plan([sys.executable, "-c", read], inputs=[{**given, "mode": mode}])
+        assert node.run() == 0, node.stderr
+        assert {request.path for request in server.requests} == {"/a"}
+    assert node.record()["inputs"][0]["proof"] == "manifest"
 
 
 def test_a_manifest_that_is_not_the_pinned_one_ends_it(node: Node, manifest: bytes) -> None:

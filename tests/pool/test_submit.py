@@ -119,6 +119,19 @@ def test_the_lists_for_nodes_without_a_way_out(tmp_path: Path) -> None:
         assert "+HeadwayPluginInput" not in lines
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_manifest_among_the_files_is_not_asked_of_the_source(
+    tmp_path: Path, packed: bool
+) -> None:
+    (tmp_path / "a.tar.headway").touch()
+    files = 'files = ["a.tar.headway"]\n' if packed else ""
+    pin = f'manifest = "sha256:{"a" * 64}"\n'
+    spare = lines_of(
+        job_of(tmp_path, f'{files}[[inputs]]\nurl = "https://h/a.tar"\n{pin}'), tmp_path
+    )["+HeadwayPluginInput"]
+    assert ", https://h/a.tar" in spare and ("a.tar.headway" in spare) != packed
+
+
 def test_lists_are_added_to_and_own_keys_refused(tmp_path: Path) -> None:
     said = '[submit]\njob_machine_attrs = "OpSys"\nmax_job_retirement_time = "5"\n'
     lines = lines_of(job_of(tmp_path, said), tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headway.errors import PreflightError
+from headway.node.transfer.publish import publish
 from headway.pool.base import Limits
 from headway.pool.preflight import check, preflight
 from headway.pool.preflight.findings import Finding, Severity
@@ -259,6 +260,22 @@ def test_an_input_that_streams(base: Path) -> None:
     assert set(found) == {"stream-again"} and "150 GB come anew" in found["stream-again"].what
     own = {"transfer_plugins": "https=./mine"}
     assert "stream-plugin" in look(base, OSPOOL, "htcondor", inputs=[pinned], submit=own)
+
+
+def test_a_manifest_among_the_files(base: Path) -> None:
+    (base / "y.tar").write_bytes(bytes(range(256)) * 20_000)
+    digest = publish(str(base / "y.tar"), chunk_size=1 << 16).digest
+    given = {"url": "https://x/y.tar", "mode": "stream"}
+    files = ["train.py", "y.tar.headway"]
+    found = look(base, inputs=[given], files=files)["stream-unproven"]
+    assert f'manifest = "{digest}"' in found.remedy
+    assert look(base, inputs=[{**given, "manifest": digest}], files=files) == {}
+    other = {**given, "manifest": f"sha256:{'a' * 64}"}
+    wrong = look(base, inputs=[other], files=files)["stream-manifest"]
+    assert wrong.severity is Severity.ERROR and digest in wrong.remedy
+    window = {**given, "manifest": digest, "keep": False, "window": 2_000_000}
+    again = look(base, inputs=[window], files=files)["stream-again"].what
+    assert "5.12 MB come anew in every epoch (0% more than it has), 25.6 MB in five" in again
 
 
 def test_zip_and_guideline(base: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -116,16 +117,11 @@ def pinned(each: Input, should_stop: Callable[[], bool]) -> Manifest | None:
     """The manifest of an input that streams; it stays beside the object for its readers."""
     if each.manifest is None:
         return None
-    from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
+    from headway.node.transfer.manifest import SUFFIX
 
     _stay_inside(each.path)
-    name = f"{each.path}{SUFFIX}"
-    try:
-        with open(name, "rb") as file:  # from an earlier segment
-            return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
-    except (OSError, TransferError):
-        patience = PATIENCE if each.patience is None else each.patience
-        return _pinned(each, patience, should_stop, keep_as=name)
+    patience = PATIENCE if each.patience is None else each.patience
+    return _pinned(each, patience, should_stop, keep_as=f"{each.path}{SUFFIX}")
 
 
 def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> _Came:
@@ -166,10 +162,14 @@ def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> 
 def _pinned(
     each: Input, patience: float, should_stop: Callable[[], bool], keep_as: str | None = None
 ) -> Manifest | None:
+    """One that is here already, from the job's files or an earlier segment, or that at the URLs."""
     if each.manifest is None:
         return None
+    from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
     from headway.node.transfer.pinned import pinned_manifest
 
+    with contextlib.suppress(OSError, TransferError), open(f"{each.path}{SUFFIX}", "rb") as file:
+        return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
     return pinned_manifest(
         each.urls,
         each.manifest,
@@ -187,8 +187,9 @@ def _take(each: Input, should_stop: Callable[[], bool]) -> _Came:
         from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
 
         name = f"{each.arrives_as}{SUFFIX}"
+        packed = f"{each.path}{SUFFIX}"  # among the job's files
         try:
-            with open(name, "rb") as file:
+            with open(packed if os.path.exists(packed) else name, "rb") as file:
                 manifest = read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
         except OSError as error:
             raise _not_brought(name, error) from None

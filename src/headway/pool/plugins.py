@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from headway.node.template import fill, placeholders
-from headway.node.transfer.manifest import manifest_url
+from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.node.way_out import INPUT, PLUGINS
 from headway.pool.folder import RunFolder
 from headway.pool.prepare import agent_urls, plugin_schemes, schemes, url_basename
@@ -29,7 +29,7 @@ _UNSAFE = re.compile(r'[,"\\$]')
 
 def brought_urls(job: Job, given: Input) -> list[str]:
     """What HTCondor brings of an input: the first mirror, and its manifest if one is pinned."""
-    return [] if agent_urls(job, given) else _with_manifest(given)
+    return [] if agent_urls(job, given) else _with_manifest(job, given)
 
 
 def plugin_lines(job: Job, folder: RunFolder) -> dict[str, str]:
@@ -49,7 +49,7 @@ def plugin_lines(job: Job, folder: RunFolder) -> dict[str, str]:
 def spare_urls(job: Job) -> list[str]:
     """What plugins would bring where the agent has no way out; nothing if they cannot do it all."""
     brought = [url for given in job.inputs for url in brought_urls(job, given)]
-    urls = [url for given in _spare(job) for url in _with_manifest(given)]
+    urls = [url for given in _spare(job) for url in _with_manifest(job, given)]
     names = [*_OWN, *map(url_basename, [*brought, *urls])]
     filled = (text for url in urls for text in _filled(job, url))
     if len(set(names)) < len(names) or any(_UNSAFE.search(text) for text in filled):
@@ -85,9 +85,10 @@ def _plugins(job: Job, folder: RunFolder, through: list[Input]) -> str:
     return "; ".join([*filter(None, [said.strip().strip(";")]), *own])
 
 
-def _with_manifest(given: Input) -> list[str]:
+def _with_manifest(job: Job, given: Input) -> list[str]:
     first = given.urls[0]
-    return [first, manifest_url(first)] if given.manifest else [first]
+    packed = f"{given.path}{SUFFIX}" in job.files
+    return [first, manifest_url(first)] if given.manifest and not packed else [first]
 
 
 def _filled(job: Job, template: str) -> list[str]:

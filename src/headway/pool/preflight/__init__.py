@@ -20,8 +20,9 @@ from headway.pool.preflight.findings import (
     warning,
     worst_first,
 )
+from headway.pool.preflight.streams import stream_findings
 from headway.pool.prepare import agent_urls, by_agent
-from headway.spec import Input, Job, Output, format_duration, format_size
+from headway.spec import Job, Output, format_duration, format_size
 from headway.text import many
 
 __all__ = ["Finding", "Severity", "check", "preflight"]
@@ -130,7 +131,7 @@ def _inputs(case: Case) -> Iterator[Finding]:
             what = "is a zip archive: `unzip` is missing in many containers"
             yield hint("zip", where, what, "repack it as .tar and read it as it is")
         if given.mode == "stream":
-            yield from _stream(case, given, where)
+            yield from stream_findings(case, given, where)
     guideline = case.limits.input_guideline_bytes
     if guideline is not None and case.input_bytes > guideline:
         what = (
@@ -139,28 +140,6 @@ def _inputs(case: Case) -> Iterator[Finding]:
         )
         remedy = "split the data into shards, one job each, or stream it (mode)"
         yield warning("input-guideline", "inputs", what, remedy)
-
-
-def _stream(case: Case, given: Input, where: str) -> Iterator[Finding]:
-    """An input that arrives while the command runs."""
-    if not agent_urls(case.job, given):
-        what = "is left to the job's own transfer plugin, which brings it before the command starts"
-        remedy = "take transfer_plugins out of [submit], or leave out `mode`"
-        yield error("stream-plugin", f"{where}.mode", what, remedy)
-    if given.manifest is None:
-        proof = "its checksum is compared at the end" if given.checksum else "nothing proves it"
-        what = (
-            f"streams without a manifest: the command reads bytes before they are proven; {proof}"
-        )
-        remedy = "`headway publish` makes the manifest: name its digest as `manifest`"
-        yield hint("stream-unproven", where, what, remedy)
-    if not given.keep and given.window is not None:
-        size = f"{format_size(given.size)} come" if given.size else "the whole object comes"
-        what = (
-            f"keeps {format_size(given.window)} of the disk: {size} anew in every epoch, and some"
-            " twice; agent.log says how much before the command starts"
-        )
-        yield hint("stream-again", where, what, "keep = true where the disk has room for all of it")
 
 
 def _container(case: Case) -> Iterator[Finding]:

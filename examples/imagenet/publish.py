@@ -1,0 +1,7 @@
+"""Write the manifest of a file, in a job: there, Headway is its node half, without commands."""
+
+import sys
+
+from headway.node.transfer.publish import publish
+
+print(publish(sys.argv[1]).digest)
