@@ -12,7 +12,8 @@ server that gives all connections together so many MB/s: each way's own files ar
 way with folders fetches the tar file before it extracts it; `window`, Headway alone, with
 `keep = false`: what it states before it begins, and what it then takes.
 
-Images/s are counted from the first batch on. CPU is that of one epoch and of all before it: what
+Images/s are counted from the first batch on where all is present; where data arrives, over the
+whole epoch, with all that had to be done and waited for. CPU is that of one epoch and of all before it: what
 had to be done first, workers and fetchers; epoch CPU leaves out what had to be done first. Extra
 disk and inodes are what a way makes beyond the tar file at home and, where data arrives, one copy
 of what is served on the node. Times are medians of the repetitions, which are taken in turns. Says
@@ -94,6 +95,7 @@ PRESENT = (
 ARRIVING = (
     Column("first batch s", "first", False, ".2f"),
     Column("epoch done s", "done", False, ".1f"),
+    Column("images/s", "rate", True, ",.0f"),
     Column("end/download", "late", False, ".3f"),
     Column("CPU s", "cpu", False, ".1f"),
     Column("epoch CPU s", "epoch_cpu", False, ".1f"),
@@ -150,9 +152,11 @@ class Bench:
                 found = self._measured("run", self._task(way, decode=True, url=url))
             served = sum(server.store[path].content.size for path in server.store.paths())
         more_disk, more_inodes = used(self.folder / "node", self.tar)
+        done = prepared["seconds"] + found["end"] - found["begin"]
         return {
             "first": prepared["seconds"] + found["first"] - found["begin"],
-            "done": prepared["seconds"] + found["end"] - found["begin"],
+            "done": done,
+            "rate": self.images / done,
             "late": (found["end"] - watch.first) / (watch.last - watch.first),
             "download": watch.last - watch.first,
             "cpu": prepared["cpu"] + found["cpu"],
