@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.check.curve import Comparison, Row, compare, from_text, from_trace, label, spread
+from headway.check.judge import tolerance_of
 from headway.check.results import differing, digests
 
 
@@ -91,6 +92,14 @@ def test_samples_that_differ() -> None:
 def test_steps_that_come_again_in_each_epoch_tell_nothing() -> None:
     found = compare([*curve(3), *curve(2)], [curve(3)])
     assert found.compared == 1  # step 2, the only one that is told once
+
+
+@pytest.mark.parametrize(
+    ("apart", "allowed"),
+    [(0.0, 0.0), (1e-7, 2e-7), (4e-4, 8e-4), (6e-4, None), (0.01, None), (math.inf, None)],
+)
+def test_what_passes_as_the_same(apart: float, allowed: float | None) -> None:
+    assert tolerance_of(apart) == allowed
 
 
 def test_a_spread_is_allowed_for() -> None:

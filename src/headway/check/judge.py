@@ -23,7 +23,9 @@ from headway.node.exits import Exit
 from headway.spec import Job
 
 QUICK = "left out of a quick check"
-_NEAR = 1e-2  # two uninterrupted runs that are farther apart cannot be compared
+_NEAR = 1e-3  # relative; what would pass as the same beyond it may well be another curve
+_TWICE = 2.0  # a third run may be as far from either of two as they are from each other
+_UNLIKE = "two uninterrupted runs differ: the training is not reproducible"
 _SHARE = 0.1  # of the interval that saving and sending may take
 _LINE = 12.5e6  # bytes a second: what a checkpoint is sent home with, by assumption
 
@@ -38,6 +40,15 @@ def differs(found: Evidence) -> bool:
     return bool(other_results(found))
 
 
+def tolerance_of(apart: float) -> float | None:
+    """How far from the whole run an interrupted one may be, relative; None: it tells nothing.
+
+    `apart`: two whole runs, from each other.
+    """
+    allowed = _TWICE * apart
+    return allowed if allowed <= _NEAR else None
+
+
 class Judge:
     """Looks at the evidence once for each promise."""
 
@@ -47,8 +58,9 @@ class Judge:
         self._path = job.checkpoint.paths[0] if job.checkpoint else "ckpt"
         self._whole = usable(found.curve)
         apart = spread(self._whole, found.flat(found.twin)) if found.twin else 0.0
-        self._unlike = apart > _NEAR  # two whole runs are no twins: nothing can be compared
-        self._tolerance = 0.0 if self._unlike or not apart else 10 * apart
+        allowed = tolerance_of(apart)
+        self._unlike = allowed is None  # two whole runs are no twins: nothing can be compared
+        self._tolerance = allowed or 0.0
         self._evicted = self._compared(found.evicted)
         self._used = self._compared(found.used)
 
@@ -245,8 +257,7 @@ class Judge:
             why = "no samples are traced"
             return self._made("order", "not tried", why, mend_as="trace")
         if self._unlike:
-            why = "two uninterrupted runs differ"
-            return self._made("order", "not tried", why, mend_as="seed")
+            return self._made("order", "not tried", _UNLIKE, mend_as="seed")
         for comparison in (self._evicted, self._used):
             found = comparison.samples
             if found is not None:
@@ -357,8 +368,7 @@ class Judge:
             why = "the command traces no steps and prints no numbers"
             return self._made("curve", "not tried", why, mend_as="trace")
         if self._unlike:
-            why = "two uninterrupted runs differ"
-            return self._made("curve", "not tried", why, mend_as="seed")
+            return self._made("curve", "not tried", _UNLIKE, mend_as="seed")
         if not self._evicted.compared and not self._used.compared:
             return self._made("curve", "not tried", "no interrupted run told a step")
         return None
