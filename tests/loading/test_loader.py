@@ -270,6 +270,17 @@ def test_the_ranks_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatc
         Loader(data, 16, rank=3, ranks=3)
 
 
+def test_the_state_of_another_data_set_of_the_same_shape(path: Path) -> None:
+    content = CONTENT.replace(b"7/\0\0", b"7/\0x")
+    other = write(path.with_name("b.tar"), content)
+    state = Loader(TarDataset(str(other), decode=decode), 16).state_dict()
+    loader = Loader(TarDataset(str(path), decode=decode), 16)
+    with pytest.raises(DataError, match="another data set of the same size"):
+        loader.load_state_dict(state)
+    copy = write(path.with_name("c.tar"), content, manifest=False)
+    Loader(TarDataset(str(copy), decode=decode), 16).load_state_dict(state)  # nothing says more
+
+
 def test_the_state_of_another_data_set(path: Path) -> None:
     other = write(path.with_name("b.tar"), make_tar({"a": b"1/"}))
     state = Loader(TarDataset(str(other), decode=decode), 1).state_dict()

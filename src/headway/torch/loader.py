@@ -128,6 +128,7 @@ class Loader:
             "order": self._kind,
             "skipped": self.skipped,
             "size": source.size,
+            "sha256": source.sha256,
             "samples": len(self.dataset) if source.indexed else None,
         }
 
@@ -141,6 +142,13 @@ class Loader:
             raise DataError(
                 f"the loader's state is of another data set: {state['samples']} samples in"
                 f" {state['size']} bytes, and {source.path} has {own[1]} in {own[0]}"
+            )
+        before, here = state.get("sha256"), source.sha256
+        if before is not None and here is not None and before != here:
+            raise DataError(
+                "the loader's state is of another data set of the same size: of SHA-256"
+                f" {before[:16]}…, and {source.path} has {here[:16]}…",
+                remedy="go on with the data that it was made with, or begin anew",
             )
         self._turn += 1
         self._begin(state["epoch"])
@@ -269,6 +277,7 @@ def _is_sound(state: dict[str, Any]) -> bool:
         all(isinstance(each, int) and 0 <= each < 1 << 62 for each in counts)
         and all(each is None or (isinstance(each, int) and each > 0) for each in sizes)
         and isinstance(state.get("seed"), (int, type(None)))
+        and isinstance(state.get("sha256"), (str, type(None)))
         and state.get("order") in (None, INDEX, ARRIVAL)
     )
 

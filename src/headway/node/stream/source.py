@@ -37,6 +37,7 @@ class Source:
         manifest = self._object.manifest()
         self.size = self._object.size
         self.chunk = manifest.chunk_size if manifest else MIN_CHUNK
+        self.sha256 = manifest.sha256 if manifest else None  # of the whole object
         self._samples: Samples | None = None
         if manifest is not None and (manifest.index is not None or choice.record is not None):
             self._samples = samples_of(self._object, choice, manifest.index)
