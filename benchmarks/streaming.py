@@ -13,11 +13,11 @@ way with folders fetches the tar file before it extracts it; `window`, Headway a
 `keep = false`: what it states before it begins, and what it then takes.
 
 Images/s are counted from the first batch on where all is present; where data arrives, over the
-whole epoch, with all that had to be done and waited for. CPU is that of one epoch and of all before it: what
-had to be done first, workers and fetchers; epoch CPU leaves out what had to be done first. Extra
-disk and inodes are what a way makes beyond the tar file at home and, where data arrives, one copy
-of what is served on the node. Times are medians of the repetitions, which are taken in turns. Says
-in which columns Headway does not lead; exits with 1 where its runs do not even overlap with a
+whole epoch, with all that had to be done and waited for. CPU is that of one epoch and of all before
+it: what had to be done first, workers and fetchers; epoch CPU leaves out what had to be done first.
+Extra disk and inodes are what a way makes beyond the tar file at home and, where data arrives, one
+copy of what is served on the node. Times are medians of the repetitions, which are taken in turns.
+Says in which columns Headway does not lead; exits with 1 where its runs do not even overlap with a
 better peer's, or where the epoch ends more than 10 % after the download.
 
 All ways run in the Python of the environment variable HEADWAY_STREAMING_PYTHON, or else in this
