@@ -190,14 +190,15 @@ class Loader:
                 taken, samples, (batch, faults, trouble) = found
                 raise_trouble(trouble)
                 self._tally.add(list(faults.values()), self._total())
-                self.position += taken
+                place = self.position = self.position + taken
                 self.samples = [each for at, each in enumerate(samples) if at not in faults]
-                progress.passed(self.position)
                 if batch is not None:
                     yield batch
                 elif self.ranks > 1:
                     raise SampleError(f"no sample of rank {self.rank}'s batch could be decoded")
                 start = time.monotonic()
+                # not before the next batch is asked for: until then other ranks may read this one
+                progress.passed(place)
             self._begin(self.epoch + 1)
         except Exception:
             # else the error's traceback would keep torch's iterator, and when the two are found to
