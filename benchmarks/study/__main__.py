@@ -48,7 +48,8 @@ def main() -> None:
         _run_all(world, [way for way in WAYS if not names or way.name in names], args)
     found = result.load(args.to)
     (args.to / "table.md").write_text(result.markdown(result.table(found)))
-    (args.to / "index.html").write_text(result.page(args.to, found))
+    if len(found) > 1:
+        (args.to / "index.html").write_text(result.page(args.to, found))
     print(result.markdown(result.table(found)))
     findings = limits.judge(found)
     print(result.markdown(limits.rows(findings)))

@@ -220,8 +220,9 @@ def test_a_killed_fetcher_goes_on(stage: Stage, flip: bool) -> None:
     assert stage.content.fault(stage.node.folder / "data.bin") is None
 
 
-def test_a_fetcher_killed_before_its_first_journal_line(stage: Stage) -> None:
-    """Nothing says which version its bytes are of: they are fetched again, and never told of."""
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_fetcher_killed_before_it_has_written_down_any_bytes(stage: Stage, journal: bool) -> None:
+    """Another one goes on where it was; where nothing says with which version, nobody does."""
     content = Made(12 << 20, seed=8)
     unit = 1 << 20
     digests = [hashlib.sha256(p).hexdigest() for p in content.pieces(unit)]
@@ -230,10 +231,18 @@ def test_a_fetcher_killed_before_its_first_journal_line(stage: Stage) -> None:
         stage.set_up(server.url("/data.bin"), manifest=None, truth={**truth, "pause": 0.3})
         process = stage.node.start()
         wait(arrived(stage.node, 1))
-        assert not (stage.node.folder / "data.bin.part.journal").exists()
+        path = stage.node.folder / "data.bin.part.journal"
+        assert len(path.read_bytes().splitlines()) == 1
+        if not journal:
+            path.unlink()
         os.kill(fetcher_of(process.pid), signal.SIGKILL)
-        assert stage.node.end(process) == 0, stage.node.stderr
-    assert stage.input()["restarts"] == 1 and "all read" in stage.node.stdout()
+        assert stage.node.end(process) == (0 if journal else 81), stage.node.stderr
+        assert not journal or server.sent < 1.25 * content.size
+    assert stage.input()["restarts"] == 1
+    if not journal:
+        assert "changed at its source" in stage.node.stderr
+        return
+    assert "all read" in stage.node.stdout()
     assert content.fault(stage.node.folder / "data.bin") is None
 
 

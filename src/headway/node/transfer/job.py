@@ -193,6 +193,7 @@ class Job:
                 self.reserved = True
                 self.part.reserve(self.ledger.size, self.readers.room if self.readers else 0)
                 reading.begin(self)
+                reading.note_version(self)
             if lease.end is not None and self.ledger.size is not None:
                 lease.end = min(lease.end, self.ledger.size)
             lease.rival = False

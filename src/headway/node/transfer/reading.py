@@ -71,6 +71,13 @@ def begin(job: Job) -> None:
         came(job, first, end)
 
 
+def note_version(job: Job) -> None:
+    """Have the journal know of which version readers will be told, before they are told of any."""
+    about = job.identity_for_journal()
+    if job.being_read and job.manifest is None and about is not None and not job.ledger.bytes:
+        job.journal.begin(job.part.file, about[0].size or 0, *about, [])
+
+
 def came(job: Job, begin: int, end: int) -> None:
     """Bytes are on disk; without a manifest that is all that readers can be told."""
     job.prover.came(begin, end)

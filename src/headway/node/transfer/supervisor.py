@@ -74,7 +74,7 @@ class Supervisor:
         """Go on from what is there, or begin anew."""
         past = read_journal(f"{self.part.place}{SUFFIX}", self.part.file, self.journal.proof)
         with self.job.changed:
-            if past is not None and past.stretches:
+            if past is not None and (past.stretches or self.readers is not None):
                 self.job.resume(past)
             if self.readers is not None and self.job.versions.open and self.job.manifest is None:
                 self.readers.lost(0, 1 << 62)  # nothing says which version an earlier one brought
