@@ -34,7 +34,7 @@ LIMITS = (
     Limit("headway", "bytes of transfers made again", "retried_bytes", most=0.02),
     Limit("headway", "stretch, 95th percentile", "stretch_p95", most=1.25),
     Limit("headway-stream", "jobs with the right output", "verified_share", 1.0, each=True),
-    Limit("headway-stream", "compute share", "compute_share", 0.92),
+    Limit("headway-stream", "compute share, waits for data apart", "net_share", 0.92),
     Limit("headway-stream", "bytes of transfers made again", "retried_bytes", most=0.02),
     Limit("headway-stream", "stretch, 95th percentile", "stretch_p95", most=1.25),
 )
