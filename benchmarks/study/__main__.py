@@ -68,10 +68,12 @@ def _run_all(world: World, ways: Sequence[Way], args: argparse.Namespace) -> Non
         folder.with_suffix(".json").write_text(json.dumps(found.as_dict(), indent=1) + "\n")
         _say(f"{way.name}, seed {world.seed}: {found.verified} of {found.jobs} in", begin)
 
-    # what waits most of its time can wait together; figures that count are taken one by one
-    with ThreadPoolExecutor(len(ways) if args.short else 1) as hands:
-        for _ in hands.map(one, ways):
-            pass
+    if args.short:  # what waits most of its time can wait together
+        with ThreadPoolExecutor(len(ways)) as hands:
+            list(hands.map(one, ways))
+    else:  # figures that count are taken one by one
+        for way in ways:
+            one(way)
     if not args.short and not args.runs:
         begin = time.monotonic()
         quick = make_world(world.seed, hour=10.0, size=SHORT_SIZE, spacing=1)

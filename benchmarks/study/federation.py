@@ -2,7 +2,7 @@
 
 All are servers of the fault lab, on loopback, over real HTTP. A client is known by the path of its
 director (/SITE/SLOT), for which the world's nodes care, as a real director knows it by its address.
-Whatever a client does, it gets no more over all connections than the best cache would give it now.
+Whatever a client does, it gets no more than its site's rate over all connections.
 """
 
 from __future__ import annotations
@@ -59,22 +59,6 @@ class _Path(Bucket):
         self.rate = federation.rate(self._cache, self._client)
         silent = [e.end for e in bad if e.kind is Kind.SILENT]
         return max(super().take(count), max(silent, default=now) - now)
-
-
-class _Line(Bucket):
-    """A client's own connection to the world: several slow caches add up to no fast one."""
-
-    def __init__(self, client: str, federation: Federation) -> None:
-        super().__init__(1.0)
-        self._client, self._federation = client, federation
-        self._fit()
-
-    def take(self, count: int) -> float:
-        self._fit()
-        return super().take(count)
-
-    def _fit(self) -> None:
-        self.rate = max(self._federation.rate(site, self._client) for site in SITES)
 
 
 @dataclass(frozen=True)
@@ -182,7 +166,7 @@ class Federation:
     def line(self, client: str) -> Bucket:
         """The client's own connection to the world, whoever it fetches from."""
         with self._lock:
-            return self._lines.setdefault(client, _Line(client, self))
+            return self._lines.setdefault(client, Bucket(self._at_home(client)))
 
     def path(self, cache: Site, client: str) -> Bucket:
         """What a cache gives to a client."""
@@ -191,12 +175,15 @@ class Federation:
 
     def rate(self, cache: Site, client: str) -> float:
         """Bytes a second that a cache, while it is not silent, gives to a client now."""
-        scale = self.world.scale
-        home = [site.transfer for site in SITES if client.startswith(site.name)]
-        healthy = scale.rate(home[0]) if home else _UNLIMITED
+        share = 1.0 if client.startswith(cache.name) else REMOTE
         bad = self.weather.of_cache(cache.name, self.clock.now())
-        slow = [scale.rate(e.transfer) for e in bad if e.kind is Kind.SLOW]
-        return min(healthy * (1.0 if client.startswith(cache.name) else REMOTE), *slow, _UNLIMITED)
+        slow = [self.world.scale.rate(e.transfer) for e in bad if e.kind is Kind.SLOW]
+        return min([self._at_home(client) * share, *slow])
+
+    def _at_home(self, client: str) -> float:
+        """The rate of the client's site when all is well."""
+        home = [site for site in SITES if client.startswith(site.name)]
+        return self.world.scale.rate(home[0].transfer) if home else _UNLIMITED
 
     def note(self, client: str, bad: Iterable[Episode]) -> None:
         with self._lock:
