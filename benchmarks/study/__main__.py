@@ -41,7 +41,7 @@ def main() -> None:
     args.to.mkdir(parents=True, exist_ok=True)
     if not args.result:
         if args.short:
-            world = make_world(args.seed, 12, hour=8.0, size=SHORT_SIZE, spacing=1)
+            world = make_world(args.seed, 12, hour=8.0, size=SHORT_SIZE)
         else:
             world = make_world(args.seed, hour=args.hour, size=SIZE)
         names = args.runs.split(",") if args.runs else SHORT if args.short else None

@@ -14,7 +14,7 @@ SEEDS = range(1, 21)
 
 
 def short(seed: int) -> World:
-    return make_world(seed, 12, hour=8.0, size=16_000_000, spacing=1)
+    return make_world(seed, 12, hour=8.0, size=16_000_000)
 
 
 def test_a_seed_makes_one_world_and_one_weather() -> None:
