@@ -133,17 +133,24 @@ def test_the_sites_that_a_job_avoids() -> None:
             f"MachineAttrGLIDEIN_ResourceName{n}": newest[n - 1] if n <= len(newest) else None
             for n in range(1, HISTORY)
         }
-        for completions, holds, by_user, waited in itertools.product(
-            (0, 1), (0, 1, 2), (0, 1, 2), (10, Retries().avoid + 10)
+        for completions, holds, by_user, hold, waited in itertools.product(
+            (0, 1, 2),
+            (0, 1, 2),
+            (0, 1, 2),
+            ((1, 0), (3, 81), (3, 0), (13, 81)),
+            (10, Retries().avoid + 10),
         ):
             if by_user > holds:
                 continue
             entry.completions, entry.holds, entry.user_holds = completions, holds, by_user
+            entry.hold = hold if holds else (0, 0)
             entry.since = time.time() - waited
             reasons = classad2.ClassAd({"UserRequest": by_user} if by_user else {"JobPolicy": 1})
             facts |= {
                 "NumJobCompletions": completions,
                 "NumHolds": holds or None,
+                "LastHoldReasonCode": hold[0] if holds else None,
+                "LastHoldReasonSubCode": hold[1] if holds else None,
                 "NumHoldsByReason": reasons if holds else None,
                 "EnteredCurrentStatus": int(entry.since),
             }
@@ -152,4 +159,12 @@ def test_the_sites_that_a_job_avoids() -> None:
                 text = avoid_expression(Retries()).replace("MY.", "")
                 text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
                 found = Ad(rule=text.replace("TARGET.Machine", '"m"')).value("rule", facts)
-                assert found is (name in told), (past, completions, holds, by_user, waited, name)
+                assert found is (name in told), (
+                    past,
+                    completions,
+                    holds,
+                    by_user,
+                    hold,
+                    waited,
+                    name,
+                )

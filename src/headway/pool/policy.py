@@ -26,6 +26,7 @@ _TRANSIENT_START_ERRNOS = (5, 11, 12, 26)
 # Errno 2 and 13 (the user's own path) are permanent.
 _TRANSIENT_TRANSFER_ERRNOS = (5, 62, 101, 104, 110, 111, 113)
 _ON_EXIT_HOLD = 3
+_NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `Verdict.HOLD`
 
 
 class Verdict(Enum):
@@ -86,7 +87,7 @@ def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retri
     if starts > MOST_STARTS:
         return False
     if code == _ON_EXIT_HOLD:
-        return subcode == Exit.INPUT_RETRYABLE and holds <= retries.input
+        return (code, subcode) == _NO_INPUT and holds <= retries.input
     transient = (
         code in _TRANSIENT_CODES
         or (code == 6 and subcode in _TRANSIENT_START_ERRNOS)
@@ -132,11 +133,23 @@ def remove_lines() -> dict[str, str]:
     }
 
 
-def avoid_expression(retries: Retries) -> str:
-    """A requirement: after a failure, not again to a site of this job's past, for a while.
+def blames_site(*, completions: int, holds: int, hold: tuple[int, int]) -> bool:
+    """Whether a job that failed goes elsewhere; `holds`: apart from users' own, `hold`: the last.
 
-    A user's own hold is no failure; a schedd that does not count holds by reason counts all.
+    An input that did not arrive once is no site's fault yet: what is away is mostly so for all.
     """
+    first_input = hold == _NO_INPUT and completions == holds == 1
+    return completions + holds > 0 and not first_input
+
+
+def avoid_expression(retries: Retries) -> str:
+    """A requirement: where `blames_site`, not again to a site of this job's past, for a while.
+
+    A schedd that does not count holds by reason counts the user's own too.
+    """
+    completions = "(NumJobCompletions ?: 0)"
+    holds = "((NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0))"
+    code, subcode = _NO_INPUT
     here = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
     elsewhere = " && ".join(
         f"{here} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
@@ -144,7 +157,9 @@ def avoid_expression(retries: Retries) -> str:
         for n in range(1, HISTORY)
     )
     return (
-        "(NumJobCompletions ?: 0) + (NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0) == 0"
+        f"{completions} + {holds} == 0"
+        f" || (LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode}"
+        f" && {completions} == 1 && {holds} == 1)"
         f" || (time() - EnteredCurrentStatus) > {retries.avoid:g} || ({elsewhere})"
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from headway.events import Event, EventType
 from headway.node.exits import Exit
 from headway.pool.local.machine import Request, Site
-from headway.pool.policy import HISTORY, backoff, releases
+from headway.pool.policy import HISTORY, backoff, blames_site, releases
 from headway.spec import Job
 
 HELD_BY_USER = 1
@@ -46,14 +46,14 @@ class Entry:
     attempt: str = ""  # the id of the attempt under way, where its agent has told it
 
     @property
-    def failures(self) -> int:
-        """How often something went wrong with it; a user's own hold is no failure."""
-        return self.completions + self.holds - self.user_holds
+    def blames_site(self) -> bool:
+        holds = self.holds - self.user_holds
+        return blames_site(completions=self.completions, holds=holds, hold=self.hold)
 
     @property
     def plain(self) -> bool:
         """Whether it asks for just what the others ask for, wherever that is."""
-        return not self.edits and not self.failures
+        return not self.edits and not self.blames_site
 
 
 class Entries:
@@ -112,7 +112,7 @@ class Entries:
     def avoided(self, entry: Entry) -> Sequence[str]:
         """The sites of a job's past to which it does not go back yet."""
         recently = time.time() - entry.since <= self._job.retries.avoid
-        return entry.sites if entry.failures and recently else ()
+        return entry.sites if entry.blames_site and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
         """The sites that the job description allows at all."""
