@@ -162,9 +162,7 @@ class Delivery:
         should_stop: Stop,
     ) -> None:
         """PUT the file's bytes; redirects are followed before the body where the server allows."""
-        signed = bool(
-            urlsplit(url).query
-        )  # a signature may cover headers: none but the needed ones
+        signed = bool(urlsplit(url).query)  # it may cover headers: none but the needed ones
         claims = {} if signed else as_header(self._digests)
         fixed = {
             "Content-Length": str(size),
