@@ -50,13 +50,15 @@ class Ad:
         return self._ad.eval(name)
 
 
-def by_classad(ad: Ad, status: int, completions: int, holds: int) -> Verdict:
+def by_classad(ad: Ad, status: int, ends: int, holds: int, inputs: int) -> Verdict:
     facts = {
         "ExitBySignal": status < 0,
         "ExitCode": status if status >= 0 else None,
         "ExitSignal": -status if status < 0 else None,
-        "NumJobCompletions": completions + 1,  # counted before the expressions are looked at
+        # counted before the expressions are looked at
+        "NumJobCompletions": ends + inputs + 1,
         "NumHolds": holds or None,
+        "NumHoldsByReason": classad2.ClassAd({"JobPolicy": inputs}) if inputs else None,
     }
     hold, remove = ad.value("on_exit_hold", facts), ad.value("on_exit_remove", {})
     assert isinstance(hold, bool) and isinstance(remove, bool)
@@ -69,10 +71,11 @@ def test_the_end_of_an_attempt(command: int) -> None:
         retries = Retries(node=node, input=given, output=output, command=command)
         lines = exit_lines(retries)
         ad = Ad(on_exit_hold=lines["on_exit_hold"], on_exit_remove=lines["on_exit_remove"])
-        for status, completions, holds in itertools.product(STATUSES, range(4), range(4)):
-            told = verdict(status, completions=completions, holds=holds, retries=retries)
-            found = by_classad(ad, status, completions, holds)
-            assert found is told, (retries, status, completions, holds)
+        for status, ends, holds in itertools.product(STATUSES, range(4), range(4)):
+            told = verdict(status, ends=ends, holds=holds, retries=retries)
+            for inputs in {0, holds}:
+                found = by_classad(ad, status, ends, holds, inputs)
+                assert found is told, (retries, status, ends, holds, inputs)
 
 
 @pytest.mark.parametrize("pause", [1.0, 60.0, 1000.0])
@@ -124,47 +127,66 @@ def test_the_sites_that_a_job_avoids() -> None:
     sites = [Site(name, 1, 1, 1) for name in names]
     entries = Entries(1, job)
     entry = entries[0]
+    targets = {}
+    for name in names:  # in the local pool a site is one node
+        text = avoid_expression(Retries()).replace("MY.", "")
+        text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
+        text = text.replace("TARGET.Name", f'"slot1@{name}"')
+        targets[name] = Ad(rule=text.replace("TARGET.Machine", '"m"'))
     for past in ("", "A", "AB", "BAC", "ABAB", "ABCDE", "EDCBAE"):
         entry.sites, entry.starts = [], 0
         for site in past:
             entries._started_at(entry, site)
         newest = past[::-1][: HISTORY - 1]
-        facts: dict[str, Any] = {
-            f"MachineAttrGLIDEIN_ResourceName{n}": newest[n - 1] if n <= len(newest) else None
-            for n in range(1, HISTORY)
-        }
-        for completions, holds, by_user, hold, waited in itertools.product(
+        facts: dict[str, Any] = {}
+        for n in range(1, HISTORY):
+            there = newest[n - 1] if n <= len(newest) else None
+            facts[f"MachineAttrGLIDEIN_ResourceName{n}"] = there
+            facts[f"MachineAttrName{n}"] = there and f"slot1_{n}@{there}"
+        for ends, holds, by_user, inputs, hold, waited in itertools.product(
             (0, 1, 2),
+            (0, 1, 2, 3),
             (0, 1, 2),
-            (0, 1, 2),
+            (0, 1, 2, 3),
             ((1, 0), (3, 81), (3, 0), (13, 81)),
-            (10, Retries().avoid + 10),
+            (10, Retries().avoid + 10, 4 * Retries().avoid + 10),
         ):
-            if by_user > holds:
+            if by_user + inputs > holds:
                 continue
-            entry.completions, entry.holds, entry.user_holds = completions, holds, by_user
+            entry.ends, entry.holds, entry.user_holds = ends, holds, by_user
             entry.hold = hold if holds else (0, 0)
             entry.since = time.time() - waited
-            reasons = classad2.ClassAd({"UserRequest": by_user} if by_user else {"JobPolicy": 1})
+            reasons = {"UserRequest": by_user, "JobPolicy": inputs, "Unspecified": 1}
             facts |= {
-                "NumJobCompletions": completions,
+                "NumJobCompletions": ends + inputs,
                 "NumHolds": holds or None,
                 "LastHoldReasonCode": hold[0] if holds else None,
                 "LastHoldReasonSubCode": hold[1] if holds else None,
-                "NumHoldsByReason": reasons if holds else None,
+                "NumHoldsByReason": classad2.ClassAd(
+                    {reason: count for reason, count in reasons.items() if count}
+                ),
                 "EnteredCurrentStatus": int(entry.since),
             }
             told = {site.name for site in entries.sites_for(entry, sites)}
-            for name in names:
-                text = avoid_expression(Retries()).replace("MY.", "")
-                text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
-                found = Ad(rule=text.replace("TARGET.Machine", '"m"')).value("rule", facts)
-                assert found is (name in told), (
-                    past,
-                    completions,
-                    holds,
-                    by_user,
-                    hold,
-                    waited,
-                    name,
-                )
+            found = {name for name, target in targets.items() if target.value("rule", facts)}
+            assert found == told, (past, ends, holds, by_user, inputs, hold, waited)
+
+
+def test_a_slot_of_the_site_that_is_another_node() -> None:
+    """After a while the site counts again, but not the node that was not fit."""
+    text = avoid_expression(Retries()).replace("MY.", "").replace("TARGET.Machine", '"m"')
+    text = text.replace("TARGET.GLIDEIN_ResourceName", '"A"')
+    facts: dict[str, Any] = {
+        "NumJobCompletions": 1,
+        "MachineAttrGLIDEIN_ResourceName1": "A",
+        "MachineAttrName1": "slot1_3@glidein_1@a.edu",
+    }
+    for name, waited, fits in (
+        ("slot1@glidein_1@a.edu", Retries().avoid + 10, False),
+        ("slot1@glidein_2@a.edu", Retries().avoid + 10, True),
+        ("slot1@glidein_2@a.edu", 10, False),
+        ("slot1@glidein_1@a.edu", 4 * Retries().avoid + 10, True),
+    ):
+        ad = Ad(rule=text.replace("TARGET.Name", f'"{name}"'))
+        since = int(time.time() - waited)
+        assert ad.value("rule", facts | {"EnteredCurrentStatus": since}) is fits, (name, waited)

@@ -137,7 +137,7 @@ def test_a_failure_avoids_the_site_for_a_while(queue: Queue) -> None:
     assert entry.status == "idle" and not entry.plain
     assert [site.name for site in queue.sites_for(entry, SITES)] == list("BCDEF")
     assert [site.name for site in queue.sites_for(entry, SITES[:1])] == ["A"]  # nowhere else to go
-    entry.since -= Retries().avoid + 1
+    entry.since -= 4 * Retries().avoid + 1
     assert len(queue.sites_for(entry, SITES)) == 6
 
 

@@ -135,7 +135,7 @@ def test_a_manifest_among_the_files_is_not_asked_of_the_source(
 def test_lists_are_added_to_and_own_keys_refused(tmp_path: Path) -> None:
     said = '[submit]\njob_machine_attrs = "OpSys"\nmax_job_retirement_time = "5"\n'
     lines = lines_of(job_of(tmp_path, said), tmp_path)
-    assert lines["job_machine_attrs"] == "GLIDEIN_ResourceName, Machine, OpSys"
+    assert lines["job_machine_attrs"] == "GLIDEIN_ResourceName, Machine, Name, OpSys"
     assert lines["max_job_retirement_time"] == "5"
     for key in ("MY.HeadwayRun", "WantIOProxy", "OnExitHoldSubCode", "batch_name"):
         with pytest.raises(Exception, match=r"Headway|use `name`"):

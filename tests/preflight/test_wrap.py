@@ -140,14 +140,14 @@ def test_what_is_there_is_kept_or_joined() -> None:
     assert file.value("max_retries") == "7"
     assert file.value("log") == "mine.log"
     assert file.value("periodic_release") == "NumHolds < 3"
-    assert file.value("job_machine_attrs") == "GLIDEIN_ResourceName, B, Machine"
+    assert file.value("job_machine_attrs") == "GLIDEIN_ResourceName, B, Machine, Name"
     assert "requirements = ($(requirements:True)) && " in wrapped.text
     assert "periodic_release is yours and was left alone" in wrapped.notes
 
 
 def test_attributes_of_the_ad_stay_strings() -> None:
     wrapped = wrap('+JobMachineAttrs = "A"\nqueue\n')
-    assert '+JobMachineAttrs = "A, GLIDEIN_ResourceName, Machine"\n' in wrapped.text
+    assert '+JobMachineAttrs = "A, GLIDEIN_ResourceName, Machine, Name"\n' in wrapped.text
 
 
 def test_an_own_rule_for_the_end_is_left_alone() -> None:
@@ -260,9 +260,10 @@ def test_conditions_decide_when_htcondor_reads_the_file(htcondor2: Any) -> None:
 def test_lists_are_joined_when_htcondor_reads_the_file(htcondor2: Any) -> None:
     text = "if defined z\n  job_machine_attrs = A\nendif\nqueue\n"
     wrapped = wrap(text).text
-    assert htcondor2.Submit(wrapped).expand("job_machine_attrs") == "GLIDEIN_ResourceName, Machine"
+    ours = "GLIDEIN_ResourceName, Machine, Name"
+    assert htcondor2.Submit(wrapped).expand("job_machine_attrs") == ours
     defined = htcondor2.Submit(f"z = 1\n{wrapped}")
-    assert defined.expand("job_machine_attrs") == "A, GLIDEIN_ResourceName, Machine"
+    assert defined.expand("job_machine_attrs") == f"A, {ours}"
 
 
 def test_htcondor_understands_the_expressions(htcondor2: Any) -> None:

@@ -27,6 +27,10 @@ _TRANSIENT_START_ERRNOS = (5, 11, 12, 26)
 _TRANSIENT_TRANSFER_ERRNOS = (5, 62, 101, 104, 110, 111, 113)
 _ON_EXIT_HOLD = 3
 _NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `Verdict.HOLD`
+_PATIENT = 2  # missing inputs after which a job still goes back to where it was
+_NODE_LONGER = 4  # times as long as its site a node is avoided
+# Attempts that ended by themselves, but for those that were held since an input was missing.
+_ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
 
 class Verdict(Enum):
@@ -37,8 +41,11 @@ class Verdict(Enum):
     HOLD = "is held, and released after a pause"
 
 
-def verdict(status: int, *, completions: int, holds: int, retries: Retries) -> Verdict:
-    """`status`: exit code, negative for a signal; `completions`, `holds`: how many came before."""
+def verdict(status: int, *, ends: int, holds: int, retries: Retries) -> Verdict:
+    """`status`: exit code, negative for a signal; `holds`: how many came before.
+
+    `ends`: how many attempts ended by themselves before, those that led to a hold apart.
+    """
     if status == Exit.INPUT_RETRYABLE:
         return Verdict.HOLD if holds < retries.input else Verdict.END
     allowed = {
@@ -50,13 +57,13 @@ def verdict(status: int, *, completions: int, holds: int, retries: Retries) -> V
         Exit.AGENT_ERROR: 0,
     }
     limit = {int(code): limit for code, limit in allowed.items()}.get(status, retries.command)
-    return Verdict.RETRY if completions < limit else Verdict.END
+    return Verdict.RETRY if ends < limit else Verdict.END
 
 
 def exit_lines(retries: Retries) -> dict[str, str]:
     """The submit lines that say the same as `verdict`."""
     # HTCondor counts the completion before it evaluates; `verdict` counts only those before.
-    spent = "NumJobCompletions > {}".format
+    spent = f"{_ENDS} > {{}}".format
     never = (Exit.OK, Exit.INPUT_RETRYABLE, Exit.INPUT_FAILED, Exit.OUT_OF_TIME, Exit.AGENT_ERROR)
     done = " || ".join(f"ExitCode == {int(code)}" for code in never)
     return {
@@ -133,34 +140,47 @@ def remove_lines() -> dict[str, str]:
     }
 
 
-def blames_site(*, completions: int, holds: int, hold: tuple[int, int]) -> bool:
+def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:
     """Whether a job that failed goes elsewhere; `holds`: apart from users' own, `hold`: the last.
 
-    An input that did not arrive once is no site's fault yet: what is away is mostly so for all.
+    An input that does not arrive is no site's fault at first: what is away is mostly so for all.
     """
-    first_input = hold == _NO_INPUT and completions == holds == 1
-    return completions + holds > 0 and not first_input
+    inputs_only = ends == 0 and hold == _NO_INPUT
+    return ends + holds > (_PATIENT if inputs_only else 0)
+
+
+def avoidance(ends: int, retries: Retries) -> tuple[float, float]:
+    """For how many seconds a job that `blames_place` leaves its past sites alone, and its nodes.
+
+    A node that is not fit is mostly idle, and takes all who come back to its site.
+    """
+    return retries.avoid, (_NODE_LONGER if ends else 1) * retries.avoid
 
 
 def avoid_expression(retries: Retries) -> str:
-    """A requirement: where `blames_site`, not again to a site of this job's past, for a while.
+    """`blames_place` and `avoidance` as a requirement.
 
-    A schedd that does not count holds by reason counts the user's own too.
+    A schedd that does not count holds by reason counts the user's own, and missing inputs, too.
     """
-    completions = "(NumJobCompletions ?: 0)"
     holds = "((NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0))"
     code, subcode = _NO_INPUT
-    here = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
-    elsewhere = " && ".join(
-        f"{here} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
-        # 0 is the present site while a job runs; when it waits, its past starts at 1.
-        for n in range(1, HISTORY)
+    site = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
+    past = range(1, HISTORY)  # 0 is the present site while a job runs
+    other_site = " && ".join(
+        f"{site} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
+        for n in past
     )
+    # slot1_2@node is a part of slot1@node, which the next job is matched with
+    other_node = " && ".join(
+        f'TARGET.Name =!= replace("_[0-9]+@", MY.MachineAttrName{n}, "@")' for n in past
+    )
+    waited = "(time() - EnteredCurrentStatus)"
+    for_site, for_node = avoidance(1, retries)
     return (
-        f"{completions} + {holds} == 0"
-        f" || (LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode}"
-        f" && {completions} == 1 && {holds} == 1)"
-        f" || (time() - EnteredCurrentStatus) > {retries.avoid:g} || ({elsewhere})"
+        f"{_ENDS} + {holds} == 0 || ({_ENDS} == 0 && {holds} <= {_PATIENT}"
+        f" && LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode})"
+        f" || (({waited} > {for_site:g} || ({other_site}))"
+        f" && ({_ENDS} == 0 || {waited} > {for_node:g} || ({other_node})))"
     )
 
 
@@ -168,7 +188,7 @@ def log_lines() -> Mapping[str, str]:
     """What makes the event log know where things happened, also for jobs that never started."""
     return {
         "ulog_execute_attrs": "GLIDEIN_ResourceName",
-        "job_machine_attrs": "GLIDEIN_ResourceName, Machine",
+        "job_machine_attrs": "GLIDEIN_ResourceName, Machine, Name",
         "job_machine_attrs_history_length": str(HISTORY),
         "job_ad_information_attrs": (
             "MachineAttrGLIDEIN_ResourceName0, RemoteHost, NumShadowStarts"

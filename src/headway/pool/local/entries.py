@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from headway.events import Event, EventType
 from headway.node.exits import Exit
 from headway.pool.local.machine import Request, Site
-from headway.pool.policy import HISTORY, backoff, blames_site, releases
+from headway.pool.policy import HISTORY, avoidance, backoff, blames_place, releases
 from headway.spec import Job
 
 HELD_BY_USER = 1
@@ -37,8 +37,9 @@ class Entry:
     status: str = "new"  # new, idle, running, held, over
     since: float = 0.0
     starts: int = 0
-    completions: int = 0
+    ends: int = 0  # attempts that ended by themselves, those that led to a hold apart
     holds: int = 0
+    input_holds: int = 0
     user_holds: int = 0
     hold: tuple[int, int] = (0, 0)
     sites: list[str] = field(default_factory=list)  # where it has been, newest first
@@ -46,14 +47,14 @@ class Entry:
     attempt: str = ""  # the id of the attempt under way, where its agent has told it
 
     @property
-    def blames_site(self) -> bool:
+    def blames_place(self) -> bool:
         holds = self.holds - self.user_holds
-        return blames_site(completions=self.completions, holds=holds, hold=self.hold)
+        return blames_place(ends=self.ends, holds=holds, hold=self.hold)
 
     @property
     def plain(self) -> bool:
         """Whether it asks for just what the others ask for, wherever that is."""
-        return not self.edits and not self.blames_site
+        return not self.edits and not self.blames_place
 
 
 class Entries:
@@ -111,8 +112,9 @@ class Entries:
 
     def avoided(self, entry: Entry) -> Sequence[str]:
         """The sites of a job's past to which it does not go back yet."""
-        recently = time.time() - entry.since <= self._job.retries.avoid
-        return entry.sites if entry.blames_site and recently else ()
+        _, for_node = avoidance(entry.ends, self._job.retries)  # here a site is one node
+        recently = time.time() - entry.since <= for_node
+        return entry.sites if entry.blames_place and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
         """The sites that the job description allows at all."""
@@ -139,7 +141,7 @@ class Entries:
                 "JobStatus": numbers[entry.status],
                 "NumShadowStarts": entry.starts,
                 "NumHolds": entry.holds,
-                "NumJobCompletions": entry.completions,
+                "NumJobCompletions": entry.ends + entry.input_holds,
                 "RequestCpus": self.request(entry).cpus,
                 "RequestMemory": self.request(entry).memory // 2**20,
                 "RequestDisk": self.request(entry).disk // 2**10,
@@ -167,7 +169,7 @@ class Entries:
             self._started_at(entry, event.site or "")
             self._move(entry, "running", event.time)
         elif kind == EventType.EVICTED:
-            entry.completions += event.requeued
+            entry.ends += event.requeued
             self._move(entry, "idle", event.time)
         elif kind == EventType.HELD:
             self._held_with(entry, event.code or 0, event.subcode or 0)
@@ -213,7 +215,7 @@ class Entries:
         entry.holds += 1
         entry.user_holds += code == HELD_BY_USER
         entry.hold = (code, subcode)
-        entry.completions += entry.hold == (HELD_BY_POLICY, Exit.INPUT_RETRYABLE)
+        entry.input_holds += entry.hold == (HELD_BY_POLICY, Exit.INPUT_RETRYABLE)
 
     def _edited(self, entry: Entry, attribute: str, value: str) -> None:
         name, scale = REQUESTS[attribute]

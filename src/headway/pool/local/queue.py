@@ -113,9 +113,7 @@ class Queue(Entries):
 
     def exited(self, entry: Entry, status: int, used: Used) -> None:
         """The agent ended by itself: the job ends, goes back into the queue, or is held."""
-        outcome = verdict(
-            status, completions=entry.completions, holds=entry.holds, retries=self._job.retries
-        )
+        outcome = verdict(status, ends=entry.ends, holds=entry.holds, retries=self._job.retries)
         job = (self._cluster, entry.index)
         ending: dict[str, Any] = {**_ending(status), **used.in_log(self.request(entry))}
         with self._writer.group():
@@ -140,7 +138,7 @@ class Queue(Entries):
         if outcome is Verdict.END:
             self._move(entry, "over")
         elif outcome is Verdict.RETRY:
-            entry.completions += 1
+            entry.ends += 1
             self._move(entry, "idle")
 
     def evicted(
