@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.node.transfer.made_tars import make_nested
@@ -30,6 +32,15 @@ def strict(data: bytes) -> int:
     if decode(data) % 60 == 7:
         raise ValueError("no JPEG")
     return decode(data)
+
+
+def large(_: bytes) -> bytearray:
+    return bytearray(1 << 18)
+
+
+def faults_so_far(_: list[Any]) -> int:
+    """How often this process had to ask for a page of memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 CONTENT = make_nested(

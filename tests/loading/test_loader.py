@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import random
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,18 @@ import numpy
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from tests.loading.conftest import CHUNK, CLASSES, CONTENT, COUNT, EACH, decode, strict, write
+from tests.loading.conftest import (
+    CHUNK,
+    CLASSES,
+    CONTENT,
+    COUNT,
+    EACH,
+    decode,
+    faults_so_far,
+    large,
+    strict,
+    write,
+)
 from tests.node.stream.arriving import Arriving
 from tests.node.transfer.made_tars import make_nested, make_tar
 from torch.utils.data import DataLoader
@@ -109,6 +122,17 @@ def test_workers_that_are_not_forked(path: Path) -> None:
     )
     ((samples, _),) = loader
     assert len(samples) == COUNT - 4
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others do as they like")
+def test_workers_keep_the_memory_of_a_batch_for_the_next(path: Path) -> None:
+    data = TarDataset(str(path), decode=large)
+    # not forked: what tests before this one have freed would count
+    faults = list(
+        Loader(data, 40, workers=1, multiprocessing_context="spawn", collate=faults_so_far)
+    )
+    pages_of_a_batch = 40 * (1 << 18) // resource.getpagesize()
+    assert faults[-1] - faults[1] < pages_of_a_batch
 
 
 def test_the_order_is_the_same_for_ever(path: Path) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PREFETCH = 2  # batches that each worker of torch's loader prepares unless told otherwise
 _FEW = 1000  # samples that an epoch is taken to have at least, where nobody knows
+_KEPT = 31 << 20  # bytes; glibc does not heed blocks of 32 MiB or more
 
 
 class Loader:
@@ -80,7 +81,7 @@ class Loader:
         self._feed = Feed(dataset, collate)
         if workers:
             settings.setdefault("persistent_workers", True)
-            settings.setdefault("worker_init_fn", heed_parent_alone)
+            settings.setdefault("worker_init_fn", _begin_worker)
         # a generator of its own: the training's random numbers must not depend on when it began
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
         prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
@@ -287,6 +288,15 @@ def _noting(each: Iterator[tuple[int, Ask]], asked: deque[tuple[int, list[int]]]
     for taken, ask in each:
         asked.append((taken, numbers_of(ask)))
         yield ask
+
+
+def _begin_worker(*_: object) -> None:
+    heed_parent_alone()
+    # From the largest block that was ever freed glibc learns how much freed memory to keep: twice
+    # as much. The batches themselves are in shared memory, so without this it would give the room
+    # of their samples back after every batch, and the kernel would clear it for the next. The block
+    # is never written to, and so costs nothing.
+    bytes(_KEPT)
 
 
 def _same(made: Any) -> Any:
