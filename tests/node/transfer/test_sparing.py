@@ -21,6 +21,17 @@ def test_a_slow_answer_is_asked_for_few_times(tmp_path: Path) -> None:
         assert len(server.ranges) <= 6
 
 
+def test_the_question_for_a_digest_leaves_its_connection_to_a_lane(tmp_path: Path) -> None:
+    content = Made(SIZE, seed=5)
+    with Server({"/a": content}, [Delay(0.1), Rate(12 * MB, scope="server")]) as server:
+        fetch([server.url("/a")], str(tmp_path / "a"), size=SIZE, connections=2, per_source=2)
+        assert content.fault(tmp_path / "a") is None
+        asked = next(each for each in server.requests if each.method == "HEAD")
+        brought = [each.connection for each in server.requests if each.method == "GET"]
+        assert asked.connection == 2 and 2 in brought
+        assert server.connections_max == 2
+
+
 def test_one_connection_asks_once(tmp_path: Path) -> None:
     content = Made(SIZE, seed=5)
     with Server({"/a": content}) as server:

@@ -118,7 +118,16 @@ def test_no_lane_is_opened_where_the_node_itself_is_the_limit() -> None:
     # what bytes cost is not known before some have come
     assert opened(sources, [lane(0, age=0.01)], processors=2) == []
     assert opened(sources, [lane(0, got=0, silence=0.01)], processors=2) == []
+    assert opened(sources, [lane(0, age=0.01, phase="disk")], processors=2) == []
     assert opened(sources, [lane(0, got=0, silence=0.1)], processors=2) == [0, 0, 0]
+
+
+def test_a_far_source_gets_its_lanes_as_soon_as_it_has_answered() -> None:
+    sources = [SourceView(key=0, lanes=1, allowed=4)]
+    answered = lane(0, got=0, silence=0.0, latency=0.08)
+    assert opened(sources, [answered], processors=2) == [0, 0, 0]
+    assert opened(sources, [lane(0, age=0.01, latency=0.08)], processors=2) == [0, 0, 0]
+    assert opened(sources, [lane(0, age=0.01, latency=0.002)], processors=2) == []
 
 
 def test_lanes_are_limited_by_source_and_in_all() -> None:
@@ -186,6 +195,13 @@ def test_lanes_share_what_is_to_come() -> None:
     assert steering.chunk(size, 2, 10.0 * MB, 40.0 * MB) == 200 * MB, "twenty seconds of it"
 
 
+def test_the_last_lane_leaves_no_crumb() -> None:
+    # bytes of the first have come meanwhile, so that a fourth of the rest is less than a fourth
+    left = 500 * MB - 3000
+    assert steering.chunk(2000 * MB - 3000, 4, 0.0, 0.0, free=500 * MB) == 500 * MB
+    assert steering.chunk(2000 * MB - 3000, 4, 0.0, 0.0, free=600 * MB) == pytest.approx(left, 0.01)
+
+
 def test_who_waits_no_longer_than_its_source_usually_takes_keeps_its_bytes() -> None:
     waits = lane(0, phase="first byte", silence=3.5, recent=0.0, got=0, left=50 * MB, latency=3.0)
     assert steering.steal([waits], 1, 20e6, 3.0) is None
@@ -210,6 +226,8 @@ def test_an_idle_lane_takes_its_share_of_a_slow_ones_rest() -> None:
     assert found is not None and found[0] == 0
     assert found[1] == pytest.approx(45 * MB, rel=0.01)
     assert steering.steal([lane(0, left=MB)], 1, 9.0 * MB) is None
+    late = steering.steal([lane(0, left=50 * MB)], 1, 10.0 * MB, 1.0)
+    assert late == (0, 20 * MB), "both have four seconds to go when the thief's first byte comes"
     silent = steering.steal([lane(0, left=MB, silence=3.0, recent=0.0)], 1, 9.0 * MB)
     assert silent == (0, MB)
 

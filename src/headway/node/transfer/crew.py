@@ -183,11 +183,13 @@ class Lane:
     def _bring(self, lease: Lease, buffer: memoryview) -> bool:
         """Returns whether the connection serves for another request."""
         whole = lease.end is None or (self.source.ranges is False and not self.sampling)
+        toil = time.thread_time()
         head = self.stream.open(lease.begin, None if whole else lease.end)
         if self.stream.forgets:
             self.source.early = False
         if not self.stream.was_early():
-            self.source.answered_after(self._came(0) - self.begun)
+            toil = time.thread_time() - toil  # the node's own, which makes no source a far one
+            self.source.answered_after(max(0.0, self._came(0) - self.begun - toil))
         self._work.opened(self, lease, head)
         stop = head.end
         if self.sampling:

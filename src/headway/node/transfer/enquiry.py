@@ -16,15 +16,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headway.node.transfer.crew import Lane
     from headway.node.transfer.source import Identity, Source
+    from headway.node.transfer.stream import Stream
 
 
 class Enquiry:
     """One HEAD request to each of some sources, which are all told of in the end.
 
     `digest`: the algorithm of a digest that is asked for, or "any". `kept`: connections that have
-    nothing else to do; where there is none, or it has failed meanwhile, a fresh one is opened.
+    nothing else to do; where there is none, or it has failed meanwhile, a fresh one is opened, and
+    offered to `keep` afterwards.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class Enquiry:
         *,
         digest: str = "",
         kept: Mapping[int, HttpStream] | None = None,
+        keep: Callable[[Source, HttpStream], bool] = lambda _source, _stream: False,
     ) -> None:
         self._told, self._digest = told, digest
-        self._kept = dict(kept or {})
+        self._kept, self._keep = dict(kept or {}), keep
         self._ended = False
         self._streams: list[HttpStream] = []
         asked = [source for source in sources if not source.url.startswith("file:")]
@@ -71,22 +73,28 @@ class Enquiry:
                 return kept.about(digest=self._digest)
         fresh = HttpStream(source.url, source.token)
         self._streams.append(fresh)
-        with contextlib.closing(fresh):
+        try:
             return None if self._ended else fresh.about(digest=self._digest)
+        finally:
+            if not self._keep(source, fresh):
+                fresh.close()
 
 
 class Idle:
-    """Connections of lanes that had nothing more to bring, one a source: the last question is
-    asked over them at a quarter of the price. The job's lock is held by who calls."""
+    """Connections that have nothing to bring just now, one a source: another lane goes on with it,
+    or the last question is asked over it, at a quarter of the price. The job's lock is held by who
+    calls."""
 
     def __init__(self) -> None:
         self._streams: dict[int, HttpStream] = {}
 
-    def keep(self, lane: Lane) -> bool:
-        stream = lane.stream
+    def keep(self, source: Source, stream: Stream) -> bool:
         if not isinstance(stream, HttpStream) or not stream.idle:
             return False
-        return self._streams.setdefault(lane.source.key, stream) is stream
+        return self._streams.setdefault(source.key, stream) is stream
+
+    def of(self, source: Source) -> HttpStream | None:
+        return self._streams.get(source.key)
 
     def take(self, sources: list[Source]) -> dict[int, HttpStream]:
         """The connections to these sources; the others are closed."""

@@ -117,14 +117,15 @@ class Job:
 
     def open_lane(self, source: Source) -> bool:
         """Start another connection if there is anything for it to do, the lock being held."""
-        lane = Lane(self._lanes_made + 1, source, open_stream(source.url, source.token), self)
+        stream = self.idle.of(source) or open_stream(source.url, source.token)
+        lane = Lane(self._lanes_made + 1, source, stream, self)
         try:
             lane.lease = next_lease(self, lane)
         except Fault as fault:
             source.failed(fault, time.monotonic(), random.random())  # noqa: S311 - no secret
         if lane.lease is None:
             return False
-        self.idle.close()  # no more connections than are allowed
+        self.idle.take([source])  # the others are closed: no more connections than are allowed
         self._lanes_made += 1
         self.lanes[lane.key] = lane
         lane.start()
@@ -371,7 +372,7 @@ class Job:
             self._give_back(lane, lane.lease)
             self.lanes.pop(lane.key, None)
             self.changed.notify_all()
-            return not self.over and self.idle.keep(lane)
+            return not self.over and self.idle.keep(lane.source, lane.stream)
 
     def _give_back(self, lane: Lane, lease: Lease | None) -> None:
         if lease is not None:

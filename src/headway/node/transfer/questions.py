@@ -7,11 +7,13 @@ import time
 from headway.node.transfer import repair, steering
 from headway.node.transfer.checksum import best_digest
 from headway.node.transfer.enquiry import Enquiry
+from headway.node.transfer.views import views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.transfer.job import Job
     from headway.node.transfer.source import Identity, Source
+    from headway.node.transfer.stream import HttpStream
 
 PATIENCE = 3.0  # seconds for which a whole object waits for a server's last word
 _SMALL = steering.FIRST_CHUNK
@@ -111,7 +113,16 @@ class Questions:
         self._expect(pinned, size)
         if size > _SMALL and not job.prover.expects:
             self._since = time.monotonic()
-            self._pending = Enquiry(asked, self._told_digest, digest="any")
+            self._pending = Enquiry(asked, self._told_digest, digest="any", keep=self._spare)
+
+    def _spare(self, source: Source, stream: HttpStream) -> bool:
+        """Keep a connection for the lane whose place the question has taken, if there is one."""
+        job = self._job
+        with job.changed:
+            _, sources = views(job, time.monotonic())
+            room = any(s.key == source.key and s.lanes <= s.allowed for s in sources)
+            room = room and len(job.lanes) + len(job.enquired) <= job.connections
+            return room and not job.over and job.idle.keep(source, stream)
 
     def _asking(self, now: float) -> list[int]:
         """Where a connection of ours is busy with an enquiry; one that takes long is ended."""

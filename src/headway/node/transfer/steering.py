@@ -216,9 +216,10 @@ def openings(
 
 def _toils(lanes: Sequence[LaneView], processors: int) -> bool:
     """Whether this node is what limits them, or may be: half of its processors are enough."""
-    if len(lanes) == 1 and lanes[0].phase == "body":
+    if len(lanes) == 1 and lanes[0].phase in ("body", "disk"):
         first = lanes[0]
-        if (first.age if first.got else first.silence) < _MOMENT:
+        begins = (first.age if first.got else first.silence) < _MOMENT
+        if begins and first.latency < _MOMENT:  # else it is far away, and others are needed at once
             return True
     toil = sum(lane.effort for lane in lanes if lane.silence < RACE)
     return toil >= _TOIL * max(1, processors // 2)
@@ -271,7 +272,9 @@ def chunk(
     if ordered:
         count = min(count, MOST_CHUNK)
     worth = min(rate * latency / OVERHEAD, MOST_FOR_LATENCY)
-    return max(LEAST_CHUNK, min(max(count, int(worth)), pool))
+    count = max(LEAST_CHUNK, min(max(count, int(worth)), pool))
+    crumb = not ordered and 0 < pool - count < LEAST_CHUNK  # not worth a request of its own
+    return pool if crumb else count
 
 
 def steal(
@@ -292,7 +295,8 @@ def steal(
             drags = lane.left / theirs > max(WORTH, soon) and mine > 2 * theirs
             if little and not drags:
                 continue
-        count = int(lane.left * mine / (mine + theirs))
+        # a thief's first byte comes later, and its victim goes on meanwhile
+        count = int((lane.left - theirs * latency) * mine / (mine + theirs))
         if theirs > 0 and lane.left - count < LEAST_CHUNK and mine < 4 * theirs:
             continue
         gain = lane.left / max(theirs, 1.0)

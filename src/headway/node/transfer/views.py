@@ -57,4 +57,5 @@ def _left(job: Job, lane: Lane) -> int | None:
     lease = lane.lease
     if lease is None or lease.end is None or lane.sampling:
         return None
-    return sum(end - begin for begin, end in job.ledger.gaps(lease.at, lease.end))
+    here = max(lease.at, lease.reached)
+    return sum(end - begin for begin, end in job.ledger.gaps(here, lease.end))
