@@ -205,8 +205,12 @@ TOOLS = {
 
 
 def environment(tool: Tool, authority: Authority) -> dict[str, str]:
-    """The environment of a tool's process: no proxies, and the lab's authority for TLS."""
+    """The environment of a tool's process: no proxies, and the lab's authority for TLS.
+
+    What is written in Python keeps its byte code, as an installed tool has it.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     kept |= {"SSL_CERT_FILE": str(authority.bundle), "CURL_CA_BUNDLE": str(authority.bundle)}
     kept |= {"X509_CERT_DIR": str(authority.folder)}  # curl_plugin's
     return {**kept, **tool.environment}
