@@ -106,6 +106,19 @@ def test_one_source_is_asked_first_and_the_next_when_it_is_silent() -> None:
     assert opened(sources, [waiting], known=False)[0] == 1
 
 
+def test_the_last_bytes_of_one_that_fell_silent_are_fetched_elsewhere() -> None:
+    """Its rate of the last seconds would bring them at once, but it is silent."""
+    sources = [SourceView(key=0, lanes=1), SourceView(key=1)]
+
+    def opened(silence: float) -> list[int]:
+        last = lane(0, silence=silence, recent=MB, left=MB // 2)
+        found = openings(sources, [last], most=4, remaining=MB // 2, known=True)
+        assert not found or steering.steal([last], 1, MB) == (0, MB // 2)
+        return found
+
+    assert 1 in opened(2.1) and not opened(0.1)
+
+
 def test_no_lane_is_opened_where_the_node_itself_is_the_limit() -> None:
     sources = [SourceView(key=0, lanes=1, allowed=4)]
     busy = lane(0, effort=0.9)

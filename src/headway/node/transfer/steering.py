@@ -240,8 +240,9 @@ def _worth(remaining: int, lanes: Sequence[LaneView]) -> bool:
         return True
     if any(lane.left is not None and lane.left > 2 * LEAST_CHUNK for lane in lanes):
         return flowing <= 0 or remaining / flowing > WORTH / 4
-    slow = max((lane.silence if lane.recent <= 0 else lane.eta for lane in lanes), default=0.0)
-    return slow > WORTH
+    # the rate of one that has fallen silent says for a while that it is nearly done
+    etas = (max(lane.silence, lane.eta if lane.recent > 0 else 0.0) for lane in lanes)
+    return max(etas, default=0.0) > WORTH
 
 
 def chunk(
