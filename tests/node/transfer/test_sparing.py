@@ -7,7 +7,9 @@ from pathlib import Path
 from tests.lab import Crowded, Delay, Made, Rate, Server
 
 from headway.node.transfer import fetch
+from headway.node.transfer.enquiry import Idle
 from headway.node.transfer.source import Fault, Source
+from headway.node.transfer.stream import HttpStream
 
 MB = 1 << 20
 SIZE = 24 * MB
@@ -30,6 +32,22 @@ def test_the_question_for_a_digest_leaves_its_connection_to_a_lane(tmp_path: Pat
         brought = [each.connection for each in server.requests if each.method == "GET"]
         assert asked.connection == 2 and 2 in brought
         assert server.connections_max == 2
+
+
+def test_a_connection_that_has_brought_its_share_is_not_another_lanes() -> None:
+    """Where each connection gives so much and no more, a fresh one is worth its opening."""
+
+    class Open(HttpStream):
+        idle = True
+
+    idle, source = Idle(), Source("http://127.0.0.1/a", key=1)
+    used, unused = Open(source.url, None), Open(source.url, None)
+    assert idle.keep(source, used) and idle.unused(source) is None
+    assert not idle.keep(source, unused, unused=True)
+    assert idle.take([source]) == {1: used}
+    assert idle.keep(source, unused, unused=True) and idle.unused(source) is unused
+    idle.close(but=[unused])
+    assert idle.unused(source) is None and not idle.take([source])
 
 
 def test_one_connection_asks_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from headway.node.transfer.stream import HttpStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from headway.node.transfer.source import Identity, Source
     from headway.node.transfer.stream import Stream
@@ -81,30 +81,34 @@ class Enquiry:
 
 
 class Idle:
-    """Connections that have nothing to bring just now, one a source: another lane goes on with it,
-    or the last question is asked over it, at a quarter of the price. The job's lock is held by who
-    calls."""
+    """Connections that have nothing to bring just now, one a source: the last question is asked
+    over it, at a quarter of the price. A lane begins with one that has brought nothing yet; how
+    much one that has will still bring, nobody knows. The job's lock is held by who calls."""
 
     def __init__(self) -> None:
         self._streams: dict[int, HttpStream] = {}
+        self._unused: dict[int, HttpStream] = {}
 
-    def keep(self, source: Source, stream: Stream) -> bool:
+    def keep(self, source: Source, stream: Stream, *, unused: bool = False) -> bool:
         if not isinstance(stream, HttpStream) or not stream.idle:
             return False
-        return self._streams.setdefault(source.key, stream) is stream
+        if self._streams.setdefault(source.key, stream) is not stream:
+            return False
+        if unused:
+            self._unused[source.key] = stream
+        return True
 
-    def of(self, source: Source) -> HttpStream | None:
-        return self._streams.get(source.key)
+    def unused(self, source: Source) -> HttpStream | None:
+        return self._unused.get(source.key)
 
     def take(self, sources: list[Source]) -> dict[int, HttpStream]:
         """The connections to these sources; the others are closed."""
-        keys = {source.key for source in sources}
-        taken = {key: stream for key, stream in self._streams.items() if key in keys}
-        for key, stream in self._streams.items():
-            if key not in keys:
-                stream.close()
-        self._streams = {}
+        taken = {each.key: self._streams[each.key] for each in sources if each.key in self._streams}
+        self.close(but=list(taken.values()))
         return taken
 
-    def close(self) -> None:
-        self.take([])
+    def close(self, *, but: Sequence[Stream] = ()) -> None:
+        for stream in self._streams.values():
+            if stream not in but:
+                stream.close()
+        self._streams, self._unused = {}, {}

@@ -117,7 +117,7 @@ class Job:
 
     def open_lane(self, source: Source) -> bool:
         """Start another connection if there is anything for it to do, the lock being held."""
-        stream = self.idle.of(source) or open_stream(source.url, source.token)
+        stream = self.idle.unused(source) or open_stream(source.url, source.token)
         lane = Lane(self._lanes_made + 1, source, stream, self)
         try:
             lane.lease = next_lease(self, lane)
@@ -125,7 +125,7 @@ class Job:
             source.failed(fault, time.monotonic(), random.random())  # noqa: S311 - no secret
         if lane.lease is None:
             return False
-        self.idle.take([source])  # the others are closed: no more connections than are allowed
+        self.idle.close(but=[stream])  # no more connections than are allowed
         self._lanes_made += 1
         self.lanes[lane.key] = lane
         lane.start()

@@ -122,7 +122,7 @@ class Questions:
             _, sources = views(job, time.monotonic())
             room = any(s.key == source.key and s.lanes <= s.allowed for s in sources)
             room = room and len(job.lanes) + len(job.enquired) <= job.connections
-            return room and not job.over and job.idle.keep(source, stream)
+            return room and not job.over and job.idle.keep(source, stream, unused=True)
 
     def _asking(self, now: float) -> list[int]:
         """Where a connection of ours is busy with an enquiry; one that takes long is ended."""
