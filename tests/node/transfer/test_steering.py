@@ -223,6 +223,8 @@ def test_who_waits_no_longer_than_its_source_usually_takes_keeps_its_bytes() -> 
     nearly = lane(0, left=50 * MB, recent=20e6, latency=3.0)
     assert steering.steal([nearly], 1, 20e6) is not None
     assert steering.steal([nearly], 1, 20e6, 3.0) is None, "it ends before a thief had a byte"
+    far = lane(0, left=3 * MB, recent=25.0 * MB)  # 120 ms to go, and a round trip takes 40
+    assert steering.steal([far], 1, 25.0 * MB, 0.04) == (0, MB)
 
 
 def test_chunks_shrink_towards_the_end() -> None:

@@ -282,7 +282,7 @@ def steal(
     lanes: Sequence[LaneView], source: int, rate: float, latency: float = 0.0
 ) -> tuple[int, int] | None:
     """From which lane an idle one takes how many of the last bytes; None: it would not help."""
-    soon = max(WORTH / 10, 3 * latency)
+    soon = max(WORTH / 40, 2 * latency)
     best: tuple[float, int, int] | None = None
     for lane in lanes:
         if lane.left is None or lane.left <= 0 or lane.phase == "disk":
