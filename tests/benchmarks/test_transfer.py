@@ -45,7 +45,8 @@ def test_every_tool_has_its_row(way: str, tools: list[str], tmp_path: Path) -> N
     assert {line[:17].rstrip() for line in table} == set(tools)
     for line in table:
         figures = line[17:].replace("(", " ").split()
-        assert float(figures[0]) > 0 and float(figures[2]) > 0 and 5 < float(figures[3]) < 80
+        # its memory is looked at now and then: of one that ends at once little may have been seen
+        assert float(figures[0]) > 0 and float(figures[2]) > 0 and 0 < float(figures[3]) < 80
 
 
 def test_what_proves_is_shown_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +62,7 @@ def test_a_crowd(tools: list[str], tmp_path: Path) -> None:
     words = ["--clients", "3", "--size", "1", "--tools", ",".join(tools)]
     _, lines = ran("transfer.py", "--crowd", *words, "--folder", str(tmp_path), folder=tmp_path)
     assert lines[0] == "3 clients, 1 MiB each"
-    wanted = ["headway, 1 connection", "headway, as it comes"]
+    wanted = ["headway, 1 connection", "headway, as it comes"] * 2
     wanted += ["curl, 1 connection"] if "curl" in tools else []
     assert sorted(line[:28].rstrip() for line in lines[1:] if " s (ideal " in line) == sorted(
         wanted
