@@ -149,16 +149,16 @@ def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:
     return ends + holds > (_PATIENT if inputs_only else 0)
 
 
-def avoidance(ends: int, retries: Retries) -> tuple[float, float]:
-    """For how many seconds a job that `blames_place` leaves its past sites alone, and its nodes.
+def node_avoidance(ends: int, retries: Retries) -> float:
+    """For how many seconds a job that `blames_place` leaves its past nodes alone.
 
     A node that is not fit is mostly idle, and takes all who come back to its site.
     """
-    return retries.avoid, (_NODE_LONGER if ends else 1) * retries.avoid
+    return (_NODE_LONGER if ends else 1) * retries.avoid
 
 
 def avoid_expression(retries: Retries) -> str:
-    """`blames_place` and `avoidance` as a requirement.
+    """`blames_place` and `node_avoidance` as a requirement; sites are left for `retries.avoid`.
 
     A schedd that does not count holds by reason counts the user's own, and missing inputs, too.
     """
@@ -175,12 +175,11 @@ def avoid_expression(retries: Retries) -> str:
         f'TARGET.Name =!= replace("_[0-9]+@", MY.MachineAttrName{n}, "@")' for n in past
     )
     waited = "(time() - EnteredCurrentStatus)"
-    for_site, for_node = avoidance(1, retries)
     return (
         f"{_ENDS} + {holds} == 0 || ({_ENDS} == 0 && {holds} <= {_PATIENT}"
         f" && LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode})"
-        f" || (({waited} > {for_site:g} || ({other_site}))"
-        f" && ({_ENDS} == 0 || {waited} > {for_node:g} || ({other_node})))"
+        f" || (({waited} > {retries.avoid:g} || ({other_site}))"
+        f" && ({_ENDS} == 0 || {waited} > {node_avoidance(1, retries):g} || ({other_node})))"
     )
 
 

@@ -87,7 +87,7 @@ class Idle:
 
     def __init__(self) -> None:
         self._streams: dict[int, HttpStream] = {}
-        self._unused: dict[int, HttpStream] = {}
+        self._unused: set[int] = set()  # the sources whose connection has brought nothing
 
     def keep(self, source: Source, stream: Stream, *, unused: bool = False) -> bool:
         if not isinstance(stream, HttpStream) or not stream.idle:
@@ -95,11 +95,11 @@ class Idle:
         if self._streams.setdefault(source.key, stream) is not stream:
             return False
         if unused:
-            self._unused[source.key] = stream
+            self._unused.add(source.key)
         return True
 
     def unused(self, source: Source) -> HttpStream | None:
-        return self._unused.get(source.key)
+        return self._streams[source.key] if source.key in self._unused else None
 
     def take(self, sources: list[Source]) -> dict[int, HttpStream]:
         """The connections to these sources; the others are closed."""
@@ -111,4 +111,4 @@ class Idle:
         for stream in self._streams.values():
             if stream not in but:
                 stream.close()
-        self._streams, self._unused = {}, {}
+        self._streams, self._unused = {}, set()

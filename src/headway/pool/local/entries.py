@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from headway.events import Event, EventType
 from headway.node.exits import Exit
 from headway.pool.local.machine import Request, Site
-from headway.pool.policy import HISTORY, avoidance, backoff, blames_place, releases
+from headway.pool.policy import HISTORY, backoff, blames_place, node_avoidance, releases
 from headway.spec import Job
 
 HELD_BY_USER = 1
@@ -112,8 +112,8 @@ class Entries:
 
     def avoided(self, entry: Entry) -> Sequence[str]:
         """The sites of a job's past to which it does not go back yet."""
-        _, for_node = avoidance(entry.ends, self._job.retries)  # here a site is one node
-        recently = time.time() - entry.since <= for_node
+        # here a site is one node
+        recently = time.time() - entry.since <= node_avoidance(entry.ends, self._job.retries)
         return entry.sites if entry.blames_place and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
