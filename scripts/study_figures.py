@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
+from study.runs import WAYS  # noqa: E402
+
 from study import limits, result  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/study/results.json"
@@ -48,8 +50,13 @@ def updated(text: str, known: dict[str, Any]) -> str:
 def main() -> int:
     folders = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
     if folders:
-        tried = result.load_methods(folders[0])
-        known = {"runs": result.load(folders[0]), "methods": tried}
+        runs, tried = result.load(folders[0]), result.load_methods(folders[0])
+        if missing := [way.name for way in WAYS if way.name not in runs]:
+            sys.exit(
+                f"{folders[0]} has no run of {', '.join(missing)}; nothing was changed\n"
+                f"  python benchmarks/study --to {folders[0]} makes them"
+            )
+        known = {"runs": runs, "methods": tried}
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
     known = json.loads(RESULTS.read_text())
     stale = 0

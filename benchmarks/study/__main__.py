@@ -38,8 +38,8 @@ SHORT = ("stock-2024", "headway")
 
 def main() -> None:
     args = _arguments()
-    args.to.mkdir(parents=True, exist_ok=True)
     if not args.result:
+        args.to.mkdir(parents=True, exist_ok=True)
         if args.short:
             world = make_world(args.seed, 12, hour=8.0, size=SHORT_SIZE)
         else:
@@ -47,6 +47,8 @@ def main() -> None:
         names = args.runs.split(",") if args.runs else SHORT if args.short else None
         _run_all(world, [way for way in WAYS if not names or way.name in names], args)
     found = result.load(args.to)
+    if not found:
+        sys.exit(f"{args.to} has no runs; without --result they are made")
     (args.to / "table.md").write_text(result.markdown(result.table(found)))
     if len(found) > 1:
         (args.to / "index.html").write_text(result.page(args.to, found))

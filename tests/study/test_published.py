@@ -22,6 +22,14 @@ def test_pages_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_folder_without_runs_changes_nothing(tmp_path: Path) -> None:
+    before = (ROOT / "benchmarks/study/results.json").read_bytes()
+    command = [sys.executable, str(SCRIPT), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "nothing was changed" in done.stderr
+    assert (ROOT / "benchmarks/study/results.json").read_bytes() == before
+
+
 def test_every_limit_is_of_a_run_and_of_a_figure_that_is_there() -> None:
     found = json.loads((ROOT / "benchmarks/study/results.json").read_text())["runs"]
     findings = limits.judge(found)
