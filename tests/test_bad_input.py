@@ -614,7 +614,7 @@ def test_an_event_log_full_of_nonsense(headway: Call, damaged: Path, content: by
     headway("status", code=0)
 
 
-@pytest.mark.parametrize("name", ["plan.json", "payload.tar", "headway-node.pyz", "rows.txt"])
+@pytest.mark.parametrize("name", ["plan.json", "payload.tar", "headway-node.pyz", "job.json"])
 def test_a_run_that_lost_a_part_is_not_resumed_in_silence(
     headway: Call, damaged: Path, name: str
 ) -> None:

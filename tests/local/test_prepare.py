@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import csv
+import errno
 import json
 import os
+import shutil
 import tarfile
 import time
 from collections.abc import Callable
@@ -15,7 +18,9 @@ import pytest
 from headway.errors import RunError, SpecError
 from headway.node.payload import unpack
 from headway.pool.folder import Runs
-from headway.pool.prepare import encoded_rows, job_digest, prepare, write_payload
+from headway.pool.local.compiled import compile_agent
+from headway.pool.package import drop_unused, is_agent
+from headway.pool.prepare import encoded_row, job_digest, prepare, write_payload
 from headway.spec import Job, build_job
 
 
@@ -149,11 +154,82 @@ def test_a_hundred_thousand_rows(base: Path, tmp_path: Path) -> None:
     folder = prepare(big, base, Runs(tmp_path / ".headway"), {"kind": "local"}, "d")
     assert time.process_time() - began < 15
     lines = folder.rows.read_text().splitlines()
-    assert len(lines) == 100_000
-    assert json.loads(base64.urlsafe_b64decode(lines[99_999])) == {
+    assert len(lines) == 100_001
+    assert (lines[0], lines[-1]) == ("job,n,name", "99999,99999,name 99999")
+    assert json.loads(base64.urlsafe_b64decode(encoded_row(big, 99_999))) == {
         "n": "99999", "name": "name 99999", "job": "99999",
     }  # fmt: skip
-    assert next(encoded_rows(big)) == lines[0]
+
+
+def test_a_table_is_kept_as_people_read_it(base: Path, tmp_path: Path) -> None:
+    table = [{"lr": 0.1, "name": 'a, "b"'}, {"lr": 1e-5, "name": "ü x"}]
+    made = job(base, "run.sh", table=table)
+    folder = prepare(made, base, Runs(tmp_path / ".headway"), {"kind": "local"}, "d")
+    rows = list(csv.DictReader(folder.rows.read_text(encoding="utf-8").splitlines()))
+    assert rows == [
+        {"job": "0", "lr": "0.1", "name": 'a, "b"'},
+        {"job": "1", "lr": "1e-05", "name": "ü x"},
+    ]
+
+
+def test_runs_share_one_program_and_each_keeps_it(base: Path, tmp_path: Path) -> None:
+    runs = Runs(tmp_path / ".headway")
+    made = job(base, "run.sh")
+    one, two = (prepare(made, base, runs, {"kind": "local"}, "d") for _ in range(2))
+    assert one.agent.samefile(two.agent) and one.agent.stat().st_mode & 0o777 == 0o555
+    (shared,) = one.programs.iterdir()
+    assert shared.samefile(one.agent) and drop_unused(one.programs) == 0
+
+    compiled = compile_agent(one.agent, one.programs)
+    assert compiled.parent == one.path and is_agent(compiled)
+    assert compile_agent(two.agent, two.programs).samefile(compiled)
+
+    for file in one.programs.iterdir():  # whatever becomes of the store, a run has its program
+        file.unlink()
+    assert is_agent(one.agent) and is_agent(two.agent)
+    three = prepare(made, base, runs, {"kind": "local"}, "d")
+    assert three.agent.read_bytes() == one.agent.read_bytes()
+
+    shutil.rmtree(three.path)
+    (left,) = one.programs.iterdir()
+    os.utime(left, (0, 0))
+    assert drop_unused(one.programs, act=False) == left.stat().st_size
+    assert drop_unused(one.programs) > 0 and not list(one.programs.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["cut", "link", "writable"])
+def test_a_shared_program_that_is_not_what_was_written_is_made_anew(
+    base: Path, tmp_path: Path, damage: str
+) -> None:
+    runs = Runs(tmp_path / ".headway")
+    made = job(base, "run.sh")
+    first = prepare(made, base, runs, {"kind": "local"}, "d")
+    good = first.agent.read_bytes()
+    (shared,) = first.programs.iterdir()
+    if damage == "link":
+        (tmp_path / "theirs").write_bytes(good)
+        shared.unlink()
+        shared.symlink_to(tmp_path / "theirs")
+    elif damage == "writable":
+        shared.chmod(0o777)
+    else:
+        shared.chmod(0o755)
+        shared.write_bytes(good[:1000])
+    second = prepare(made, base, runs, {"kind": "local"}, "d")
+    assert second.agent.read_bytes() == good and not second.agent.is_symlink()
+    assert second.agent.stat().st_mode & 0o777 == 0o555
+    assert not second.agent.samefile(first.agent)
+
+
+def test_where_there_are_no_hard_links_a_run_gets_a_copy(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder = prepare(job(base, "run.sh"), base, Runs(tmp_path / "h"), {"kind": "local"}, "d")
+    assert is_agent(folder.agent) and folder.agent.stat().st_nlink == 1
 
 
 def test_a_run_is_prepared_whole_or_not_at_all(base: Path, tmp_path: Path) -> None:
@@ -161,7 +237,7 @@ def test_a_run_is_prepared_whole_or_not_at_all(base: Path, tmp_path: Path) -> No
     made = job(base, "run.sh")
     folder = prepare(made, base, runs, {"kind": "local"}, "d")
     assert {path.name for path in folder.path.iterdir()} == {
-        "run.json", "job.json", "plan.json", "rows.txt", "payload.tar", "headway-node.pyz", "jobs",
+        "run.json", "job.json", "plan.json", "payload.tar", "headway-node.pyz", "jobs",
     }  # fmt: skip
     (base / "run.sh").unlink()
     with pytest.raises(SpecError):

@@ -325,8 +325,8 @@ def test_without_a_subreaper_the_mark_must_do(tmp_path: Path) -> None:
 def test_the_compiled_agent_is_the_same_agent(tmp_path: Path) -> None:
     agent = tmp_path / "headway-node.pyz"
     build_agent(agent)
-    made = compile_agent(agent)
-    assert made != agent and compile_agent(agent) == made
+    made = compile_agent(agent, tmp_path / "none")
+    assert made != agent and compile_agent(agent, tmp_path / "none") == made
     with zipfile.ZipFile(agent) as given, zipfile.ZipFile(made) as compiled:
         for name in given.namelist():
             assert given.read(name) == compiled.read(name)
@@ -341,5 +341,5 @@ def test_the_compiled_agent_is_the_same_agent(tmp_path: Path) -> None:
 def test_an_agent_that_cannot_be_compiled_runs_as_it_is(tmp_path: Path) -> None:
     agent = tmp_path / "headway-node.pyz"
     agent.write_bytes(b"#!/bin/sh\n")
-    assert compile_agent(agent) == agent
+    assert compile_agent(agent, tmp_path / "none") == agent
     assert [path.name for path in tmp_path.iterdir()] == [agent.name]

@@ -24,7 +24,7 @@ from headway.pool.local.compiled import compile_agent
 from headway.pool.local.machine import Claim, Request, find_apptainer, take
 from headway.pool.local.pool import LocalPool
 from headway.pool.local.scratch import checkpoint_folder, remove_tree, save_checkpoint
-from headway.pool.prepare import image_path, prepare
+from headway.pool.prepare import encoded_row, image_path, prepare
 from headway.spec import Job
 
 _LOOK = 0.004  # seconds between looks at a running command
@@ -49,8 +49,8 @@ class Bench:
         self._claim = take(self._site, Request.of(job), ()) or Claim(
             self._site.name, job.resources.cpus, job.resources.memory, job.resources.disk
         )
-        self._agent = compile_agent(self.folder.agent)
-        self._row = self.folder.rows.read_text(encoding="ascii").split()[index]
+        self._agent = compile_agent(self.folder.agent, self.folder.programs)
+        self._row = encoded_row(job, index)
         self._image = image_path(job.container, base) if job.container else None
         self._plan: dict[str, Any] = json.loads(self.folder.plan.read_bytes())
         self._plan["disk"] = None  # a slice needs less

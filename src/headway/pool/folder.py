@@ -67,9 +67,10 @@ class RunFolder:
         self.events = path / "events.log"
         self.job_file = path / "job.json"
         self.plan = path / "plan.json"
-        self.rows = path / "rows.txt"
+        self.rows = path / "rows.csv"  # for people: job.json has them too
         self.payload = path / "payload.tar"
         self.agent = path / "headway-node.pyz"
+        self.programs = path.parent.with_name("node")  # what the runs have in common of it
         self.submit_file = path / "job.sub"
         self.submit_rows = path / "job.rows"
         self.jobs = path / "jobs"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import os
+import stat
+import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import headway.node
 
 # what a command may import beside the node half itself: files and folders of the package
 _FOR_COMMANDS = ("checkpoint", "files", "torch")
+_YOUNG = 3600.0  # seconds; a program as new as that may be about to get its first run
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
 # the real headway/__init__.py belongs to the access point and may import anything. Where a command
 # has a whole Headway installed, its other parts are still found, behind those of this file.
@@ -26,10 +32,81 @@ _MAIN = "import sys\n\nfrom headway.node.__main__ import start\n\nstart(sys.argv
 
 def build_agent(path: Path) -> None:
     """Write headway-node.pyz: a shell stub that finds a Python, then a zip file of the sources."""
+    write_program(path, _bytes(), 0o755)
+
+
+def share_agent(path: Path, store: Path) -> None:
+    """Give a run its headway-node.pyz: a name of its own for a file that the runs share.
+
+    A hard link costs nothing, and a run's program stays whatever becomes of the store or of other
+    runs. Where there are no hard links (AFS) the run gets a copy.
+    """
+    data = _bytes()
+    store.mkdir(mode=0o700, exist_ok=True)
+    shared = store / f"headway-node-{short_digest(data)}.pyz"
+    link_shared(shared, path, lambda: shared.read_bytes() == data, lambda: data)
+
+
+def link_shared(
+    shared: Path, path: Path, is_good: Callable[[], bool], make: Callable[[], bytes]
+) -> None:
+    """Make `path` another name of `shared`, which is made anew where it is missing or damaged."""
+    for _ in range(3):
+        if not (_is_own(shared) and is_good()):
+            write_program(shared, make())
+        try:
+            os.link(shared, path, follow_symlinks=False)
+            return
+        except FileNotFoundError:
+            continue  # somebody has tidied up the store
+        except OSError:
+            break
+    write_program(path, make())
+
+
+def drop_unused(store: Path, *, act: bool = True) -> int:
+    """Remove the programs that no run has a name for; returns their bytes.
+
+    A run that takes one at this moment has its own name for it, or makes it again.
+    """
+    freed = 0
+    for file in store.glob("*headway-node*") if store.is_dir() else ():
+        with contextlib.suppress(OSError):
+            found = file.lstat()
+            if found.st_nlink == 1 and time.time() - found.st_mtime > _YOUNG:
+                freed += found.st_size
+                if act:
+                    file.unlink()
+    return freed
+
+
+def short_digest(data: bytes) -> str:
+    """What tells one program from another in a file name."""
+    return hashlib.sha256(data).hexdigest()[:20]
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file is there that nobody but this user can have written."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISREG(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def write_program(path: Path, data: bytes, mode: int = 0o555) -> None:
+    """Put a program under its name only when all of it is on the disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(_bytes())
-        temporary.chmod(0o755)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headway.errors import Problem, SpecError
 from headway.node.template import fill
 from headway.pool.folder import RunFacts, RunFolder, Runs
-from headway.pool.package import build_agent
+from headway.pool.package import share_agent
 from headway.spec import Input, Job, dump_job
 
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
@@ -31,9 +33,10 @@ def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: s
         planned = by_agent(job) if pool["kind"] == "local" else job
         text = json.dumps(plan(planned, facts.id), indent=1)
         folder.plan.write_text(f"{text}\n", encoding="utf-8")
-        folder.rows.write_text("".join(f"{r}\n" for r in encoded_rows(job)), encoding="ascii")
+        if job.rows is not None:
+            folder.rows.write_text(rows_csv(job), encoding="utf-8")
         write_payload(job.files, base, folder.payload)
-        build_agent(folder.agent)
+        share_agent(folder.agent, folder.programs)
         folder.jobs.mkdir()
 
     return runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
@@ -123,11 +126,22 @@ def image_path(container: str, base: Path) -> str:
     return container if "://" in container else (base / container).as_posix()
 
 
-def encoded_rows(job: Job) -> Iterator[str]:
-    """One line a job: its row as base64url JSON, which no submit language can misread."""
+def encoded_row(job: Job, index: int) -> str:
+    """A job's row as base64url JSON, which no submit language can misread."""
+    text = json.dumps(job.row(index), ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def rows_csv(job: Job) -> str:
+    """The table as it was at submit, with the number of each job before its row."""
+    text = io.StringIO()
+    columns = [name for name in (job.rows or ({},))[0] if name != "job"]
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["job", *columns])
     for index in range(job.size):
-        text = json.dumps(job.row(index), ensure_ascii=False, separators=(",", ":"))
-        yield base64.urlsafe_b64encode(text.encode()).decode("ascii")
+        row = job.row(index)
+        lines.writerow([row["job"], *(row[name] for name in columns)])
+    return text.getvalue()
 
 
 def packed_files(files: tuple[str, ...], base: Path) -> list[tuple[str, Path]]:

@@ -19,7 +19,7 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import encoded_rows, image_path, url_basename
+from headway.pool.prepare import encoded_row, image_path, url_basename
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 
@@ -214,7 +214,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
     placed = [output for output in job.outputs if output.to and "://" not in output.to]
     brought = [url for url in _brought(job) if placeholders(url)]
     spare = [url for url in spare_urls(job) if placeholders(url)]
-    for index, row in enumerate(encoded_rows(job)):
+    for index in range(job.size):
         values = job.row(index) if placed or brought or spare else {}
         urls, later = (
             "".join(f", {fill(url, values)}" for url in each) for each in (brought, spare)
@@ -224,7 +224,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((row, urls, to, later))
+        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:

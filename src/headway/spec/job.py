@@ -223,6 +223,9 @@ class Job(Model):
         return len(self.rows) if self.rows is not None else self.count
 
     def row(self, index: int) -> dict[str, str]:
-        """The placeholder values of job `index`: its table row and `{job}`."""
+        """The placeholder values of job `index`: its table row and `{job}`.
+
+        A run of only some jobs of a description keeps the numbers that they have in it.
+        """
         columns = self.rows[index] if self.rows is not None else {}
-        return {**columns, "job": str(index)}
+        return {"job": str(index), **columns}

@@ -5,31 +5,35 @@ from __future__ import annotations
 import importlib.util
 import io
 import marshal
-import os
 import sys
 import zipfile
 from pathlib import Path
 
+from headway.pool.package import link_shared, short_digest, write_program
 
-def compile_agent(agent: Path) -> Path:
-    """A copy of headway-node.pyz with compiled modules beside the sources; itself if that fails."""
-    made = agent.with_name(f"{agent.stem}.{sys.implementation.cache_tag}{agent.suffix}")
+
+def compile_agent(agent: Path, store: Path) -> Path:
+    """A headway-node.pyz with compiled modules beside the sources; itself if that fails.
+
+    As the agent itself, it is one file for all runs of the store.
+    """
+    tag = f"{sys.implementation.cache_tag}{agent.suffix}"
+    made = agent.with_name(f"{agent.stem}.{tag}")
     if made.exists():
         return made
-    draft = made.with_name(f".{made.name}.{os.getpid()}")
     try:
-        draft.write_bytes(_compiled(agent))
-        draft.chmod(0o755)
-        draft.replace(made)
+        data = agent.read_bytes()
+        shared = store / f"{agent.stem}-{short_digest(data)}.{tag}"
+        if store.is_dir():
+            link_shared(shared, made, lambda: zipfile.is_zipfile(shared), lambda: _compiled(data))
+        else:  # of an older Headway, or moved away from its runs
+            write_program(made, _compiled(data))
     except (OSError, ValueError, SyntaxError, zipfile.BadZipFile):
         return agent
-    finally:
-        draft.unlink(missing_ok=True)
     return made
 
 
-def _compiled(agent: Path) -> bytes:
-    data = agent.read_bytes()
+def _compiled(data: bytes) -> bytes:
     archive = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(data)) as given,

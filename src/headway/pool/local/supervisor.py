@@ -40,7 +40,7 @@ from headway.pool.local.scratch import (
 )
 from headway.pool.local.strays import Strays
 from headway.pool.local.used import Used
-from headway.pool.prepare import image_path
+from headway.pool.prepare import encoded_row, image_path
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -58,7 +58,6 @@ class Supervisor:
         self.sites = _sites(folder)
         container = self.job.container
         self.image = image_path(container, Path(facts.base)) if container else None
-        self.rows = _rows(folder, self.job.size)
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
         self.running: dict[int, Attempt] = {}
         self.strays = Strays()
@@ -96,7 +95,7 @@ class Supervisor:
         When the log or the disk fails, all attempts are ended with their grace before the error is
         raised. Nothing is written about them: their folders stay, and who resumes reads them.
         """
-        self.agent = compile_agent(self.folder.agent)
+        self.agent = compile_agent(self.folder.agent, self.folder.programs)
         try:
             while self.running or (not self.stopping and self.queue.has_work()):
                 self._step()
@@ -264,7 +263,7 @@ class Supervisor:
         attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
-            attempt.start(self.agent, self.rows[entry.index], self.image)
+            attempt.start(self.agent, encoded_row(self.job, entry.index), self.image)
         except (OSError, PoolError) as error:
             self.chirp.dismiss(attempt.owner)
             attempt.clean()
@@ -381,16 +380,3 @@ def _sites(folder: RunFolder) -> tuple[Site, ...]:
             f"run.json of {folder.label} does not say where its jobs run: {error!r}",
             remedy="the run folder is damaged: start a new run",
         ) from error
-
-
-def _rows(folder: RunFolder, size: int) -> list[str]:
-    try:
-        rows = folder.rows.read_text(encoding="ascii").split()
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder.rows} cannot be read: {error}") from error
-    if len(rows) != size:
-        raise RunError(
-            f"{folder.rows} has {len(rows)} lines for {size} jobs",
-            remedy="the run folder is damaged: start a new run",
-        )
-    return rows
