@@ -88,7 +88,6 @@ def test_memory_is_raised_above_what_was_used() -> None:
          " megabytes.", {}, "1664"),
         ("memory", {"RequestMemory": 2048, "MemoryUsage": 2100}, "4096"),
         ("memory", {"RequestMemory": 2048}, "3072"),
-        ("memory", {"RequestMemory": 8192, "MemoryUsage": 8192, "LargestMemory": 10240}, "10240"),
         ("memory", {"RequestMemory": "undefined", "MemoryUsage": float("nan")}, ""),
         ("memory", {"MemoryUsage": 1e30}, ""),
         ("memory", {"MemoryUsage": -5, "RequestMemory": 0}, ""),
@@ -111,8 +110,13 @@ def test_a_category_that_the_job_has_already_is_not_advised() -> None:
     assert [change.attribute for change in known.changes] == [""]
     medium = advise(hold(47, 0, over, facts={"JobDurationCategory": "Medium"}), History())
     assert medium.changes[1].old == "Medium" and "condor_qedit" in medium.command
-    other = advise(hold(46, 0, "The job exceeded allowed job duration of 00:05"), History())
-    assert other.command == "condor_release 1.0"
+    # A limit that the job itself set is in no category, whether the queue or the log tells it.
+    own = "The job exceeded allowed job duration of 02:00:00"
+    for facts in ({}, {"AllowedJobDuration": 7200}):
+        other = advise(hold(46, 0, own, facts=facts), History())
+        assert other.changes[-1].words == "or raise its time limit from 7,200 s to 10,800 s"
+        edit = "condor_qedit 1.0 AllowedJobDuration 10800"
+        assert other.command == f"{edit} && condor_release 1.0"
 
 
 def test_one_bad_host_does_not_make_an_executable_missing() -> None:

@@ -181,6 +181,11 @@ def test_every_hold_that_can_be_provoked(condor_pool: Pool, server: str) -> None
             "arguments": f"\"-c '{_quoted(eats)}'\"",
             "request_memory": "120",
         },
+        "greedy": {  # beyond four times what it asks for
+            "executable": "/usr/bin/python3",
+            "arguments": f"\"-c '{_quoted(eats)}'\"",
+            "request_memory": "33",
+        },
         "disk": {
             "request_disk": "40000",
             "executable": "/usr/bin/python3",
@@ -264,9 +269,19 @@ def test_every_hold_that_can_be_provoked(condor_pool: Pool, server: str) -> None
     left = [r for r in read(path) if r["kind"] == "left"]
     why = {r["decision"]["job"].partition(".")[0]: r["why"] for r in left}
     assert "on purpose" in why[str(clusters["user"])], why
+    answers = {_raise_to(pool, folder, *words) for words in (("--held",), ("greedy.log",))}
+    answers |= set(re.findall(r"needs RequestMemory = ([0-9,]+) MB", why[str(clusters["greedy"])]))
+    assert len(answers) == 1 and int(answers.pop()) > 190, (answers, why)
     assert "HeadwayHeal is false" in why[str(clusters["optout"])], why
     assert "somebody edited it" in why[str(clusters["edited"])], why
     pool.run_as_user(["condor_rm", "-all"])
+
+
+def _raise_to(pool: Pool, folder: Path, *words: str) -> str:
+    """The memory that `advise` would give the greedy job."""
+    done = pool.headway(["advise", *words, "--offline", "--json"], cwd=folder)
+    advice = json.loads(done.stdout)["advice"]
+    return str(next(a["changes"][0]["new"] for a in advice if "from 33 MiB" in str(a["changes"])))
 
 
 AS_TEXT: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -76,10 +77,55 @@ class Hold:
         """The log that tells of the hold; empty where only the queue does."""
         return self.job.log
 
-    def knowing(self, facts: Mapping[str, object]) -> Hold:
-        """The same hold, with more facts from the queue; an absent value (None) says nothing."""
-        told = {key: value for key, value in facts.items() if value is not None}
-        return replace(self, facts={**self.facts, **told})
+    def knowing(self, ad: Mapping[str, object]) -> Hold:
+        """The same hold, with what the job's ad in the queue says; an absent value says nothing.
+
+        What the job used is the log's word where it has one: it is of the attempt that was held,
+        and HTCondor rounds what stands in the queue. What the job asks for is the queue's word: it
+        may have been changed since the hold.
+        """
+        told = {key: value for key, value in ad.items() if value is not None}
+        for name in _NUMBERS:
+            told.pop(name, None)
+        found = {
+            name: value
+            for name, value in measured(ad).items()
+            if name not in _USED or _number(self.facts.get(name)) is None
+        }
+        return replace(self, facts={**self.facts, **told, **found})
+
+
+_USED = ("MemoryUsage", "DiskUsage")
+_NUMBERS = ("RequestMemory", "RequestDisk", *_USED)
+
+
+def measured(ad: Mapping[str, object]) -> dict[str, float]:
+    """What a job's ad says of its requests and its use, in the units of an event log.
+
+    Memory is in MB and disk in KB. In an ad a value may be an expression, such as
+    `(ResidentSetSize + 1023) / 1024` for MemoryUsage, and an expression says nothing here.
+    HTCondor rounds ResidentSetSize and DiskUsage up by as much as a quarter, and keeps the exact
+    figure under the same name with `_RAW`.
+
+    Args:
+        ad: The job's ad, as the queue gives it.
+
+    Returns:
+        Those of RequestMemory, RequestDisk, MemoryUsage and DiskUsage that are known as numbers.
+    """
+    found = {name: _number(ad.get(name)) for name in ("RequestMemory", "RequestDisk")}
+    exact, rounded = _number(ad.get("ResidentSetSize_RAW")), _number(ad.get("ResidentSetSize"))
+    size = exact or (None if _number(ad.get("MemoryUsage")) else rounded)
+    found["MemoryUsage"] = math.ceil(size / 1024) if size else _number(ad.get("MemoryUsage"))
+    found["DiskUsage"] = _number(ad.get("DiskUsage_RAW")) or _number(ad.get("DiskUsage"))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _number(value: object) -> float | None:
+    """A number above zero, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) and value > 0 else None
 
 
 def hold_of(
@@ -111,6 +157,5 @@ def hold_of(
         holds,
         starts,
         user,
-        facts or {},
         at=Cut(time),
-    )
+    ).knowing(facts or {})

@@ -11,7 +11,8 @@ from headway.advisor.hold import Hold, JobId, hold_of
 
 _HELD = "JobStatus == 5"
 _FACTS = (
-    "RequestMemory", "MemoryUsage", "RequestDisk", "DiskUsage", "RequestGPUs", "NumHolds",
+    "RequestMemory", "MemoryUsage", "ResidentSetSize", "ResidentSetSize_RAW", "RequestDisk",
+    "DiskUsage", "DiskUsage_RAW", "RequestGPUs", "NumHolds",
     "NumJobStarts", "NumShadowStarts", "JobDurationCategory", "AllowedJobDuration",
     "AllowedExecuteDuration", "HeadwayHeal", "HeadwayRun",
 )  # fmt: skip
@@ -29,15 +30,21 @@ class Queue(Protocol):
 
 
 def held_ads(
-    queue: Queue, *, user: str = "", job: tuple[int, int] | None = None
+    queue: Queue,
+    *,
+    user: str = "",
+    job: tuple[int, int] | None = None,
+    cluster: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The ads of the held jobs: of one user, or one job, or all."""
+    """The ads of the held jobs: of one user, one job, one cluster, or all."""
     parts = [_HELD]
     if user:
         quoted = user.replace("\\", "\\\\").replace('"', '\\"')
         parts.append(f'Owner == "{quoted}"')
     if job:
         parts.append(f"ClusterId == {job[0]:d} && ProcId == {job[1]:d}")
+    if cluster is not None:
+        parts.append(f"ClusterId == {cluster:d}")
     return queue.query(" && ".join(parts), ATTRIBUTES)
 
 
@@ -78,7 +85,7 @@ def _hold(ad: Mapping[str, Any], known: Mapping[tuple[int, int], Sequence[Hold]]
         holds=max(1, _whole(ad.get("NumHolds"))),
         starts=starts,
         user=str(ad.get("Owner") or ""),
-        facts={name: value for name, value in facts.items() if value is not None},
+        facts=facts,
     )
 
 

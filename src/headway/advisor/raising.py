@@ -1,8 +1,13 @@
-"""Raising a request: to what, after a job used more than it asked for."""
+"""Raising a request: to what, after a job used more than it asked for.
+
+Every face gives this one answer: `advise` with a log, a run or the queue, and `heal`. They call it
+with the same facts, which `Hold.knowing` takes from the queue's ad and the log.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 
 from headway.advisor.advice import Change
 from headway.advisor.hold import Hold
@@ -29,8 +34,8 @@ def raised(hold: Hold, what: str) -> Change:
             attribute=attribute,
             line=f'{what} = "…" in job.toml; request_{what} = … in a submit file',
         )
-    megabytes = _round(min(known * _MORE, _ceiling(hold, what)))
-    shown = _shown(megabytes)
+    megabytes = _round(known * _MORE)
+    shown = _exact(megabytes)
     measured = f" (it used {_shown(used)})" if used else ""
     from_ = f" from {_shown(asked)}" if asked else ""
     return Change(
@@ -64,10 +69,41 @@ def enough_now(hold: Hold, what: str) -> bool | None:
     return asked > used * 1.1
 
 
-def _ceiling(hold: Hold, what: str) -> float:
-    """What the largest slot of the pool has, where the caller knows it (MB)."""
-    largest = _number(hold.facts.get(f"Largest{what.capitalize()}"), 1.0)
-    return largest or math.inf
+_TIMES = {46: "AllowedJobDuration", 47: "AllowedExecuteDuration"}
+#: The limits of the OSPool's duration categories, which the pool sets and not the job.
+_CATEGORY_LIMITS = (20 * 3600.0, 40 * 3600.0)
+_CLOCK = re.compile(r"(?:([0-9]{1,5})\+)?(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})\Z", re.ASCII)
+
+
+def raised_time(hold: Hold) -> Change | None:
+    """The change of a time limit that the job itself set; None: it set none, or the pool did.
+
+    The job was stopped at the limit, so the limit is also what it used.
+    """
+    attribute = _TIMES.get(hold.code)
+    limit = _number(hold.facts.get(attribute or ""), 1.0) or _seconds(hold.values.get("limit", ""))
+    if attribute is None or not limit or limit > 365 * 86400:
+        return None
+    if hold.facts.get("JobDurationCategory") is not None or limit in _CATEGORY_LIMITS:
+        return None
+    seconds = math.ceil(limit * _MORE / 60) * 60
+    key = "allowed_job_duration" if hold.code == 46 else "allowed_execute_duration"
+    return Change(
+        words=f"or raise its time limit from {limit:,.0f} s to {seconds:,} s",
+        attribute=attribute,
+        old=str(round(limit)),
+        new=str(seconds),
+        line=f"{key} = {seconds} in a submit file",
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """From HTCondor's clock: "1+16:00:00", "20:00:00", "00:05"."""
+    match = _CLOCK.match(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _number(value: object, scale: float) -> float | None:
@@ -82,6 +118,11 @@ def _round(megabytes: float) -> int:
     """Up to what people would write."""
     step = 128 if megabytes <= 2048 else 1024
     return math.ceil(megabytes / step) * step
+
+
+def _exact(megabytes: int) -> str:
+    """A request as one can write it, without rounding."""
+    return f"{megabytes} MiB" if megabytes % 1024 else f"{megabytes // 1024} GiB"
 
 
 def _shown(megabytes: float) -> str:

@@ -12,7 +12,7 @@ from headway.advisor.evidence import MINUTES, Evidence
 from headway.advisor.hold import Hold
 from headway.advisor.judge import Estimate, interval
 from headway.advisor.phrases import sentences, span
-from headway.advisor.raising import raised
+from headway.advisor.raising import raised, raised_time
 from headway.advisor.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, code_name, filled
 
 if TYPE_CHECKING:
@@ -170,7 +170,12 @@ def _change(hold: Hold, entry: Entry, estimate: Estimate) -> _Decision:
         return _Decision(Act.REMOVE, estimate, next_check=_SECONDS_A_DAY)
     words = _words(hold)
     changes = [raised(hold, entry.raises)] if entry.raises else []
-    changes += [_made(hold, each, words) for each in entry.changes if not _is_so(hold, each)]
+    longer = raised_time(hold)
+    for each in entry.changes:
+        # No duration category lifts a limit that the job itself has set.
+        if not _is_so(hold, each) and not (longer and each.attribute == _CATEGORY):
+            changes.append(_made(hold, each, words))
+    changes += [longer] if longer else []
     p = estimate.probability
     because = (f"Released as it is, it would succeed with about {p:.0%}.",)
     low, high = interval(_AFTER, _AFTER_WORTH)

@@ -6,9 +6,10 @@ import gc
 import os
 import re
 import shlex
+import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headway.advisor import Advice, History, Hold
     from headway.advisor.commands import Commands
     from headway.cli.address import Address
+    from headway.pool.folder import RunFolder
     from headway.pool.schedd import Schedd
 
 MOST = 50  # rows of the table, unless all are asked for
@@ -234,11 +236,41 @@ def _of_run(address: Address, arguments: Namespace) -> Asked:
     here = [log for log in history.logs if log.startswith(str(run.path))]
     holds = [hold for hold in _chosen(history, jobs) if not here or hold.log in here]
     local = run.facts.pool.get("kind") == "local"
+    holds = _with_requests(run, holds, offline=arguments.offline)
     asked = Asked(run.label, history, holds, RunCommands(run.label, local), here=True)
     asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
     if address.job is not None:
         asked.one = str(address)
     return asked
+
+
+def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[Hold]:
+    """The holds with what their jobs ask for now, where the advice depends on it.
+
+    A request may have been changed since the hold, and HTCondor's log does not tell of that.
+    """
+    from headway.advisor.table import entry_of
+    from headway.cli.show import patience, printable
+    from headway.errors import PoolError
+    from headway.pool import pool_of
+
+    if not any("request" in entry_of(hold).checks for hold in holds):
+        return holds
+    ads: Mapping[int, Mapping[str, object]] = {}
+    if run.facts.pool.get("kind") == "local":
+        ads = pool_of(run.facts.pool).query(run)
+    elif not offline:
+        from headway.advisor.queue import held_ads
+        from headway.pool.schedd import Schedd
+
+        schedd = Schedd(run.facts.pool.get("schedd"), run.facts.pool.get("collector"))
+        try:
+            with patience("asking the queue"):
+                found = held_ads(schedd, cluster=run.facts.cluster)
+            ads = {ad["ProcId"]: ad for ad in found}
+        except PoolError as error:
+            print(f"by the log alone: {printable(error.message)}", file=sys.stderr)
+    return [hold.knowing(ads.get(hold.proc, {})) for hold in holds]
 
 
 def _queued(arguments: Namespace, job: tuple[int, int] | None) -> Asked:

@@ -26,7 +26,8 @@ _HOLD = (
 _POLICY = ("HeadwayRun", "PeriodicRelease", "PeriodicHold", "Requirements", "JobDurationCategory")
 _NEEDS = (
     "RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs", "MemoryUsage",
-    "ResidentSetSize", "DiskUsage", "ImageSize", "Cmd", "TransferInput",
+    "ResidentSetSize", "ResidentSetSize_RAW", "DiskUsage", "DiskUsage_RAW", "ImageSize", "Cmd",
+    "TransferInput",
     "MachineAttrGLIDEIN_ResourceName0", "LastRemoteHost",
 )  # fmt: skip
 _OURS = (HEAL, HEALS, CLAIM, AVOID, f"{FIRST}RequestMemory", f"{FIRST}RequestDisk")
@@ -120,9 +121,6 @@ def _is_job(ad: Mapping[str, Any]) -> bool:
 def _held(ad: Mapping[str, Any], cluster: Mapping[str, Any]) -> Held:
     since = float(whole(ad["EnteredCurrentStatus"]))
     now = float(whole(ad["ServerTime"])) or time.time()
-    memory, size = ad.get("MemoryUsage"), ad.get("ResidentSetSize")
-    if not isinstance(memory, (int, float)):
-        memory = -(-size // 1024) if isinstance(size, int) else None
     site = ad.get("MachineAttrGLIDEIN_ResourceName0")
     return Held(
         key=Key(int(ad["ClusterId"]), int(ad["ProcId"])),
@@ -135,7 +133,7 @@ def _held(ad: Mapping[str, Any], cluster: Mapping[str, Any]) -> Held:
         reason=str(ad.get("HoldReason") or ""),
         site=site if isinstance(site, str) else "",
         log=_log(ad),
-        facts={**ad, "MemoryUsage": memory},
+        facts=ad,
         original=cluster,
     )
 
