@@ -13,7 +13,7 @@ from headway.heal.held import CLAIM, Held
 from headway.heal.objections import _ours
 from headway.heal.rules import Rules
 from headway.heal.state import State
-from headway.pool.policy import release_expression
+from headway.pool.policy import NOT_AVOIDED, avoid_lines, avoid_sites, release_expression
 from headway.spec import Retries
 
 from .made import NOW, advice, case, held, more, told
@@ -260,3 +260,9 @@ def test_sites_are_avoided_few_and_only_with_plain_names() -> None:
         assert decision.intent and decision.intent.avoid == ()
     own = held(reason="x", site="S", Requirements="x =!= MY.MachineAttrGLIDEIN_ResourceName1")
     assert decided(own, avoid_site=True).intent.avoid == ()  # type: ignore[union-attr]
+    avoids = avoid_lines(Retries())["+HeadwayAvoid"]
+    own = held(reason="x", site="S", Requirements=NOT_AVOIDED, HeadwayAvoid=avoids)
+    assert decided(own, avoid_site=True).intent.avoid == ()  # type: ignore[union-attr]
+    text = avoid_sites(["A", "B"])
+    healed = held(reason="x", site="S", Requirements=NOT_AVOIDED, HeadwayAvoid=text)
+    assert decided(healed, avoid_site=True).intent.avoid == ("A", "B", "S")  # type: ignore[union-attr]

@@ -12,8 +12,9 @@ import pytest
 
 from headway.errors import PoolError
 from headway.heal.hand import Schedds
-from headway.heal.held import AVOID, CLAIM, HEAL, HEALS, Key
+from headway.heal.held import CLAIM, HEAL, HEALS, Key
 from headway.heal.state import Edit, Intent
+from headway.pool.policy import AVOID
 from headway.pool.schedd import Schedd
 
 classad2 = pytest.importorskip("classad2")
@@ -92,7 +93,7 @@ def intent(number: int, **changes: Any) -> Intent:
 def test_killed_at_every_step_and_done_once() -> None:
     grown = (Edit("HeadwayFirstRequestMemory", "100"), Edit("RequestMemory", "300", "100"))
     intents = [intent(0), intent(1, edits=grown), intent(2, avoid=("A-SITE",)), intent(3)]
-    for fuses in itertools.product(range(9), repeat=2):
+    for fuses in itertools.product(range(10), repeat=2):
         schedd = Paper(job(0), job(1), job(2), job(3, **{HEAL: False}))
         hands = Schedds(schedd)
         schedd.fuse = fuses[0]

@@ -14,11 +14,15 @@ from headway.node.exits import Exit
 from headway.pool.local.entries import Entries
 from headway.pool.local.machine import Site
 from headway.pool.policy import (
+    AT_AVOIDED_PLACE,
+    AVOID,
+    AVOIDED,
     HISTORY,
     LONGEST_BACKOFF,
     MOST_STARTS,
+    NOT_AVOIDED,
     Verdict,
-    avoid_expression,
+    avoid_lines,
     backoff,
     exit_lines,
     release_expression,
@@ -48,6 +52,20 @@ class Ad:
             else:
                 self._ad[key] = value
         return self._ad.eval(name)
+
+    def accepts(self, slot: Any) -> bool:
+        """Whether the job's requirements take a slot; `matches` asks the one in the brackets."""
+        return bool(slot.matches(self._ad))
+
+
+def avoiding_ad() -> Ad:
+    lines = {key.removeprefix("+"): text for key, text in avoid_lines(Retries()).items()}
+    return Ad(**lines, Requirements=NOT_AVOIDED)
+
+
+def slot(site: str | None, name: str, *, machine: str = "m") -> Any:
+    facts = {"Name": name, "Machine": machine, "GLIDEIN_ResourceName": site}
+    return classad2.ClassAd({key: value for key, value in facts.items() if value is not None})
 
 
 def by_classad(ad: Ad, status: int, ends: int, holds: int, inputs: int) -> Verdict:
@@ -127,12 +145,9 @@ def test_the_sites_that_a_job_avoids() -> None:
     sites = [Site(name, 1, 1, 1) for name in names]
     entries = Entries(1, job)
     entry = entries[0]
-    targets = {}
-    for name in names:  # in the local pool a site is one node
-        text = avoid_expression(Retries()).replace("MY.", "")
-        text = text.replace("TARGET.GLIDEIN_ResourceName", f'"{name}"')
-        text = text.replace("TARGET.Name", f'"slot1@{name}"')
-        targets[name] = Ad(rule=text.replace("TARGET.Machine", '"m"'))
+    ad = avoiding_ad()
+    # in the local pool a site is one node
+    slots = {name: slot(name, f"slot1@{name}") for name in names}
     for past in ("", "A", "AB", "BAC", "ABAB", "ABCDE", "EDCBAE"):
         entry.sites, entry.starts = [], 0
         for site in past:
@@ -168,14 +183,14 @@ def test_the_sites_that_a_job_avoids() -> None:
                 "EnteredCurrentStatus": int(entry.since),
             }
             told = {site.name for site in entries.sites_for(entry, sites)}
-            found = {name for name, target in targets.items() if target.value("rule", facts)}
+            ad.value(AVOID, facts)
+            found = {name for name, there in slots.items() if ad.accepts(there)}
             assert found == told, (past, ends, holds, by_user, inputs, hold, waited)
 
 
 def test_a_slot_of_the_site_that_is_another_node() -> None:
     """After a while the site counts again, but not the node that was not fit."""
-    text = avoid_expression(Retries()).replace("MY.", "").replace("TARGET.Machine", '"m"')
-    text = text.replace("TARGET.GLIDEIN_ResourceName", '"A"')
+    ad = avoiding_ad()
     facts: dict[str, Any] = {
         "NumJobCompletions": 1,
         "MachineAttrGLIDEIN_ResourceName1": "A",
@@ -187,6 +202,26 @@ def test_a_slot_of_the_site_that_is_another_node() -> None:
         ("slot1@glidein_2@a.edu", 10, False),
         ("slot1@glidein_1@a.edu", 4 * Retries().avoid + 10, True),
     ):
-        ad = Ad(rule=text.replace("TARGET.Name", f'"{name}"'))
-        since = int(time.time() - waited)
-        assert ad.value("rule", facts | {"EnteredCurrentStatus": since}) is fits, (name, waited)
+        ad.value(AVOID, facts | {"EnteredCurrentStatus": int(time.time() - waited)})
+        assert ad.accepts(slot("A", name)) is fits, (name, waited)
+
+
+def test_a_slot_without_a_site_is_known_by_its_machine() -> None:
+    ad = avoiding_ad()
+    failed = {"NumJobCompletions": 1, "MachineAttrMachine1": "m1", "MachineAttrName1": "slot1@m1"}
+    ad.value(AVOID, failed | {"EnteredCurrentStatus": int(time.time())})
+    assert not ad.accepts(slot(None, "slot2@m1", machine="m1"))
+    assert ad.accepts(slot(None, "slot1@m2", machine="m2"))
+
+
+def test_what_cannot_be_told_keeps_no_job_waiting() -> None:
+    """As where somebody has set the list to what is no list."""
+    assert Ad(Requirements=NOT_AVOIDED).accepts(slot("A", "slot1@a"))
+    for odd in ("error", "undefined", "3"):
+        ad = Ad(**{AVOID: odd, AVOIDED: AT_AVOIDED_PLACE, "Requirements": NOT_AVOIDED})
+        assert ad.accepts(slot("A", "slot1@a"))
+
+
+def test_the_requirement_is_one_term() -> None:
+    """`condor_q -better-analyze` shows term by term, the attributes apart."""
+    assert NOT_AVOIDED == "HeadwayAvoided =!= true"

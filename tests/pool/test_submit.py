@@ -171,3 +171,14 @@ def test_a_run_folder_that_no_submit_file_can_name(tmp_path: Path, name: str) ->
 def test_the_agent_has_time_left_after_the_grace(tmp_path: Path) -> None:
     lines = lines_of(job_of(tmp_path, 'grace = "2 min"\n'), tmp_path)
     assert lines["job_max_vacate_time"] == "150"
+
+
+def test_sites_are_one_term_each_and_machines_where_there_are_no_sites(tmp_path: Path) -> None:
+    job = job_of(tmp_path, '[sites]\nonly = ["A", "B"]\navoid = ["C", "D"]\nprefer = ["A"]\n')
+    lines = lines_of(job, tmp_path)
+    site = "identicalMember((TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
+    assert lines["requirements"] == (
+        f'({site}, {{"A", "B"}})) && (!{site}, {{"C", "D"}})) && (HeadwayAvoided =!= true)'
+    )
+    assert lines["rank"] == f'{site}, {{"A"}})'
+    assert {"+HeadwayAvoid", "+HeadwayAvoided"} <= lines.keys()

@@ -119,11 +119,14 @@ def test_what_is_added_to_a_bare_file() -> None:
         "job_ad_information_attrs",
         "periodic_release",
         "max_retries",
+        "+HeadwayAvoid",
+        "+HeadwayAvoided",
         "requirements",
     )
     file = read(wrapped.text)
     assert file.value("log") == "train.events.log"
-    assert file.value("requirements") == policy.avoid_expression(Retries())
+    assert file.value("requirements") == policy.NOT_AVOIDED
+    assert file.value("+HeadwayAvoid") == policy.avoid_lines(Retries())["+HeadwayAvoid"]
     for bound in ("NumHolds", "NumShadowStarts", "EnteredCurrentStatus"):
         assert bound in file.value("periodic_release")
     assert "NumJobStarts" not in wrapped.text

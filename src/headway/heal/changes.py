@@ -6,16 +6,18 @@ import re
 from typing import NamedTuple
 
 from headway.advisor.advice import Advice, Change
-from headway.heal.held import AVOID, FIRST, Held
+from headway.heal.held import FIRST, Held
 from headway.heal.rules import Rules
 from headway.heal.state import Edit
+from headway.pool.policy import AVOID, AVOIDED
 
 _WHOLE = re.compile(r"[0-9]{1,15}\Z", re.ASCII)
 _SITE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z", re.ASCII)
 _LISTED = re.compile(r"['\"]([A-Za-z0-9_.-]{1,100})['\"]", re.ASCII)
 _CATEGORIES = ('"Medium"', '"Long"')
 _MOST_SITES = 3
-#: A requirement with this in it keeps the job away from its past sites already.
+#: A requirement, or an attribute that one names, with this in it keeps the job away from its past
+#: sites already.
 _AVOIDS_ITSELF = "MachineAttrGLIDEIN_ResourceName1"
 
 
@@ -79,7 +81,8 @@ def sites_to_avoid(advice: Advice, held: Held) -> tuple[str, ...]:
     requirements = held.facts.get("Requirements")
     if not advice.avoid_site or not _SITE.match(site) or not isinstance(requirements, str):
         return ()
-    if _AVOIDS_ITSELF in requirements:
+    avoids = str(held.facts.get(AVOID) or "")
+    if _AVOIDS_ITSELF in requirements or (AVOIDED in requirements and _AVOIDS_ITSELF in avoids):
         return ()
-    known = [name for name in _LISTED.findall(str(held.facts.get(AVOID) or "")) if name != site]
+    known = [name for name in _LISTED.findall(avoids) if name != site]
     return (*known[1 - _MOST_SITES :], site)

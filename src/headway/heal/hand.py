@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
-from headway.heal.held import AVOID, CLAIM, HEAL, HEALS, Key, whole
+from headway.heal.held import CLAIM, HEAL, HEALS, Key, whole
 from headway.heal.state import Intent
 from headway.pool import Action, Pool, RunFolder
+from headway.pool.policy import AT_AVOIDED_PLACE, AVOID, AVOIDED, NOT_AVOIDED, avoid_sites
 from headway.pool.schedd import Schedd
-from headway.spec import Retries
 
 _HELD, _REMOVED, _COMPLETED = 5, 3, 4
 _ACTIONS = {"release": "Release", "remove": "Remove"}
-_SITE = "TARGET.GLIDEIN_ResourceName"
 Guard = Callable[[Intent], str]
 
 
@@ -80,16 +79,13 @@ class Schedds:
 
         By one clause, once, and a list of sites that can be emptied again.
         """
-        self._edit(intents, _ours, AVOID, "{" + ", ".join(map(_string, sites)) + "}")
+        self._edit(intents, _ours, AVOID, avoid_sites(sites))
+        self._edit(intents, _ours, AVOIDED, AT_AVOIDED_PLACE)
         ads = self._schedd.query(_any(intents, _ours), ["ClusterId", "ProcId", "Requirements"])
         known = {Key(int(ad["ClusterId"]), int(ad["ProcId"])): ad["Requirements"] for ad in ads}
         lacking = [i for i in intents if AVOID not in str(known.get(i.key) or AVOID)]
         for requirements, some in _by(lacking, lambda i: str(known[i.key])).items():
-            clause = (
-                f"(member({_SITE}, {AVOID} ?: {{}}) =!= true"
-                f" || (time() - EnteredCurrentStatus) > {Retries().avoid:g})"
-            )
-            self._edit(some, _ours, "Requirements", f"({requirements}) && {clause}")
+            self._edit(some, _ours, "Requirements", f"({requirements}) && ({NOT_AVOIDED})")
 
     def _edit(self, intents: Sequence[Intent], guard: Guard, attribute: str, value: str) -> None:
         try:

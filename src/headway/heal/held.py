@@ -12,7 +12,6 @@ from headway.events import Event, EventType
 HEAL = "HeadwayHeal"  # false: this job is nobody's to heal
 HEALS = "HeadwayHeals"  # how often heal has released the job
 CLAIM = "HeadwayHealClaim"  # the decision that is being carried out
-AVOID = "HeadwayAvoid"  # the sites that the job is kept away from
 FIRST = "HeadwayFirst"  # before the name of a request: what the user asked for
 _PLAIN = re.compile(r"[A-Za-z0-9/_.-]{0,100}\Z", re.ASCII)
 _COUNT = re.compile(r"(\w+)\s*=\s*(\d{1,9})")

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from headway.errors import PoolError, RunError
 from headway.events import Follower, Jobs, JobState, Status
 from headway.heal.hand import Schedds, carry_out_locally
-from headway.heal.held import AVOID, CLAIM, FIRST, HEAL, HEALS, Held, Key, whole
+from headway.heal.held import CLAIM, FIRST, HEAL, HEALS, Held, Key, whole
 from headway.heal.state import Intent
 from headway.pool import Pool, RunFolder
-from headway.pool.policy import release_expression
+from headway.pool.policy import AVOID, release_expression
 from headway.pool.schedd import Schedd
 
 _SEEN = ("ClusterId", "ProcId", "Owner", "JobStatus", "ServerTime", "UserLog", "Iwd")

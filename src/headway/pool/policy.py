@@ -6,13 +6,20 @@ the function that the local pool calls. A test evaluates both over their whole d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from headway.node.exits import Exit
 from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
+SITE = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
+AVOID = "HeadwayAvoid"  # the places that a job leaves alone now: sites first, later nodes
+AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place
+AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.Name, {AVOID})"
+# A requirement with one of these in it keeps a job away from its past sites already.
+AVOIDANCE = (AVOIDED, "MachineAttrGLIDEIN_ResourceName")
+NOT_AVOIDED = f"{AVOIDED} =!= true"  # the requirement; what cannot be told keeps no job waiting
 LONGEST_BACKOFF = 3600
 HELD_LIMIT = 14 * 86400  # the OSPool may remove jobs that are held for longer
 MOST_STARTS = 30  # the OSPool may hold jobs that were started more often
@@ -157,30 +164,38 @@ def node_avoidance(ends: int, retries: Retries) -> float:
     return (_NODE_LONGER if ends else 1) * retries.avoid
 
 
-def avoid_expression(retries: Retries) -> str:
-    """`blames_place` and `node_avoidance` as a requirement; sites are left for `retries.avoid`.
+def avoid_lines(retries: Retries) -> dict[str, str]:
+    """`blames_place` and `node_avoidance` as attributes, for the requirement NOT_AVOIDED.
 
-    A schedd that does not count holds by reason counts the user's own, and missing inputs, too.
+    A site is left alone for `retries.avoid`, and with it its nodes; these may be for longer. A
+    schedd that does not count holds by reason counts the user's own, and missing inputs, too.
     """
     holds = "((NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0))"
     code, subcode = _NO_INPUT
-    site = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
+    inputs_only = (
+        f"{_ENDS} == 0 && LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode}"
+    )
     past = range(1, HISTORY)  # 0 is the present site while a job runs
-    other_site = " && ".join(
-        f"{site} =!= (MY.MachineAttrGLIDEIN_ResourceName{n} ?: MY.MachineAttrMachine{n})"
-        for n in past
-    )
+    sites = ", ".join(f"MachineAttrGLIDEIN_ResourceName{n} ?: MachineAttrMachine{n}" for n in past)
     # slot1_2@node is a part of slot1@node, which the next job is matched with
-    other_node = " && ".join(
-        f'TARGET.Name =!= replace("_[0-9]+@", MY.MachineAttrName{n}, "@")' for n in past
-    )
+    nodes = ", ".join(f'replace("_[0-9]+@", MachineAttrName{n}, "@")' for n in past)
+    later = _for_a_while(node_avoidance(1, retries), f"{_ENDS} > 0", nodes, "{}")
+    blamed = f"{_ENDS} + {holds} > ifThenElse({inputs_only}, {_PATIENT}, 0)"
+    return {
+        f"+{AVOID}": _for_a_while(retries.avoid, blamed, sites, later),
+        f"+{AVOIDED}": AT_AVOIDED_PLACE,
+    }
+
+
+def avoid_sites(sites: Sequence[str]) -> str:
+    """The value of AVOID that keeps a job away from these sites, for as long as by default."""
+    names = ", ".join(f'"{site}"' for site in sites)
+    return _for_a_while(Retries().avoid, "true", names, "{}")
+
+
+def _for_a_while(seconds: float, condition: str, places: str, later: str) -> str:
     waited = "(time() - EnteredCurrentStatus)"
-    return (
-        f"{_ENDS} + {holds} == 0 || ({_ENDS} == 0 && {holds} <= {_PATIENT}"
-        f" && LastHoldReasonCode =?= {code} && LastHoldReasonSubCode =?= {subcode})"
-        f" || (({waited} > {retries.avoid:g} || ({other_site}))"
-        f" && ({_ENDS} == 0 || {waited} > {node_avoidance(1, retries):g} || ({other_node})))"
-    )
+    return f"ifThenElse({condition} && {waited} <= {seconds:g}, {{{places}}}, {later})"
 
 
 def log_lines() -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from headway.errors import PreflightError, Problem
@@ -13,7 +13,9 @@ from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
 from headway.pool.plugins import KEY, brought_urls, plugin_lines, spare_lines, spare_urls
 from headway.pool.policy import (
-    avoid_expression,
+    NOT_AVOIDED,
+    SITE,
+    avoid_lines,
     exit_lines,
     log_lines,
     release_expression,
@@ -169,20 +171,23 @@ def _needs(job: Job) -> dict[str, str]:
         lines["+JobDurationCategory"] = _string(job.duration)
     lines["requirements"] = " && ".join(f"({clause})" for clause in _requirements(job))
     if job.sites.prefer:
-        preferred = (f"TARGET.GLIDEIN_ResourceName =?= {_string(s)}" for s in job.sites.prefer)
-        lines["rank"] = " || ".join(preferred)
+        lines["rank"] = _at(job.sites.prefer)
     return lines
 
 
 def _requirements(job: Job) -> Iterator[str]:
-    site = "TARGET.GLIDEIN_ResourceName"
     if job.requirements:
         yield job.requirements
     if job.sites.only:
-        yield " || ".join(f"{site} =?= {_string(name)}" for name in job.sites.only)
-    for name in job.sites.avoid:
-        yield f"{site} =!= {_string(name)}"
-    yield avoid_expression(job.retries)
+        yield _at(job.sites.only)
+    if job.sites.avoid:
+        yield f"!{_at(job.sites.avoid)}"
+    yield NOT_AVOIDED
+
+
+def _at(sites: Iterable[str]) -> str:
+    """One term, however many sites they are: `condor_q -better-analyze` shows term by term."""
+    return f"identicalMember({SITE}, {{{', '.join(map(_string, sites))}}})"
 
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:
@@ -241,6 +246,7 @@ def _brought(job: Job) -> list[str]:
 
 def _policy(job: Job) -> dict[str, str]:
     return {
+        **avoid_lines(job.retries),
         **exit_lines(job.retries),
         "periodic_release": release_expression(job.retries),
         **remove_lines(),

@@ -156,7 +156,7 @@ def _lines(file: SubmitFile, name: str, at: int) -> Iterator[_Line | None]:
     yield _unless_set(file, at, "periodic_release", policy.release_expression(retries))
     if not _own_policy(file):
         yield _unless_set(file, at, "max_retries", str(RETRIES))
-    yield _requirements(file, at)
+    yield from _avoidance(file, at)
 
 
 def _unless_set(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
@@ -191,17 +191,19 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
     return _Line(name, value, perhaps=True, joined=joined)
 
 
-def _requirements(file: SubmitFile, at: int) -> _Line | None:
+def _avoidance(file: SubmitFile, at: int) -> Iterator[_Line]:
+    """What keeps a job away from where it failed."""
     key = "requirements"
-    avoid = policy.avoid_expression(Retries())
     places = file.assignments(key, before=at + 1)
-    if any("MachineAttrGLIDEIN_ResourceName" in place.value for place in places):
-        return None
-    if not places and not file.includes:
-        return _Line(key, avoid)
+    if any(mark in place.value for place in places for mark in policy.AVOIDANCE):
+        return
     if any(not re.fullmatch(r"\w+", place.key) for place in places):
-        return None  # +Requirements: an ad attribute, which no macro can reach
-    return _Line(key, f"($({key}:True)) && ({avoid})")
+        return  # +Requirements: an ad attribute, which no macro can reach
+    for name, value in policy.avoid_lines(Retries()).items():
+        yield _Line(name, value)
+    alone = not places and not file.includes
+    term = policy.NOT_AVOIDED
+    yield _Line(key, term if alone else f"($({key}:True)) && ({term})")
 
 
 def _is_ours(file: SubmitFile, line: int) -> bool:

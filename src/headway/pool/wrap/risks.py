@@ -191,7 +191,7 @@ def _records(view: _View) -> Iterator[Finding]:
         what = "there is no event log: nobody can tell what became of the job, or where"
         yield warning("no-log", view.name, what, "log = job.log")
     where, line = view.at("max_retries")
-    avoids = "MachineAttr" in view.value("requirements")
+    avoids = re.search("MachineAttr|HeadwayAvoid", view.value("requirements"))
     if line and view.value("max_retries") != "0" and not avoids:
         what = "a retry may go straight back to the site where the job has just failed"
         yield hint("retry-same-site", where, what, "`headway wrap` adds a requirement", line)
