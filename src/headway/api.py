@@ -5,12 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from headway.errors import PoolError, RunError
+from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.policy import releases
@@ -34,10 +35,22 @@ class Run:
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
 
+    def __repr__(self) -> str:
+        """The label, the pool and how many jobs are in which state; never an error."""
+        try:
+            kind, words = self.folder.facts.pool.get("kind", "?"), _count_words(self)
+        except HeadwayError as error:
+            return f"<Run {self.label}: {error.message}>"
+        return f"<Run {self.label} on {kind}: {words}>"
+
     @classmethod
-    def find(cls, label: str | None = None, *, start: Path | None = None) -> Run:
-        """A run by its label (NAME-N) or name, or the newest one, below the nearest `.headway`."""
-        return cls(Runs.here(start).find(label))
+    def find(cls, label: str | None = None, *, start: str | Path | None = None) -> Run:
+        """A run by its label (NAME-N) or name, or the newest one, below the nearest `.headway`.
+
+        Raises:
+            RunError: there is none.
+        """
+        return cls(Runs.here(_folder(start)).find(label))
 
     @property
     def label(self) -> str:
@@ -47,7 +60,13 @@ class Run:
     def pool(self) -> Pool:
         """Where it runs; looked for when first needed, since a log can be read without its pool."""
         if self._pool is None:
-            self._pool = pool_of(self.folder.facts.pool)
+            try:
+                self._pool = pool_of(self.folder.facts.pool)
+            except (KeyError, TypeError, ValueError) as error:
+                raise RunError(
+                    f"run.json of {self.label} does not say where its jobs run: {error!r}",
+                    remedy="the run folder is damaged: start a new run",
+                ) from error
         return self._pool
 
     def refresh(self) -> bool:
@@ -141,11 +160,28 @@ class Run:
             )
 
     def outputs(self, job: int = 0) -> Path:
-        """The folder with the declared outputs of a job that succeeded."""
+        """The folder with the declared outputs of a job that succeeded.
+
+        Args:
+            job: its number in the run.
+
+        Raises:
+            RunError: the run has no such job.
+        """
+        self._check([job])
         return self.folder.job_folder(job) / "outputs"
 
     def stream(self, job: int = 0, name: str = "stdout") -> Path | None:
-        """The newest attempt's stdout, stderr or agent.log that is here, if any."""
+        """The newest attempt's stdout, stderr or agent.log that is here, if any.
+
+        Args:
+            job: its number in the run.
+            name: `stdout`, `stderr` or `agent.log`.
+
+        Raises:
+            RunError: the run has no such job.
+        """
+        self._check([job])
         for attempt in reversed(self.folder.attempts(job)):
             if (attempt / name).is_file():
                 return attempt / name
@@ -171,17 +207,32 @@ class Run:
         reason = f"via headway {action.value} (by user {_user()})"
         return self.pool.act(self.folder, action, chosen, reason)
 
-    def edit(self, jobs: Sequence[int], attribute: str, value: str) -> list[ActionResult]:
-        """Change an attribute of jobs in the queue, e.g. RequestMemory."""
-        self._check(jobs)
-        return self.pool.edit(self.folder, jobs, attribute, value)
+    def edit(self, jobs: Iterable[int], attribute: str, value: str | int) -> list[ActionResult]:
+        """Change what jobs in the queue ask for; it counts from their next attempt on.
+
+        Args:
+            jobs: their numbers in the run.
+            attribute: as HTCondor's job ads have it: RequestMemory (in MiB), RequestDisk (in KiB),
+                RequestCpus, RequestGPUs; on HTCondor any other attribute, too.
+            value: a number, or a ClassAd expression.
+
+        Returns:
+            One result a job; its `error` is empty where the change took effect.
+
+        Raises:
+            RunError: the run has no such job.
+            PoolError: the pool cannot be asked.
+        """
+        chosen = list(jobs)
+        self._check(chosen)
+        return self.pool.edit(self.folder, chosen, attribute, str(value))
 
     def _check(self, jobs: Iterable[int]) -> None:
         size = self.folder.job.size
         for job in jobs:
-            if not 0 <= job < size:
+            if not isinstance(job, int) or not 0 <= job < size:
                 raise RunError(
-                    f"{self.label} has no job {job}",
+                    f"{self.label} has no job {job!r}",
                     remedy=f"its jobs are {self.label}.0 to {self.label}.{size - 1}",
                 )
 
@@ -206,23 +257,38 @@ def run(
     pool: str | Pool = "local",
     overrides: Sequence[str] = (),
     resources: Sequence[str] = (),
-    base: Path | None = None,
-    start: Path | None = None,
+    base: str | Path | None = None,
+    start: str | Path | None = None,
     again: bool = False,
     wait: bool = True,
     on_change: Callable[[Run], None] | None = None,
 ) -> Run:
     """Run a job.toml (or a Job) and, unless told otherwise, wait until it is over.
 
-    `base`: where a Job's `files` lie; `start`: where to look for the `.headway` folder.
+    Args:
+        job: the path of a job.toml, or a Job.
+        pool: as `--pool` has it, or a pool.
+        overrides: changes to a job.toml, as `--set` has them.
+        resources: the same as `--resource` has them.
+        base: where a Job's `files` lie; default: the current folder.
+        start: where to look for the `.headway` folder; default: the current folder.
+        again: a new run, even if one of the same job has not ended.
+        wait: whether to wait until nothing more happens by itself.
+        on_change: called with the run whenever its event log has grown.
+
+    Raises:
+        SpecError: the description is wrong.
+        PreflightError: the job would fail on this pool.
+        PoolError: the pool refused, failed or did not answer.
+        RunError: the run folder cannot be written.
     """
     if isinstance(job, Job):
-        base = (base or Path.cwd()).absolute()
+        base = (_folder(base) or Path.cwd()).absolute()
     else:
         path = Path(job)
         base = path.absolute().parent
         job = load_job(path, overrides=overrides, resources=resources)
-    runs = Runs.here(start)
+    runs = Runs.here(_folder(start))
     place = open_pool(pool, runs.root.parent) if isinstance(pool, str) else pool
     check(job, base, place.limits(), pool=place.kind)
     started = prepare_run(job, base, place, runs=runs, again=again)
@@ -230,6 +296,25 @@ def run(
     if wait:
         started.wait(on_change=on_change)
     return started
+
+
+def _folder(given: str | Path | None) -> Path | None:
+    """A folder that somebody named, if it is there."""
+    if given is None:
+        return None
+    folder = Path(given)
+    if not os.path.isdir(folder):
+        raise RunError(f"there is no folder {str(folder)!r}", remedy="name one that is there")
+    return folder
+
+
+def _count_words(run: Run) -> str:
+    """`3 succeeded, 1 running`, of all jobs of the run."""
+    names = {Outcome.SUCCESS: "succeeded", Outcome.FAILURE: "failed", Outcome.REMOVED: "removed"}
+    states = run.jobs.values()
+    counts = Counter(names[s.outcome] if s.outcome else s.status.value for s in states)
+    counts["idle"] += max(0, run.folder.job.size - len(states))
+    return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
 
 
 def _user() -> str:

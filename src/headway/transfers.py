@@ -127,7 +127,8 @@ def put(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Sent:
     """Send one file to a URL, whole and proven; one that ends in `/` keeps the file's name."""
-    path = os.fspath(path)
+    path = _sayable(os.fspath(path))
+    _check_urls([url])
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "is not there"
         raise TransferError(f"{path} {what}", retryable=False, remedy="name a file")
@@ -148,7 +149,9 @@ def publish(
     progress: Callable[[int, int], None] | None = None,
 ) -> Published:
     """Write PATH.headway, which says what the file must be; its `digest` is what jobs pin."""
-    return _publish(os.fspath(path), chunk_size=chunk_size, index=index, progress=progress)
+    return _publish(
+        _sayable(os.fspath(path)), chunk_size=chunk_size, index=index, progress=progress
+    )
 
 
 def destination(path: Place, url: str) -> str:
@@ -162,7 +165,7 @@ def target_of(url: str, path: Place | None = None) -> Path:
     """Where `fetch` puts the object of a URL: a folder, or no path, keeps the URL's name."""
     _check_urls([url])
     if path is not None and not (os.fspath(path).endswith("/") or os.path.isdir(path)):
-        return Path(path)
+        return Path(_sayable(os.fspath(path)))
     name = url_basename(url) or ""
     if name in ("", ".", "..") or not name.isprintable() or len(os.fsencode(name)) > 200:
         raise TransferError(
@@ -179,10 +182,19 @@ def left_of(path: Path) -> Path | None:
     return part if os.path.exists(f"{part}{_JOURNAL}") and part.is_file() else None
 
 
+def _sayable(path: str) -> str:
+    """A path that the system can be asked for."""
+    if "\0" in path:
+        raise TransferError(f"{path!r} is not a path", retryable=False, remedy="remove the NUL")
+    return path
+
+
 def _check_urls(given: list[str]) -> None:
     if not given:
-        raise TransferError("there is no URL to fetch", retryable=False, remedy="name one")
+        raise TransferError("there is no URL", retryable=False, remedy="name one")
     for url in given:
+        if not isinstance(url, str):
+            raise TransferError(f"{url!r} is not a URL", retryable=False, remedy="write it as text")
         try:
             _name(url)
         except ValueError as error:

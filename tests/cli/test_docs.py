@@ -86,6 +86,7 @@ EXPECTED = {
     "succeeds": r'\{"seed": null\}\n',
     "many": r'0 completed \S+ 1\n\{"seed": "1"\}\n1 completed \S+ 1\n\{"seed": "2"\}\n',
     "acts": r"train-1 False\n1 removed\n\{0: 'succeeded', 1: 'removed.*'\}\n.*/stdout\n",
+    "edits": r"0 asks for 100 MiB\n1 asks for 100 MiB\nTrue <Run train-1 on local: 2 succeeded>\n",
     "fetches": r"(?s)(\d+ of \d+ .*\n)+data/train\.py manifest True\n",
     "reports": r"1 of 1 succeeded\n\['job', 'job_id', 'attempt'\]\n",
     "refuses": r"\S.*cuont.*did you mean `count`\?\n",
@@ -95,7 +96,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_api_s_examples_run(name: str, tmp_path: Path) -> None:
     assert set(EXAMPLES) == set(EXPECTED)
-    pause = "2" if name == "acts" else "0"
+    pause = {"acts": "2", "edits": "0.5"}.get(name, "0")
     (tmp_path / "train.py").write_text(
         "import json, sys, time\n"
         f"time.sleep({pause})\n"

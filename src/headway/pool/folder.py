@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _FORGOTTEN = 86400.0
+_LONGEST = 4000  # bytes of a path
 _NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
 
 
@@ -202,6 +203,11 @@ class Runs:
 
     def find(self, label: str | None = None) -> RunFolder:
         """A run by its label, by its name (then the newest of it), or the newest of all."""
+        if label and ("\0" in label or len(os.fsencode(label)) > _LONGEST):
+            raise RunError(
+                f"there is no run {label[:20]!r}…",
+                remedy="`headway list` shows the runs that are here",
+            )
         if label and _NAME.match(label) and (self.folder / label / "run.json").is_file():
             run = RunFolder(self.folder / label)
             if run.facts:  # which says so now if it is damaged

@@ -21,17 +21,19 @@ from headway.spec.words import Wrong, show, text_of
 
 @dataclass(frozen=True)
 class Reading:
-    """The validation context of a person's job.toml: units must be written, columns be known.
+    """The validation context of what a person wrote: columns must be known and, in job.toml,
+    units be written.
 
-    Without it (in code, from job.json) plain numbers are bytes and seconds.
+    Without units (in Python, from job.json) plain numbers are bytes and seconds.
     """
 
     columns: Collection[str] | None  # None: the table could not be read
+    units: bool = True
 
 
 def by_people(info: ValidationInfo) -> bool:
-    """Whether the value was written by a person rather than by Headway."""
-    return isinstance(info.context, Reading)
+    """Whether the value was written into a job.toml rather than in Python or by Headway."""
+    return isinstance(info.context, Reading) and info.context.units
 
 
 def _size(value: object, info: ValidationInfo) -> int:

@@ -10,11 +10,13 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from headway.errors import Problem, SpecError
 from headway.spec import fields as f
 from headway.spec.command import arguments
 from headway.spec.units import parse_size
@@ -28,6 +30,23 @@ class Model(BaseModel):
     """Unknown keys are errors; a job does not change once it is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, /, **data: Any) -> None:
+        """Make it in Python; raises SpecError with everything that is wrong, as for a job.toml."""
+        try:
+            self.__pydantic_validator__.validate_python(data, self_instance=self)
+        except ValidationError as error:
+            from headway.spec.problems import explain_part
+
+            raise SpecError(explain_part(error, type(self), data)) from None
+
+    # pydantic is to fill in what it validates itself, and not to call this
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        where = f"{type(self).__name__}: {name}"
+        remedy = "make another one: .model_copy(update={…})"
+        raise SpecError([Problem(where, "cannot be changed once it is made", remedy)])
 
 
 class Gpus(Model):
@@ -211,6 +230,22 @@ class Job(Model):
     requirements: f.OneLine | None = None  # a ClassAd expression, added to Headway's own
     sites: Sites = Sites()
     submit: f.SubmitLines = {}  # further submit lines, verbatim
+
+    def __init__(self, /, **data: Any) -> None:
+        """Make a job in Python, with the keys of job.toml.
+
+        Sizes may also be plain numbers of bytes, and durations of seconds. `table` is a list of
+        rows, whose values are texts, numbers or booleans, or the name of a CSV file in the current
+        folder.
+
+        Raises:
+            SpecError: with everything that is wrong with it.
+        """
+        from headway.spec.load import make_job
+
+        make_job(self, data)
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @field_validator("command", mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +71,44 @@ def build_job(
     return job
 
 
+def make_job(job: Job, given: Mapping[str, Any]) -> None:
+    """Fill in a Job that is made in Python; raises SpecError with every problem at once.
+
+    Nobody has said yet where its `files` and its container lie: they are looked for at submit.
+    """
+    document = dict(given)
+    places = Places("Job", document, document)
+    problems: list[Problem] = []
+    folder = Path.cwd()
+    if "rows" in document:
+        if "table" in document:
+            what = "is the same as `table`"
+            problems.append(Problem(places.where(("rows",)), what, "keep one of the two"))
+        document.setdefault("table", document.pop("rows"))
+    if document.get("table", "") is None:
+        del document["table"]
+    rows, columns = _take_table(document, folder, places, problems)
+    document["files"] = _path_texts(document.get("files", ()))
+    context = Reading(columns, units=False)
+    try:
+        job.__pydantic_validator__.validate_python(
+            {**document, "rows": rows}, self_instance=job, context=context
+        )
+    except ValidationError as error:
+        problems += explain(error, places)
+    draft = _draft({**document, "files": ()}, rows, columns, folder, context)
+    problems += [Problem(places.where(loc), *words) for loc, *words in check(draft)]
+    if problems:
+        raise SpecError(problems)
+
+
+def _path_texts(value: Any) -> Any:
+    """A list in which paths are texts, as in job.toml."""
+    if isinstance(value, (list, tuple)):
+        return [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+    return value
+
+
 def dump_job(job: Job) -> str:
     """The resolved job as JSON: sizes in bytes, durations in seconds."""
     return job.model_dump_json(by_alias=True, indent=2) + "\n"
@@ -132,7 +171,7 @@ def _draft(
 
 def _good(model: type[AnyModel], items: Any, context: Reading) -> list[tuple[int, AnyModel]]:
     found = []
-    for index, item in enumerate(items if isinstance(items, list) else ()):
+    for index, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
         one = _salvaged(model, item, context)
         if one is not None:
             found.append((index, one))

@@ -53,7 +53,7 @@ def apply_options(
     for text in sets:
         _try(done, f"--set {text}", parse_set, text)
     # The number of GPUs first, so that the order of the options does not matter.
-    for text in sorted(resources, key=lambda text: not text.startswith("nvidia-gpu")):
+    for text in sorted(resources, key=lambda text: not str(text).startswith("nvidia-gpu")):
         _try(done, f"--resource {text}", parse_resource, text)
     none = [one.label for one in done.settings if one.value is _REMOVE]
     for one in done.settings:
@@ -140,6 +140,8 @@ def _amount(text: str, *, zero: bool = False) -> float:
 
 def _try(done: Applied, label: str, parse: Callable[[str], Setting], text: str) -> None:
     try:
+        if not isinstance(text, str):
+            raise Wrong("is not KEY=VALUE", 'write it as text, such as "count=2"')
         setting = parse(text)
         _put(done.raw, setting)
         done.settings.append(setting)

@@ -21,6 +21,16 @@ def _keys(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
+_LEVELS: dict[type[BaseModel], Loc] = {
+    Resources: ("resources",),
+    Gpus: ("resources", "gpus"),
+    Input: ("inputs", 0),
+    Output: ("outputs", 0),
+    Checkpoint: ("checkpoint",),
+    Retries: ("retries",),
+    Sites: ("sites",),
+}
+
 KNOWN_KEYS: dict[tuple[str, ...], list[str]] = {
     (): [key if key != "rows" else "table" for key in _keys(Job)],
     ("resources",): _keys(Resources),
@@ -70,8 +80,8 @@ class Places:
         return loc
 
 
-def explain(error: ValidationError, places: Places) -> list[Problem]:
-    """One problem for each thing that the models refused."""
+def explain(error: ValidationError, places: Places, level: Loc = ()) -> list[Problem]:
+    """One problem for each thing that the models refused; `level`: where in a job the model is."""
     errors = error.errors(include_url=False)
     locs = {tuple(part for part in one["loc"] if part != "[key]") for one in errors}
     problems: dict[Problem, None] = {}
@@ -84,9 +94,18 @@ def explain(error: ValidationError, places: Places) -> list[Problem]:
             and any(other[: len(sibling)] == sibling for other in locs)
         ):
             continue  # the path would have come from the URL, which is wrong itself
-        what, remedy = _words(one["type"], loc, one.get("input"), one.get("ctx") or {}, one["msg"])
+        what, remedy = _words(
+            one["type"], (*level, *loc), one.get("input"), one.get("ctx") or {}, one["msg"]
+        )
         problems[Problem(places.where(loc), what, remedy)] = None
     return list(problems)
+
+
+def explain_part(
+    error: ValidationError, model: type[BaseModel], given: Mapping[str, Any]
+) -> list[Problem]:
+    """The same for a part of a job that somebody makes in Python, such as its Resources."""
+    return explain(error, Places(model.__name__, given, given), _LEVELS.get(model, ()))
 
 
 def _words(

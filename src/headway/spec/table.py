@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -24,9 +25,9 @@ def read_table(
     value: object, folder: Path, where: Callable[[Loc], str]
 ) -> tuple[Rows | None, list[Problem]]:
     """The rows of a `table`, or None and everything that is wrong with it."""
-    if isinstance(value, str):
-        return _from_file(value, folder, where(("table",)))
-    if isinstance(value, list):
+    if isinstance(value, (str, os.PathLike)):
+        return _from_file(str(value), folder, where(("table",)))
+    if isinstance(value, (list, tuple)):
         return _from_list(value, where)
     remedy = 'write table = "rows.csv", or a list of tables'
     return None, [
