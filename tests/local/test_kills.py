@@ -116,7 +116,7 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_goes_on_from_it(house: House) -> N
     assert time.monotonic() - began < 10
     run = house.newest()
     assert supervisor_of(run) is None
-    assert (run.folder.path / "spool/0/headway-out/checkpoint/ckpt").exists()
+    assert [*run.folder.path.glob("spool/0/headway-out/checkpoint/*/files/ckpt")]
     assert not (run.folder.job_folder(0) / "checkpoint").exists()
     house.headway("run", "--resume", run.label)
     assert (run.outputs() / "total.txt").read_text() == "25"

@@ -140,6 +140,17 @@ def test_a_checkpoint_is_whole_after_any_crash(
 
 def test_a_checkpoint_that_is_being_made_is_not_trusted(tmp_path: Path) -> None:
     assert not has_checkpoint(tmp_path)
+    made = write(tmp_path / "headway-out/checkpoint/1-abcdef", files__a="1")
+    assert not has_checkpoint(tmp_path)
+    write(made, **{"manifest.json": '{"format": 1, "folders": [], "files": {"a": 1}}'})
+    assert has_checkpoint(tmp_path)
+    write(made.parent / "2-abcdef", files__a="2")
+    assert has_checkpoint(tmp_path)  # the one before
+    (made / "files/a").unlink()
+    assert not has_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_of_an_earlier_headway_is_trusted_alone(tmp_path: Path) -> None:
     write(tmp_path / "headway-out", checkpoint__a="1")
     assert has_checkpoint(tmp_path)
     write(tmp_path / "headway-out/checkpoint.new", a="2")

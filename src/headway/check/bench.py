@@ -15,7 +15,7 @@ from headway.check.follower import TRACE, Follower, listens, programs
 from headway.check.results import digests
 from headway.check.saves import DELETED, Watch, copy_paths, fold, relevant
 from headway.check.start import Seen, Start
-from headway.node.checkpoint import FOLDER
+from headway.node.checkpoint import FOLDER, find
 from headway.node.exits import Exit
 from headway.pool.base import Action
 from headway.pool.folder import Runs
@@ -226,7 +226,9 @@ class Bench:
         target.mkdir(parents=True)
         if not copy_paths(self.paths, scratch, target):
             # in a new folder the agent puts it into place, from where the pool gives it
-            copy_paths(self.paths, scratch / FOLDER, target)
+            given = find(str(scratch / FOLDER))
+            if given is not None:
+                copy_paths(self.paths, Path(given.place), target)
         return target
 
     def _share_inputs(self, scratch: Path, begin: float) -> None:

@@ -1,51 +1,139 @@
 """The checkpoint: a snapshot of its paths in the output folder, from which any node can go on.
 
 On an eviction HTCondor saves the output folder and nothing else, so the checkpoint travels in it.
+The agent may be killed, and the folder copied, at any moment. So each snapshot has a folder of its
+own, `checkpoint/NUMBER-RANDOM`, and its manifest is written last: a snapshot is complete when each
+file that its manifest names is there in full length. Older ones are deleted only then. A copy that
+lacks a file is never restored.
+
 The snapshot is made of hard links, which costs nothing. Before the command runs again its files get
 blocks of their own: a command that is cut off while it writes must not spoil the last good one.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 
+from headway.node.attempt import write_json
 from headway.node.plan import OUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 FOLDER = f"{OUT}/checkpoint"
-_DRAFT = f"{OUT}/checkpoint.new"
+_OLD_DRAFT = f"{FOLDER}.new"  # of an earlier Headway: there FOLDER itself was the snapshot
+_MANIFEST, _FILES, _OLD = "manifest.json", "files", ".old"
+_NAME = re.compile(r"[0-9]+-[0-9a-f]{6}", re.ASCII)
+_FORMAT = 1
 _CLONE = 0x40049409  # Linux: FICLONE, the same blocks for both until one of them is written
 
 
+class Snapshot:
+    """A complete snapshot: where its files are, and which they are."""
+
+    def __init__(self, place: str, folders: list[str], files: list[str]) -> None:
+        self.place, self.folders, self.files = place, folders, files
+
+    def below(self, path: str) -> Snapshot:
+        """The part of it that belongs to one path."""
+        inside = f"{path}/"
+        return Snapshot(
+            self.place,
+            [name for name in self.folders if name == path or name.startswith(inside)],
+            [name for name in self.files if name == path or name.startswith(inside)],
+        )
+
+
+def find(folder: str = FOLDER) -> Snapshot | None:
+    """The newest complete snapshot in a checkpoint folder.
+
+    Args:
+        folder: `headway-out/checkpoint`, or a copy of it.
+
+    Returns:
+        None where no snapshot is complete.
+    """
+    names = _listed(folder)
+    for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
+        snapshot = _read(os.path.join(folder, name))
+        if snapshot is not None:
+            return snapshot
+    rest = [name for name in names if not _NAME.match(name)]
+    if rest and not os.path.lexists(f"{folder}.new"):
+        return _walk(folder, rest)
+    return None
+
+
 def save(paths: list[str], problem: Callable[[str], None]) -> None:
-    """Take the snapshot; the one before it stays until this one is complete."""
+    """Take a snapshot; the one before it stays until this one is complete.
+
+    Args:
+        paths: the files and folders that make up the checkpoint.
+        problem: is told what could not be taken along, or not be deleted.
+
+    Raises:
+        OSError: the snapshot could not be made; the one before it is still there.
+    """
     root = os.path.realpath(os.curdir)
-    discard(_DRAFT)
-    for path in paths:
-        target = os.path.join(_DRAFT, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        if not os.path.lexists(target):  # it is there when a folder above it is a path as well
-            _link(path, target, root, [], problem)
-    discard(FOLDER)
-    os.rename(_DRAFT, FOLDER)
+    before = _listed(FOLDER)
+    number = max(map(_number, filter(_NAME.fullmatch, before)), default=0) + 1
+    made = os.path.join(FOLDER, f"{number}-{os.urandom(3).hex()}")
+    taken = Snapshot(os.path.join(made, _FILES), [], [])
+    try:
+        os.makedirs(taken.place)
+        for path in sorted(paths):  # a folder comes before the paths below it
+            target = os.path.join(taken.place, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if not os.path.lexists(target):
+                _link(path, taken, root, [], problem)
+        sizes = {name: os.lstat(os.path.join(taken.place, name)).st_size for name in taken.files}
+        manifest = {"format": _FORMAT, "folders": taken.folders, "files": sizes}
+        write_json(os.path.join(made, _MANIFEST), manifest)
+    except OSError:
+        _forget([os.path.basename(made)], problem)
+        raise
+    _forget([*before, os.path.relpath(_OLD_DRAFT, FOLDER)], problem)
 
 
-def restore(paths: list[str], check: Callable[[], None]) -> list[str]:
-    """Put back what is missing here, and set the snapshot apart from what is not."""
+def restore(
+    paths: list[str], check: Callable[[], None], problem: Callable[[str], None]
+) -> list[str]:
+    """Put back what is missing here, and set the snapshot apart from what is not.
+
+    Args:
+        paths: the files and folders that make up the checkpoint.
+        check: raises if there is no more time for this.
+        problem: is told if there is a checkpoint that is not complete.
+
+    Returns:
+        The paths that were put back.
+
+    Raises:
+        OSError: a file could not be written.
+    """
+    snapshot = find()
+    if snapshot is None:
+        if os.listdir(FOLDER):
+            problem("the checkpoint that came here is not complete; the command begins anew")
+        discard(FOLDER)
+        discard_any(_OLD_DRAFT)
+        return []
+    own = os.path.relpath(snapshot.place, FOLDER).split("/")[0]
+    left = [name for name in _listed(FOLDER) if name != own]  # by a kill
+    _forget([name for name in left if own != os.curdir or _NAME.match(name)], problem)
     restored = []
-    discard(_DRAFT)
-    for path in paths:
-        kept = os.path.join(FOLDER, path)
-        if not os.path.exists(kept):
+    for path in sorted(paths):
+        kept = snapshot.below(path)
+        if not kept.files and not kept.folders:
             continue
         if os.path.lexists(path):
-            for folder, name in _files(kept):
+            for name in kept.files:
                 check()
-                _unshare(os.path.join(folder, name))
+                _unshare(os.path.join(kept.place, name))
         else:
             _copy(kept, path, check)
             restored.append(path)
@@ -53,59 +141,19 @@ def restore(paths: list[str], check: Callable[[], None]) -> list[str]:
 
 
 def discard(folder: str = FOLDER) -> None:
-    """Forget a snapshot: the job has ended, one way or the other."""
+    """Forget all snapshots: the job has ended, one way or the other."""
     if os.path.lexists(folder):
         import shutil
 
         shutil.rmtree(folder)
 
 
-def _link(
-    source: str, target: str, root: str, above: list[str], problem: Callable[[str], None]
-) -> None:
-    """Hard links to all files below `source`; symbolic links are followed, but not outside."""
-    place = os.path.realpath(source)
-    if not place.startswith(f"{root}/") or not os.path.exists(place) or place in above:
-        problem(f"{source} leads nowhere, out of the job's folder or back; not in the checkpoint")
-        return
-    mode = os.stat(place).st_mode
-    if stat.S_ISDIR(mode):
-        os.makedirs(target)
-        for name in sorted(os.listdir(place)):
-            inner = os.path.join(source, name)
-            _link(inner, os.path.join(target, name), root, [*above, place], problem)
-    elif stat.S_ISREG(mode):
-        try:
-            os.link(place, target)
-        except OSError:  # a file system without hard links, or another one
-            copy_file(place, target)
-    else:
-        problem(f"{source} is neither a file nor a folder; not in the checkpoint")
-
-
-def _unshare(path: str) -> None:
-    if os.lstat(path).st_nlink > 1:
-        copy_file(path, f"{path}.headway-part")
-        os.replace(f"{path}.headway-part", path)
-
-
-def _copy(source: str, target: str, check: Callable[[], None]) -> None:
-    """Copy; under its own name it appears only when it is complete."""
-    part = f"{target}.headway-part"
-    discard_any(part)
-    os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
-    if os.path.isdir(source):
-        os.makedirs(part)
-        for folder, subfolders, names in os.walk(source):
-            here = os.path.join(part, os.path.relpath(folder, source))
-            for name in subfolders:
-                os.makedirs(os.path.join(here, name))
-            for name in names:
-                check()
-                copy_file(os.path.join(folder, name), os.path.join(here, name))
-    else:
-        copy_file(source, part)
-    os.rename(part, target)
+def discard_any(path: str) -> None:
+    """Remove a file or a folder, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        discard(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def copy_file(source: str, target: str) -> None:
@@ -122,15 +170,122 @@ def copy_file(source: str, target: str) -> None:
     shutil.copystat(source, target)
 
 
-def discard_any(path: str) -> None:
-    """Remove a file or a folder, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        discard(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
-def _files(path: str) -> list[tuple[str, str]]:
-    if not os.path.isdir(path):
-        return [os.path.split(path)]
-    return [(folder, name) for folder, _, names in os.walk(path) for name in names]
+def _forget(names: list[str], problem: Callable[[str], None]) -> None:
+    """Delete older snapshots.
+
+    Each is renamed first, for those who copy the folder at this moment: they miss all of it, and
+    know that their copy failed. In a folder that is being emptied they would miss files unnoticed.
+    """
+    for name in names:
+        path = os.path.join(FOLDER, name)
+        try:
+            if _NAME.fullmatch(name):
+                os.rename(path, f"{path}{_OLD}")
+                path += _OLD
+            discard_any(path)
+        except OSError as error:
+            problem(f"{path} could not be deleted: {error.strerror}")
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _walk(place: str, names: Iterable[str]) -> Snapshot:
+    """The snapshot of an earlier Headway, which had no manifest."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found = Snapshot(place, [], [])
+    for name in names:
+        path = os.path.join(place, name)
+        if not os.path.isdir(path):
+            found.files.append(name)
+            continue
+        found.folders.append(name)
+        for folder, folders, files in os.walk(path, onerror=refuse):
+            here = os.path.relpath(folder, place)
+            found.folders += [os.path.join(here, each) for each in folders]
+            found.files += [os.path.join(here, each) for each in files]
+    return found
+
+
+def _read(made: str) -> Snapshot | None:
+    """The snapshot, if all that its manifest names is there.
+
+    Folders need not be: a transfer may leave out empty ones.
+    """
+    place = os.path.join(made, _FILES)
+    try:
+        with open(os.path.join(made, _MANIFEST), encoding="utf-8") as file:
+            manifest = json.load(file)
+        folders, sizes = list(manifest["folders"]), dict(manifest["files"])
+        if manifest["format"] != _FORMAT or not all(map(_inside, [*folders, *sizes])):
+            return None
+        for name, size in sizes.items():
+            found = os.lstat(os.path.join(place, name))
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+                return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return Snapshot(place, folders, list(sizes))
+
+
+def _inside(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and os.path.normpath(name) == name
+        and not name.startswith("/")
+        and name.split("/")[0] != ".."
+    )
+
+
+def _link(
+    source: str, taken: Snapshot, root: str, above: list[str], problem: Callable[[str], None]
+) -> None:
+    """Hard links to all files below `source`; symbolic links are followed, but not outside."""
+    place = os.path.realpath(source)
+    if not place.startswith(f"{root}/") or not os.path.exists(place) or place in above:
+        problem(f"{source} leads nowhere, out of the job's folder or back; not in the checkpoint")
+        return
+    mode, target = os.stat(place).st_mode, os.path.join(taken.place, source)
+    if stat.S_ISDIR(mode):
+        os.makedirs(target)
+        taken.folders.append(source)
+        for name in sorted(os.listdir(place)):
+            _link(os.path.join(source, name), taken, root, [*above, place], problem)
+    elif stat.S_ISREG(mode):
+        try:
+            os.link(place, target)
+        except OSError:  # a file system without hard links, or another one
+            copy_file(place, target)
+        taken.files.append(source)
+    else:
+        problem(f"{source} is neither a file nor a folder; not in the checkpoint")
+
+
+def _unshare(path: str) -> None:
+    if os.lstat(path).st_nlink > 1:
+        copy_file(path, f"{path}.headway-part")
+        os.replace(f"{path}.headway-part", path)
+
+
+def _copy(kept: Snapshot, path: str, check: Callable[[], None]) -> None:
+    """Copy a path out of the snapshot; under its own name it appears only when it is complete."""
+    part = f"{path}.headway-part"
+    discard_any(part)
+    os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+    for name in kept.folders:
+        os.makedirs(part + name[len(path) :], exist_ok=True)
+    for name in kept.files:
+        check()
+        copy_file(os.path.join(kept.place, name), part + name[len(path) :])
+    os.rename(part, path)

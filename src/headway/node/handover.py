@@ -73,7 +73,7 @@ def save_checkpoint(paths: list[str], journal: Journal) -> None:
 
 def restore_checkpoint(paths: list[str], journal: Journal, watch: Watch) -> None:
     """In a thread: a large checkpoint takes its time, and an eviction does not wait for it."""
-    for path in watch.work(lambda: checkpoint.restore(paths, watch.check)):
+    for path in watch.work(lambda: checkpoint.restore(paths, watch.check, journal.problem)):
         journal.note(f"{path} restored from the checkpoint")
 
 

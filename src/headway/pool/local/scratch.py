@@ -9,7 +9,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from headway.node.checkpoint import copy_file
+from headway.node.checkpoint import copy_file, find
 from headway.pool.folder import RunFolder
 
 OUT = "headway-out"
@@ -23,9 +23,8 @@ def checkpoint_folder(folder: RunFolder, job: int) -> Path:
 
 
 def has_checkpoint(scratch: Path) -> bool:
-    """Whether the agent has left a whole one; while it makes one, `.new` lies beside it."""
-    made = scratch / OUT / _CHECKPOINT
-    return made.is_dir() and not made.with_name(f"{_CHECKPOINT}.new").exists()
+    """Whether the agent has left a complete one."""
+    return find(str(scratch / OUT / _CHECKPOINT)) is not None
 
 
 def save_checkpoint(folder: RunFolder, job: int, scratch: Path, *, move: bool = False) -> None:
