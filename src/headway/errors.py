@@ -7,6 +7,7 @@ HeadwayError
 ├── Stopped              somebody asked it to end               (node half)
 ├── SpecError            job.toml or an override is wrong
 ├── PreflightError       the job would fail on this pool
+├── ConversionError      a submit file cannot be written as a job.toml
 ├── RunError             a run folder is missing, busy or damaged
 ├── EventLogError        an event log cannot be read or written
 ├── CollectError         logs cannot be stored, or not here
@@ -30,6 +31,7 @@ from headway.node.errors import (
 
 __all__ = [
     "CollectError",
+    "ConversionError",
     "EventLogError",
     "HeadwayError",
     "ManifestError",
@@ -71,6 +73,10 @@ class SpecError(_ProblemsError):
 
 class PreflightError(_ProblemsError):
     """Everything that would make the job fail on this pool, all at once."""
+
+
+class ConversionError(HeadwayError):
+    """A submit file cannot be written as a job.toml."""
 
 
 class RunError(HeadwayError):

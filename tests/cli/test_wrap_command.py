@@ -58,3 +58,16 @@ def test_check_writes_nothing(headway: Call, submit: Path) -> None:
     done = headway("wrap", "train.sub", "--check", code=2)
     assert "error" in done.stderr
     assert sorted(submit.parent.iterdir()) == before
+
+
+def test_it_says_what_check_finds_and_not_what_it_has_mended(headway: Call, submit: Path) -> None:
+    submit.write_text(SUBMIT.replace("log = train.log\n", "getenv = true\nmax_retries = 3\n"))
+    said = headway("wrap", "train.sub")
+    assert "getenv = true" in said.stderr
+    assert "name what is needed" in said.stderr
+    assert "no event log" not in said.stderr
+    assert "straight back to the site" not in said.stderr
+    for to in ("other.sub", "-"):
+        document = json.loads(headway("wrap", "train.sub", "-o", to, "--json").stdout)
+        assert "getenv" in [finding["id"] for finding in document["findings"]]
+        assert "no-log" not in [finding["id"] for finding in document["findings"]]

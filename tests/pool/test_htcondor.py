@@ -480,6 +480,36 @@ class Promises:
         heard = place.headway("logs", run.label, "-f").stdout
         assert heard == "".join(f"line {n}\n" for n in range(1, 7))
 
+    def a_converted_submit_file_does_what_condor_submit_does(self, pool: Pool) -> None:
+        place = CondorPlace(pool)
+        (place.folder / "out").mkdir()
+        place.write(
+            {
+                "run.sh": '#!/bin/sh\ncat deep.txt words-*.txt - > got\necho "$@" $KIND >> got\n',
+                "a/deep.txt": "deep\n",
+                "b/words-x.txt": "x\n",
+                "b/words-y.txt": "y\n",
+                "rows.txt": "x, 0.1 -v\ny, 0.2\n",
+                "train.sub": "executable = run.sh\narguments = \"--name '$(name) z' $(rest)\"\n"
+                'environment = "KIND=$Fn(list)"\nlist = some/list.of\ninput = a/deep.txt\n'
+                "transfer_input_files = a/, b/words-$(name).txt\ntransfer_output_files = got\n"
+                'transfer_output_remaps = "got = out/$(name)-$INT(Process,%02d)"\nlog = log\n'
+                "request_cpus = 1\nrequest_memory = 64MB\nrequest_disk = 64MB\n"
+                "should_transfer_files = YES\nqueue name, rest from rows.txt\n",
+            }
+        )
+        place.headway("init", "train.sub")
+        place.headway("run", "job.toml", "--pool", place.pool)
+        names = ("x-00", "y-01")
+        ours = [(place.folder / "out" / name).read_text() for name in names]
+        for name in names:
+            (place.folder / "out" / name).unlink()
+        place.condor.run_as_user(["condor_submit", "train.sub"], cwd=place.folder)
+        place.condor.run_as_user(["condor_wait", "-wait", "60", "log"], cwd=place.folder)
+        theirs = [(place.folder / "out" / name).read_text() for name in names]
+        assert theirs[0] == "deep\nx\ndeep\n--name x z 0.1 -v list\n"
+        assert ours == theirs
+
     def gpus_by_memory_and_capability(self, pool: Pool) -> None:
         wanted = {
             "memory": '{ count = 1, memory = "40 GB" }',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -50,6 +51,21 @@ def guess(script: Path) -> Guess:
     else:
         _read_text(text, script, found)
     return found
+
+
+def program_words(program: Path, name: str) -> list[str]:
+    """How a program that HTCondor starts by itself is started: so, or by its interpreter.
+
+    Args:
+        program: the file, which may be one of the node's.
+        name: what the job calls it.
+    """
+    if name.startswith("/") or ("/" not in name and not program.is_file()):
+        return [name]
+    text = read_script(program) or ""
+    if os.access(program, os.X_OK) and (text.startswith("#!") or not text):
+        return [f"./{name}"]
+    return [*_command(program, text)[:-1], name] if text else [f"./{name}"]
 
 
 def _command(script: Path, text: str) -> list[str]:

@@ -5,84 +5,173 @@ from __future__ import annotations
 import os
 import re
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.cli import OK
 from headway.cli.parser import Parser
 
 if TYPE_CHECKING:
+    from headway.cli.convert import Converted
     from headway.cli.draft import Guess
+
+_MOST_ROWS = 30  # of a table that stands in job.toml itself
 
 
 def parser(name: str) -> Parser:
     made = Parser(
         name,
-        "SCRIPT",
-        "Write a commented job.toml next to a script. The command, the files and the outputs are\n"
-        "guessed by reading the script, which is not run; what is uncertain stays a comment.\n"
-        "A job.toml that is already there is never touched.",
+        "SCRIPT | JOB.SUB",
+        "Write a commented job.toml next to a script or an HTCondor submit file. Of a script the\n"
+        "command, the files and the outputs are guessed by reading it; what is uncertain stays a\n"
+        "comment. A submit file is converted: what job.toml cannot say stays a comment with the\n"
+        "reason. Nothing is run, and a job.toml that is already there is never touched.",
         [
             ("headway init train.py", "writes job.toml beside train.py"),
             ("headway init code/train.sh", "writes code/job.toml"),
+            ("headway init train.sub", "writes what the submit file describes as a job.toml"),
         ],
     )
-    made.add_argument("script", metavar="SCRIPT", help="the script to run as a job")
+    made.add_argument("script", metavar="SCRIPT", help="the script, or the submit file")
     made.set_defaults(call=call)
     return made
 
 
 def call(arguments: Namespace) -> int:
+    from headway.cli.convert import is_submit_file
+
+    path = Path(arguments.script)
+    if path.is_file() and is_submit_file(path):
+        return _converted(path, arguments.json)
+    target, text = write_job_toml(path)
+    _say_written(target, {"text": text}, as_json=arguments.json)
+    return OK
+
+
+def _converted(path: Path, as_json: bool) -> int:
+    import sys
+    from dataclasses import asdict
+
+    from headway.cli.show import printable
+    from headway.text import many
+
+    target, text, made = convert_file(path)
+    left = [asdict(each) for each in made.left]
+    _say_written(target, {"text": text, "left": left, "notes": made.notes}, as_json=as_json)
+    if made.left and not as_json:
+        print(f"not taken over, and why ({many(len(made.left), 'line')}):", file=sys.stderr)
+        for each in made.left:
+            where = f"{path.name}:{each.line}: " if each.line else ""
+            print(f"  {printable(where + each.text)}", file=sys.stderr)
+            print(f"    {printable(each.reason)}", file=sys.stderr)
+    return OK
+
+
+def _say_written(target: Path, facts: dict[str, Any], *, as_json: bool) -> None:
     from headway.cli.show import near, print_json
 
-    script = Path(arguments.script)
-    target, text = write_job_toml(script)
-    if arguments.json:
-        print_json({"path": str(target), "text": text})
+    if as_json:
+        print_json({"path": str(target), **facts})
     else:
         print(f"{near(target.absolute())} is written; look through it, then:")
-        print(f"  headway run {near(target.absolute())}")
-    return OK
+        print(f"  headway run {near(target.absolute())}", flush=True)
 
 
 def write_job_toml(script: Path) -> tuple[Path, str]:
     """Write job.toml beside a script, whole or not at all, and never over another."""
     from headway.cli.draft import guess
     from headway.errors import Problem, SpecError
-    from headway.pool.folder import write_atomically
-    from headway.spec import load_job
 
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "there is no such file"
         raise SpecError([Problem(str(script), what, "name the script that the job shall run")])
     target = script.with_name("job.toml")
-    there = Problem(str(target), "exists already", "edit it, or move it away and try again")
-    if os.path.lexists(target):
-        raise SpecError([there])
+    _refuse_to_overwrite(target)
     text = job_toml(script.name, guess(script))
-    draft = script.with_name(f".job.toml.{os.getpid()}")
+    _place(target, text)
+    return target, text
+
+
+def convert_file(path: Path) -> tuple[Path, str, Converted]:
+    """Write what a submit file describes as a job.toml, and its rows beside it if they are many.
+
+    Returns:
+        The job.toml, its text, and what became of the lines.
+
+    Raises:
+        ConversionError: there is nothing to write; no file is there then.
+    """
+    from headway.cli.convert import convert, folder_of
+
+    base = folder_of(path, Path())
+    target = base / "job.toml"
+    _refuse_to_overwrite(target)
+    made = convert(path, base)
+    mode = path.stat().st_mode & 0o666  # what may be read of the original, and no more
+    rows = base / f"{made.document['name']}.rows.csv"
+    if not made.rows[0] or len(made.rows) <= _MOST_ROWS:
+        text = converted_toml(made, None)
+        _place(target, text, mode)
+        return target, text, made
+    _refuse_to_overwrite(rows)
+    _link(rows, csv_of(made.rows), mode)
+    try:
+        text = converted_toml(made, rows.name)
+        _place(target, text, mode)
+    except BaseException:
+        rows.unlink()
+        raise
+    return target, text, made
+
+
+def _refuse_to_overwrite(target: Path) -> None:
+    from headway.errors import Problem, SpecError
+
+    if os.path.lexists(target):
+        remedy = "edit it, or move it away and try again"
+        raise SpecError([Problem(str(target), "exists already", remedy)])
+
+
+def _place(target: Path, text: str, mode: int = 0o644) -> None:
+    """Put a job.toml in place that has been loaded once: what is handed out must be good."""
+    from headway.spec import load_job
+
+    _link(target, text, mode, check=load_job)
+
+
+def _link(
+    target: Path, text: str, mode: int, check: Callable[[Path], object] | None = None
+) -> None:
+    """Write a file whole or not at all, and over no other."""
+    from headway.errors import Problem, SpecError
+    from headway.pool.folder import write_atomically
+
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write_atomically(draft, text.encode())
-        load_job(draft)  # what is handed out must be good
+        draft.chmod(mode)
+        if check is not None:
+            check(draft)
         os.link(draft, target)
     except FileExistsError:
-        raise SpecError([there]) from None
+        _refuse_to_overwrite(target)
+        raise
     except OSError as error:
         raise SpecError([Problem(str(target), f"cannot be written: {error.strerror}")]) from error
     finally:
         draft.unlink(missing_ok=True)
-    return target, text
 
 
 def job_toml(script: str, found: Guess) -> str:
     """The text of the file."""
     parts = [
-        f"# How Headway runs {_one_line(script)}. Run it here: headway run job.toml\n"
+        f"# How Headway runs {one_line(script)}. Run it here: headway run job.toml\n"
         f"# On HTCondor: headway run job.toml --pool htcondor\n",
-        f"name = {_quoted(_name(script))}",
+        f"name = {quoted(name_of(Path(script).stem))}",
         _command(found),
         "\n# What the job needs from this folder, as it is at submit.\n"
-        f"files = [{', '.join(_quoted(name) for name in found.files)}]",
+        f"files = [{', '.join(quoted(name) for name in found.files)}]",
         "\n# Many jobs: one per row of a table, whose columns fill {placeholders} in the command.\n"
         '# table = "parameters.csv"',
         "\n# What the command may use; the pool stops it where it takes more.\n"
@@ -97,7 +186,7 @@ def job_toml(script: str, found: Guess) -> str:
 
 
 def _command(found: Guess) -> str:
-    words = ", ".join(_quoted(word.replace("{", "{{").replace("}", "}}")) for word in found.command)
+    words = ", ".join(quoted(word.replace("{", "{{").replace("}", "}}")) for word in found.command)
     return f"command = [{words}]  # with its arguments, as words"
 
 
@@ -109,7 +198,7 @@ def _gpus(found: Guess) -> str:
 def _inputs(found: Guess) -> str:
     lines = ["\n# Data that is fetched, and proven whole, before the command starts."]
     for url, line in found.urls.items():
-        lines += [f"# [[inputs]]  # line {line} fetches it", f"# url = {_quoted(url)}"]
+        lines += [f"# [[inputs]]  # line {line} fetches it", f"# url = {quoted(url)}"]
         lines += ['# checksum = "sha256:…"']
     if not found.urls:
         lines += ["# [[inputs]]", '# url = "https://example.org/data.tar"']
@@ -120,22 +209,117 @@ def _inputs(found: Guess) -> str:
 def _outputs(found: Guess) -> str:
     lines = ["\n# What the command leaves behind; a job without it counts as failed."]
     for path, line in found.outputs.items():
-        lines += [f"[[outputs]]  # line {line} writes it", f"path = {_quoted(path)}"]
+        lines += [f"[[outputs]]  # line {line} writes it", f"path = {quoted(path)}"]
     if not found.outputs:
         lines += ["# [[outputs]]", '# path = "model.pt"']
     return "\n".join(lines)
 
 
-def _name(script: str) -> str:
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(script).stem).strip(".- ")
-    return stem[:80].rstrip(".- ") or "job"
+def converted_toml(made: Converted, table: str | None) -> str:
+    """The text of the file.
+
+    Args:
+        made: what `convert` gave.
+        table: the name of the CSV file that holds the rows; None: they stand in the text.
+    """
+    document = made.document
+    lines = [
+        f"# What {one_line(made.name)} describes. Run it here: headway run job.toml",
+        "# On HTCondor: headway run job.toml --pool htcondor",
+        *(f"# Note: {one_line(note)}." for note in dict.fromkeys(made.notes)),
+        "",
+    ]
+    for key in ("name", "command", "files", "environment", "container"):
+        if key in document:
+            lines.append(f"{key} = {_toml(document[key])}")
+    lines += _table(made, table)
+    for key in ("grace", "duration", "time_limit", "requirements"):
+        if key in document:
+            lines.append(f"{key} = {_toml(document[key])}")
+    for key in ("resources", "checkpoint", "retries", "submit"):
+        if key in document:
+            lines += ["", f"[{key}]", *_pairs(document[key])]
+    for key in ("inputs", "outputs"):
+        for item in document.get(key, ()):
+            line = made.guessed.get(item.get("path"))
+            why = f"  # line {line} of a script writes it" if key == "outputs" and line else ""
+            lines += ["", f"[[{key}]]{why}", *_pairs(item)]
+    if "outputs" not in document:
+        lines += ["", "# What the command leaves behind; a job without it counts as failed."]
+        lines += ["# [[outputs]]", '# path = "model.pt"']
+    lines += _told(made)
+    return "\n".join(lines) + "\n"
 
 
-def _one_line(text: str) -> str:
+def csv_of(rows: Sequence[dict[str, str]]) -> str:
+    """The rows as a CSV file that `table` reads."""
+    import csv
+    import io
+
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+    writer.writerow(rows[0])
+    writer.writerows(row.values() for row in rows)
+    return out.getvalue()
+
+
+def _table(made: Converted, table: str | None) -> list[str]:
+    if table is not None:
+        return [f"table = {_toml(table)}  # one job a row"]
+    if made.rows[0]:
+        rows = (f"  {_toml(row)}," for row in made.rows)
+        return ["table = [  # one job a row", *rows, "]"]
+    return [f"count = {len(made.rows)}"] if len(made.rows) > 1 else []
+
+
+def _told(made: Converted) -> list[str]:
+    lines: list[str] = []
+    if made.left:
+        lines += ["", f"# Not taken over from {one_line(made.name)}; look at each of these:"]
+    for each in made.left:
+        where = f"line {each.line}: " if each.line else ""
+        lines += [f"# {where}{one_line(each.text)}", f"#   {one_line(each.reason)}"]
+    if made.own:
+        lines += ["", "# What Headway does by itself:"]
+    lines += [f"# line {e.line}: {one_line(e.text)}  ({one_line(e.reason)})" for e in made.own]
+    return lines
+
+
+def _pairs(table: dict[str, Any]) -> list[str]:
+    plain_keys = [key for key, value in table.items() if not isinstance(value, dict)]
+    lines = [f"{_key(key)} = {_toml(table[key])}" for key in plain_keys]
+    nested = [key for key in table if key not in plain_keys]
+    return [*lines, *(f"{_key(key)} = {_toml(table[key])}" for key in nested)]
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quoted(key)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_toml(v)}" for key, v in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return quoted(value)
+
+
+def name_of(text: str) -> str:
+    """A name that a run can have."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".- ")
+    return plain[:80].rstrip(".- ") or "job"
+
+
+def one_line(text: str) -> str:
+    """A text for a comment."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A TOML basic string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'

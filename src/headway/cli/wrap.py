@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headway.cli import OK, WRONG
 from headway.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from headway.pool.wrap import Wrapped
 
 
 def parser(name: str) -> Parser:
@@ -17,8 +21,8 @@ def parser(name: str) -> Parser:
         "Write a copy of an HTCondor submit file with the lines that let Headway follow its jobs\n"
         "and heal them; every line of the original stays as it is. URLs among the inputs are\n"
         "staged in by Headway's agent, which is written beside it and starts your executable.\n"
-        "With --check nothing is written: it says what is risky in the file and in the scripts\n"
-        "that it names.",
+        "It also says what is risky in the file and in the scripts that it names; with --check it\n"
+        "does nothing else.",
         [
             ("headway wrap train.sub", "writes train.headway.sub, and shows the difference"),
             ("headway wrap train.sub --check", "what could go wrong; exit code 2 on errors"),
@@ -66,12 +70,10 @@ def _wrap(arguments: Namespace) -> int:
     to = Path(arguments.to) if arguments.to else None
     target, wrapped = wrap_file(path, to, overwrite=arguments.overwrite)
     if arguments.json:
-        facts = {"file": str(path), "written": str(target), "added": list(wrapped.added)}
-        print_json({**facts, "notes": list(wrapped.notes)})
+        print_json({"file": str(path), "written": str(target), **_facts(path, wrapped)})
         return OK
-    print(wrapped.diff(path.name, target.name), end="")
-    for note in wrapped.notes:
-        print(f"note: {note}", file=sys.stderr)
+    print(wrapped.diff(path.name, target.name), end="", flush=True)
+    _say(path, wrapped)
     print(
         f"written to {near(target)}; submit it with: condor_submit {near(target)}", file=sys.stderr
     )
@@ -87,11 +89,29 @@ def _to_stdout(path: Path, as_json: bool) -> int:
     there = path.with_name(f"{path.stem}.{AGENT}").exists()
     wrapped = wrap(read_text(path), path.stem, base=path.parent if there else None)
     if as_json:
-        facts = {"file": str(path), "written": None, "added": list(wrapped.added)}
-        print_json({**facts, "notes": list(wrapped.notes), "text": wrapped.text})
+        facts = _facts(path, wrapped)
+        print_json({"file": str(path), "written": None, **facts, "text": wrapped.text})
         return OK
     sys.stdout.flush()
     sys.stdout.buffer.write(wrapped.text.encode("utf-8", errors="surrogateescape"))
+    sys.stdout.flush()
+    _say(path, wrapped)
+    return OK
+
+
+def _say(path: Path, wrapped: Wrapped) -> None:
+    """What was left alone, and what is still risky."""
+    from headway.cli.findings import print_findings
+    from headway.pool.wrap import risks_left
+
+    print_findings(risks_left(wrapped, path))
     for note in wrapped.notes:
         print(f"note: {note}", file=sys.stderr)
-    return OK
+
+
+def _facts(path: Path, wrapped: Wrapped) -> dict[str, Any]:
+    from headway.cli.findings import as_dict
+    from headway.pool.wrap import risks_left
+
+    findings = [as_dict(finding) for finding in risks_left(wrapped, path)]
+    return {"added": list(wrapped.added), "notes": list(wrapped.notes), "findings": findings}

@@ -16,6 +16,7 @@ from headway.errors import HeadwayError
 from headway.pool import policy
 from headway.pool.folder import write_atomically
 from headway.pool.package import build_agent, is_agent
+from headway.pool.preflight.findings import Finding
 from headway.pool.wrap.risks import file_risks, risks
 from headway.pool.wrap.staging import AGENT, Staging, staging
 from headway.pool.wrap.subfile import (
@@ -29,7 +30,7 @@ from headway.pool.wrap.subfile import (
 )
 from headway.spec import Retries
 
-__all__ = ["AGENT", "Wrapped", "file_risks", "risks", "wrap", "wrap_file"]
+__all__ = ["AGENT", "Wrapped", "file_risks", "risks", "risks_left", "wrap", "wrap_file"]
 
 BEGIN = "# Added by headway wrap; every other line is as it was"
 END = "# End of what headway wrap added"
@@ -130,6 +131,25 @@ def wrap_file(
         build_agent(beside)
     write_atomically(target, wrapped.text.encode("utf-8", errors="surrogateescape"))
     return target, wrapped
+
+
+def risks_left(wrapped: Wrapped, path: Path) -> list[Finding]:
+    """What is risky in the original and has not been mended by the wrapping.
+
+    Args:
+        wrapped: what became of it.
+        path: the original, beside which the scripts lie.
+
+    Returns:
+        The findings of `risks`, worst first, with the lines of the original.
+    """
+    mended = {
+        "no-log": "log" in wrapped.added,
+        "retry-same-site": "requirements" in wrapped.added,
+        "hour-cut": wrapped.staged,
+    }
+    found = risks(wrapped.original, path.parent, path.name)
+    return [finding for finding in found if not mended.get(finding.id)]
 
 
 def _place(file: SubmitFile) -> int:

@@ -148,6 +148,52 @@ def split_files(value: str) -> list[str]:
     return [item for item in (part.strip() for part in value.strip().strip('"').split(",")) if item]
 
 
+def split_arguments(text: str) -> list[str]:
+    """The words of `arguments`, in the old syntax or the new.
+
+    Raises:
+        ValueError: quotes have no partner.
+    """
+    text = text.strip()
+    if not text.startswith('"'):
+        return [word.replace('\\"', '"') for word in text.split()]
+    if len(text) < 2 or not text.endswith('"'):
+        raise ValueError('the arguments begin with " and do not end with it')
+    inside = re.sub('""', "\x04", text[1:-1])
+    if '"' in inside:
+        raise ValueError('a " within the arguments is written ""')
+    return [word.replace("\x04", '"') for word in _quoted_words(inside)]
+
+
+def split_environment(text: str) -> Iterator[tuple[str, str]]:
+    """The variables of `environment`, in the old syntax (`A=1;B=2`) or the new.
+
+    Raises:
+        ValueError: quotes have no partner, or a word is no assignment.
+    """
+    text = text.strip()
+    if text.startswith('"'):
+        words = split_arguments(text)
+    else:
+        words = [word.strip() for word in text.split(";")]
+    for word in words:
+        if not word:
+            continue
+        name, equals, value = word.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", name.strip()):
+            raise ValueError(f"{word} is not NAME=value")
+        yield name.strip(), value
+
+
+def _quoted_words(text: str) -> Iterator[str]:
+    """Words parted by spaces, with '…' around those that hold any, and '' for a quote in them."""
+    for match in re.finditer(r"(?:[^\s']|'(?:[^']|'')*')+|'", text):
+        word = match[0]
+        if word == "'" or (word.count("'") % 2):
+            raise ValueError("a single quote has no partner")
+        yield re.sub(r"'((?:[^']|'')*)'", lambda quoted: quoted[1].replace("''", "'"), word)
+
+
 def read(text: str) -> SubmitFile:
     """Read a submit description; what is not understood stays as it is."""
     lines = tuple(re.findall(r"[^\n]*\n|[^\n]+\Z", text))

@@ -1,0 +1,802 @@
+"""A job.toml for a submit file: what can be said in it is, the rest is named with the reason.
+
+The description becomes the document that `spec` reads, one key at a time. What `spec` refuses is
+taken out again and told as a comment, so that the file that is written always loads; without a
+command there is nothing to write.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.cli.draft import guess, program_words
+from headway.cli.init import name_of
+from headway.errors import ConversionError, PreflightError, Problem, SpecError
+from headway.node.transfer.urls import shown as shown_url
+from headway.pool.folder import RunFolder
+from headway.pool.submit import submit_description
+from headway.pool.wrap.evaluate import (
+    Description,
+    Left,
+    Setting,
+    Unknown,
+    arithmetic,
+    evaluate,
+    marks,
+    plain,
+    template,
+)
+from headway.pool.wrap.subfile import (
+    canonical,
+    read,
+    read_text,
+    split_arguments,
+    split_environment,
+    split_files,
+)
+from headway.spec import build_job
+from headway.spec.urls import INPUT_SCHEMES
+
+_SUFFIXES = (".sub", ".submit", ".condor", ".jdl", ".jds", ".htc", ".htcondor", ".submitfile")
+_TRUE = ("true", "yes", "1", "t")
+_ON_THE_NODE = ("/bin/", "/usr/", "/sbin/", "/opt/", "/cvmfs/")
+_MOST_FILES = 2000
+_MOST_REFUSALS = 500
+_LINKS = 'while [ "$1" != -- ]; do ln -sf "$1" . || exit 1; shift; done; shift; exec "$@"'
+_STDIN = 'in=$1; shift; exec "$@" < "$in"'
+_SIZE = re.compile(r"(?P<number>.*?[\d.)])\s*(?P<unit>[KMGTP])?(?:i?B)?\Z", re.I)
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+# What Headway does by itself, in the words that say where to find it.
+_OWN = {
+    "log": "the run's events.log; `headway status` reads it",
+    "output": "`headway logs` shows what the command printed",
+    "error": "`headway logs` shows what the command printed",
+    "stream_output": "`headway logs -f` follows a running job",
+    "stream_error": "`headway logs -f` follows a running job",
+    "notification": "`headway run` waits for the jobs, and `headway status` tells of them",
+    "notify_user": "`headway run` waits for the jobs, and `headway status` tells of them",
+    "periodic_release": "Headway releases transient holds by itself: see [retries]",
+    "max_materialize": "Headway puts large runs into the queue bit by bit",
+    "max_idle": "Headway puts large runs into the queue bit by bit",
+    "skip_filechecks": "Headway packs the files at submit",
+    "job_lease_duration": "Headway leaves it to the pool",
+    "copy_to_spool": "Headway packs the files at submit",
+}
+# What job.toml cannot say, and what to do.
+_NO_WORDS = {
+    "on_exit_hold": "Headway has its own rule for what ends a job: see [retries]",
+    "on_exit_remove": "Headway has its own rule for what ends a job: see [retries]",
+    "retry_until": "Headway has its own rule for what ends a job: see [retries]",
+    "success_exit_code": "a job has succeeded when the command exits with 0 and its outputs are"
+    " there",
+    "periodic_hold": "use `time_limit` for a job that runs too long",
+    "periodic_remove": "use `time_limit` for a job that runs too long",
+    "periodic_vacate": "use `time_limit` for a job that runs too long",
+    "transfer_input_remaps": "give the input a `path` of its own",
+    "hold": "Headway submits jobs that may start",
+    "leave_in_queue": "the run folder keeps what happened",
+    "kill_sig": "the command gets SIGTERM, and `grace` says how long it has",
+    "noop_job": "Headway submits jobs that run",
+    "transfer_plugins": "Headway fetches http, https, osdf, stash and pelican by itself",
+}
+# Further submit commands, which [submit] passes on as they are.
+_PASSED = (
+    "accounting_group accounting_group_user priority job_prio nice_user rank preferences "
+    "concurrency_limits concurrency_limits_expr x509userproxy use_x509userproxy "
+    "delegate_job_gsi use_oauth_services use_scitokens scitokens_file gpus_maximum_capability "
+    "run_as_owner docker_network_type docker_override_entrypoint docker_pull_policy "
+    "container_service_names container_target_dir transfer_container mount_under_scratch "
+    "want_graceful_removal remote_initialdir encrypt_execute_directory encrypt_input_files "
+    "encrypt_output_files deferral_time deferral_window deferral_prep_time email_attributes "
+    "description job_machine_attrs job_machine_attrs_history_length job_ad_information_attrs "
+    "ulog_execute_attrs allow_startup_script keep_claim_idle max_transfer_input_mb "
+    "max_transfer_output_mb cuda_version request_ioslots starter_debug starter_log "
+    "project_name"
+)
+
+
+@dataclass
+class Converted:
+    """A document that loads, the lines that are not in it, and what is to be known about it."""
+
+    name: str  # of the submit file
+    document: dict[str, Any]
+    rows: list[dict[str, str]]
+    left: list[Left] = field(default_factory=list)  # not taken over
+    own: list[Left] = field(default_factory=list)  # done by Headway without a word
+    notes: list[str] = field(default_factory=list)
+    guessed: dict[str, int] = field(default_factory=dict)  # outputs that a script seems to write
+
+
+def is_submit_file(path: Path) -> bool:
+    """Whether a file is a submit description rather than a script, by its name or what it says."""
+    if path.suffix.lower() in _SUFFIXES:
+        return True
+    if path.suffix.lower() in (".py", ".sh", ".bash", ".r", ".jl", ".pl") or not path.is_file():
+        return False
+    if path.stat().st_size > 2_000_000:
+        return False
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    if text.startswith("#!") or "\0" in text:
+        return False
+    file = read(text)
+    return file.first_queue is not None and bool(file.assignments("executable"))
+
+
+def folder_of(path: Path, here: Path) -> Path:
+    """The folder that the file's paths are relative to: its own, or where condor_submit is called.
+
+    HTCondor takes them from the current folder, which is usually the file's own.
+    """
+    text = read_text(path)
+    program = read(text).value("executable")
+    if not program or program.startswith("/") or (path.parent / program).exists():
+        return path.parent
+    return here if (here / program).is_file() else path.parent
+
+
+def convert(path: Path, base: Path) -> Converted:
+    """The job that a submit file describes, as far as job.toml can say it.
+
+    Args:
+        path: the submit file.
+        base: the folder of the job.toml to be, to which the file's paths are relative.
+
+    Returns:
+        What to write; its document has been loaded once.
+
+    Raises:
+        ConversionError: there is no command, or no way to know the jobs.
+    """
+    text = read_text(path)
+    if any(0xD800 <= ord(char) < 0xE000 for char in text):
+        raise ConversionError(f"{path} is not UTF-8", remedy="convert it: iconv -t UTF-8")
+    description = evaluate(text, base)
+    work = _Conversion(description, base, path)
+    work.run()
+    made = work.made
+    _until_it_loads(made, description, base)
+    made.left.sort(key=lambda each: each.line)
+    made.own.sort(key=lambda each: each.line)
+    return made
+
+
+class _Conversion:
+    """Goes through the description once, key by key."""
+
+    def __init__(self, description: Description, base: Path, path: Path) -> None:
+        self.said = description
+        self.base = base.absolute()
+        self.taken: set[str] = set()
+        self.files: dict[str, None] = {}
+        self.links: dict[str, None] = {}  # what HTCondor would put beside the command
+        self.document: dict[str, Any] = {}
+        stem = path.name.removesuffix(path.suffix)
+        self.made = Converted(path.name, self.document, description.rows)
+        self.made.left += description.left
+        self.stem = stem
+
+    def run(self) -> None:
+        self._universe()
+        self.document["name"] = self._name()
+        program = self._program()
+        words = [*program, *self._arguments()]
+        self._inputs()
+        self._command(words)
+        self._environment()
+        self._container()
+        self._resources()
+        self._outputs(program)
+        self._checkpoint()
+        self._rest()
+        if self.files:
+            self.document["files"] = list(self.files)
+
+    # -- what every part uses
+
+    def _take(self, key: str) -> Setting | None:
+        """The line of a key, which is then not told as left."""
+        self.taken.add(canonical(key))
+        return self.said.setting(key)
+
+    def _text(self, key: str) -> str:
+        """What a key is, with marks; a line that cannot be known is left, and empty here."""
+        setting = self._take(key)
+        if setting is None:
+            return ""
+        try:
+            return self.said.text(key)
+        except Unknown as why:
+            self._leave(setting, str(why))
+            return ""
+
+    def _same(self, key: str) -> str:
+        """The same for a key that cannot differ from job to job."""
+        text = self._text(key)
+        if marks(text):
+            setting = self.said.setting(key)
+            assert setting is not None
+            self._leave(setting, "job.toml has one value for all jobs, and here each has its own")
+            return ""
+        return text
+
+    def _leave(self, setting: Setting | None, reason: str, item: str = "") -> None:
+        """Tell of a line, or of one item in it, that is not taken over."""
+        words = f"{plain(item)}: {reason}" if item else reason
+        left = Left(setting.line, setting.text, words) if setting else Left(0, item, reason)
+        if left not in self.made.left:
+            self.made.left.append(left)
+
+    def _each(self, text: str) -> list[str]:
+        return self.said.each(text)
+
+    def _needed(self, key: str) -> str:
+        """What a key is, where there is no job without it."""
+        setting = self._take(key)
+        try:
+            return self.said.text(key)
+        except Unknown as why:
+            assert setting is not None
+            raise ConversionError(
+                f"line {setting.line}: {setting.text}\n  {why}",
+                remedy="write what is meant into the file, and try again",
+            ) from None
+
+    # -- the program
+
+    def _universe(self) -> None:
+        universe = self._same("universe").lower()
+        if universe not in ("", "vanilla", "container", "docker", "5"):
+            raise ConversionError(
+                f"universe {universe} is not one in which Headway runs jobs",
+                remedy="use `headway wrap`, which leaves the file as it is",
+            )
+        for key in ("should_transfer_files", "when_to_transfer_output"):
+            value = self._same(key).lower()
+            setting = self.said.setting(key)
+            if setting and value in ("no", "false", "never", "if_needed"):
+                why = "Headway brings files itself, with or without a shared file system"
+                self._leave(setting, why)
+            elif setting and value == "on_exit_or_evict":
+                why = "a [checkpoint] is what Headway keeps when a job is evicted"
+                self._leave(setting, why)
+
+    def _name(self) -> str:
+        given = self._same("batch_name") or self._same("JobBatchName")
+        return name_of(given.strip('"') or self.stem)
+
+    def _program(self) -> list[str]:
+        program = self._needed("executable")
+        if not program:
+            raise ConversionError(
+                "there is no `executable`",
+                remedy="name the program: job.toml has no image's own entry point",
+            )
+        moved = self._same("transfer_executable").lower() not in ("false", "no", "0", "f", "never")
+        shared = self._same("should_transfer_files").lower() in ("no", "false", "never")
+        names: list[str] = []
+        for each in dict.fromkeys(self._each(program)):
+            name = self._within(each)
+            here = name is not None and (self.base / name).is_file()
+            if here and name is not None:
+                names.append(name)
+                self.files[name] = None
+            elif each.startswith(_ON_THE_NODE) or (each.startswith("/") and (not moved or shared)):
+                names.append(each)
+                if moved and not shared:
+                    note = f"HTCondor would copy this machine's {each}; here the node's own starts"
+                    self.made.notes.append(note)
+            elif (not moved and "/" not in each) or (self._image() and each.startswith("/")):
+                names.append(each)  # a program of the node, or of the image
+            else:
+                self._no_program(each, name)
+        if len(names) == 1:
+            return program_words(self.base / names[0], names[0])
+        first = program_words(self.base / names[0], names[0])
+        inside = self._relative_template(program)
+        if len(first) > 1:
+            return [first[0], inside]
+        return [inside if inside.startswith("/") else f"./{inside}"]
+
+    def _no_program(self, each: str, name: str | None) -> None:
+        setting = self.said.setting("executable")
+        line = f"line {setting.line}: " if setting else ""
+        if name is None:
+            raise ConversionError(
+                f"{line}the executable {each} lies outside {self.base.name}/, where job.toml would"
+                " be, and `files` holds only what lies inside",
+                remedy=f"copy it there and name the copy: cp {shlex.quote(each)} .",
+            )
+        raise ConversionError(
+            f"{line}there is no file {each} in {self.base}",
+            remedy="correct `executable`, or call `headway init` where you call condor_submit",
+        )
+
+    def _within(self, path: str) -> str | None:
+        """A path relative to the folder of job.toml; None for one that leads out of it."""
+        whole = os.path.normpath(self.base / path)
+        inside = os.path.relpath(whole, self.base)
+        return None if inside == ".." or inside.startswith("../") else inside
+
+    def _relative_template(self, text: str) -> str:
+        """A path with marks, relative to the folder of job.toml."""
+        beside = f"{self.base}/"
+        text = text.removeprefix(beside)
+        return text.removeprefix("./")
+
+    def _arguments(self) -> list[str]:
+        text = self._needed("arguments")
+        setting = self.said.setting("arguments")
+        if setting is None or not text:
+            return []
+        values = self._each(text)
+        try:
+            words = split_arguments(text)
+            each = [split_arguments(value) for value in values]
+        except ValueError as wrong:
+            raise ConversionError(f"line {setting.line}: {setting.text}\n  {wrong}") from None
+        fits = all(
+            [self.said.filled(word, job) for word in words] == each[job]
+            for job in range(len(each))
+            if marks(text)
+        )
+        if fits:
+            return words
+        if len({len(argv) for argv in each}) == 1:  # a row's value is several words
+            columns = zip(*each, strict=True)
+            return [self.said.column(f"arg{at}", values) for at, values in enumerate(columns, 1)]
+        # How many words there are differs from row to row: a shell parts them.
+        line = self.said.column("words", [shlex.join(argv) for argv in each])
+        return ["\x03", line]
+
+    def _command(self, words: list[str]) -> None:
+        if "\x03" in words:
+            at = words.index("\x03")
+            words = ["sh", "-c", f'exec "$@" {words[at + 1]}', "sh", *words[:at]]
+        stdin = self._stdin()
+        if stdin:
+            words = ["sh", "-c", _STDIN, "sh", stdin, *words]
+        if self.links:
+            words = ["sh", "-c", _LINKS, "sh", *self.links, "--", *words]
+            self.made.notes.append(
+                "HTCondor puts inputs side by side whatever folder they come from; the links do the"
+                " same"
+            )
+        self.document["command"] = [template(word) for word in words]
+
+    def _stdin(self) -> str:
+        setting = self.said.setting("input")
+        text = self._text("input")
+        if not setting or not text or text == "/dev/null":
+            return ""
+        if self._take_file(setting, text):
+            return self._relative_template(self._from_initialdir(text))
+        return ""
+
+    # -- inputs
+
+    def _inputs(self) -> None:
+        setting = self._take("transfer_input_files")
+        text = self._text("transfer_input_files")
+        keep = self._same("preserve_relative_paths").lower() in _TRUE
+        inputs: list[dict[str, str]] = []
+        image = self._image()
+        for item in split_files(text) if setting else ():
+            values = self._each(item)
+            if any("," in value for value in values):
+                self._leave(setting, "its rows hold several files each", item)
+            elif any("://" in value for value in values):
+                self._url(setting, item, values, inputs)
+            elif image and os.path.basename(image) == os.path.basename(item):
+                continue  # the container's image comes by itself
+            elif self._take_file(setting, item) and not keep:
+                self._link(item)
+        if inputs:
+            self.document["inputs"] = inputs
+
+    def _url(
+        self,
+        setting: Setting | None,
+        item: str,
+        values: Sequence[str],
+        inputs: list[dict[str, str]],
+    ) -> None:
+        schemes = {value.partition("://")[0].lower().rpartition("+")[2] for value in values}
+        if not schemes <= set(INPUT_SCHEMES):
+            odd = next(iter(schemes - set(INPUT_SCHEMES)))
+            self._leave(setting, f"Headway does not fetch from {odd}://", shown_url(item))
+            return
+        paths = [value.partition("?")[0] for value in values]
+        if any(path.endswith("/") for path in paths) or any("recursive" in v for v in values):
+            self._leave(setting, "Headway fetches single objects: pack the folder", item)
+            return
+        names = [path.rpartition("/")[2] for path in paths]
+        name = item.partition("?")[0].rpartition("/")[2]
+        if self._each(name) != names:  # the whole URL is a row's value
+            name = self.said.column("file", names)
+        inputs.append({"url": template(item), "path": template(name)})
+
+    def _from_initialdir(self, item: str) -> str:
+        folder = self._text("initialdir")
+        return posixpath.join(folder, item) if folder else item
+
+    def _take_file(self, setting: Setting | None, item: str) -> bool:
+        """Put what a name stands for into `files`; false where it cannot be there."""
+        found: dict[str, None] = {}
+        for value in dict.fromkeys(self._each(self._from_initialdir(item))):
+            name = self._within(value)
+            if name is None:
+                why = (
+                    "it lies outside the folder of job.toml: copy it here, or put it behind a URL"
+                    " and declare it as an input"
+                )
+                self._leave(setting, why, value)
+                return False
+            if name == ".":
+                self._leave(setting, "the whole folder: name in `files` what is needed", item)
+                return False
+            if not (self.base / name).exists():
+                self._leave(setting, "there is no such file here", value)
+                return False
+            found[name] = None
+        if len(found) > _MOST_FILES:
+            why = f"{len(found):,} files: put them behind URLs and declare those as inputs"
+            self._leave(setting, why, item)
+            return False
+        if len(found) > 1:
+            note = f"every job gets all {len(found)} files that {plain(item)} stands for"
+            self.made.notes.append(note)
+        self.files |= found
+        return True
+
+    def _link(self, item: str) -> None:
+        """Have a file of a folder lie where HTCondor puts it, beside the command."""
+        path = self._relative_template(self._from_initialdir(item))
+        if item.endswith("/") and not marks(path):
+            names = sorted(os.listdir(self.base / path))
+            folder = posixpath.normpath(path)
+            self.links |= {f"{folder}/{name}": None for name in names if name[0] != "."}
+            return
+        path = path.rstrip("/") if marks(path) else posixpath.normpath(path)
+        if any("/" in value for value in self._each(path)):
+            self.links[path] = None
+
+    # -- what the job has
+
+    def _environment(self) -> None:
+        setting = self.said.setting("environment")
+        environment: dict[str, str] = {}
+        if setting is not None:
+            self._take("environment")
+            try:
+                text = setting.value
+                if re.fullmatch(r'"?\s*\$\(\w+\)\s*"?', text):  # one macro holds all of it
+                    text = self.said.expand(text)
+                for name, value in split_environment(text):
+                    self._variable(setting, environment, name, value)
+            except (ValueError, Unknown) as wrong:
+                self._leave(setting, str(wrong))
+        wanted = self._same("getenv")
+        given = self.said.setting("getenv")
+        if given is not None and wanted.lower() in _TRUE:
+            why = "variables of this machine mean nothing on a node; name those that are needed"
+            self._leave(given, why)
+        elif given is not None and wanted.lower() not in ("", "false", "no", "0", "f"):
+            self._leave(given, "write the values that are needed into `environment`")
+        if environment:
+            self.document["environment"] = environment
+
+    def _variable(
+        self, setting: Setting, environment: dict[str, str], name: str, value: str
+    ) -> None:
+        try:
+            text = self.said.expand(value)
+        except Unknown as why:
+            self._leave(setting, str(why), name)
+            return
+        environment[name] = template(text)
+
+    def _image(self) -> str:
+        image = self._same("container_image") or self._same("docker_image")
+        return (image or self._same("SingularityImage")).strip('"')
+
+    def _container(self) -> None:
+        image = self._image()
+        if not image:
+            return
+        if self.said.setting("docker_image") and not self.said.setting("container_image"):
+            image = image if "://" in image else f"docker://{image}"
+        if "://" not in image:
+            name = self._within(image)
+            image = name if name is not None and not image.startswith("/cvmfs/") else image
+        self.document["container"] = image
+
+    def _resources(self) -> None:
+        resources: dict[str, Any] = {}
+        cpus = self._number("request_cpus")
+        if cpus is not None:
+            resources["cpus"] = max(1, math.ceil(cpus))
+        memory = self._size("request_memory", "M")
+        if memory is not None:
+            resources["memory"] = memory
+        disk = self._size("request_disk", "K")
+        if disk is not None:
+            resources["disk"] = disk
+        gpus = self._gpus()
+        if gpus:
+            resources["gpus"] = gpus
+        if resources:
+            self.document["resources"] = resources
+
+    def _largest(self, key: str, read: Callable[[str], float | None], what: str) -> float | None:
+        setting = self._take(key)
+        text = self._text(key)
+        if setting is None or not text:
+            return None
+        values = [read(value) for value in dict.fromkeys(self._each(text))]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            self._leave(setting, f"it is not {what}; job.toml has a default")
+            return None
+        if len(known) > 1:
+            self.made.notes.append(f"{key} differs from job to job: the largest is taken")
+        return max(known)
+
+    def _number(self, key: str) -> float | None:
+        return self._largest(key, arithmetic, "a plain number")
+
+    def _size(self, key: str, unit: str) -> str | None:
+        """A size as HTCondor means it: `4GB` are 4 · 2³⁰ bytes, and a bare number has `unit`."""
+        size = self._largest(key, lambda text: _bytes(text, unit), "a plain size")
+        if size is None or size <= 0:
+            return None
+        for name in ("T", "G", "M"):
+            if size >= _UNITS[name] and size % _UNITS[name] == 0:
+                return f"{int(size) // _UNITS[name]} {name}iB"
+        return f"{max(1, math.ceil(size / 2**20))} MiB"
+
+    def _gpus(self) -> dict[str, Any]:
+        count = self._number("request_gpus")
+        bounds = ("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime")
+        if not count:
+            for key in (*bounds, "require_gpus", "gpus_maximum_capability"):
+                setting = self._take(key)
+                if setting is not None:
+                    self._leave(setting, "without request_gpus HTCondor does not look at it")
+            return {}
+        gpus: dict[str, Any] = {"count": math.ceil(count)}
+        memory = self._size("gpus_minimum_memory", "M")
+        if memory is not None:
+            gpus["memory"] = memory
+        capability = self._number("gpus_minimum_capability")
+        if capability is not None:
+            gpus["capability"] = capability
+        runtime = self._same("gpus_minimum_runtime")
+        if runtime:
+            gpus["runtime"] = _runtime(runtime)
+        self._require_gpus(gpus)
+        return gpus
+
+    def _require_gpus(self, gpus: dict[str, Any]) -> None:
+        setting = self._take("require_gpus")
+        text = self._same("require_gpus")
+        if setting is None or not text:
+            return
+        for term in re.split(r"&&", text):
+            bare = term.strip().strip("()").strip()
+            match = re.fullmatch(r"(?:TARGET\.)?(\w+)\s*(>=|>)\s*([\d.]+)", bare)
+            name = match[1].lower() if match else ""
+            if match and name == "capability" and match[2] == ">=":
+                gpus.setdefault("capability", float(match[3]))
+            elif match and name == "globalmemorymb":
+                gpus.setdefault("memory", f"{math.ceil(float(match[3]))} MiB")
+            else:
+                why = f"of a GPU job.toml knows memory, capability and runtime, not {bare}"
+                self._leave(setting, why)
+
+    # -- what comes home
+
+    def _outputs(self, program: Sequence[str]) -> None:
+        setting = self._take("transfer_output_files")
+        remaps = self._remaps()
+        outputs: list[dict[str, Any]] = []
+        items = split_files(self._text("transfer_output_files")) if setting else []
+        for item in items:
+            if any(value.startswith("/") or "://" in value for value in self._each(item)):
+                self._leave(setting, "an output lies within the job's own folder", item)
+                continue
+            path = item.rstrip("/")
+            to = remaps.pop(path, None) or remaps.pop(posixpath.basename(path), None)
+            outputs.append({"path": template(path), **self._to(path, to)})
+        if setting is None or items:
+            for path, to in remaps.items():  # HTCondor brings it home if it is there
+                outputs.append({"path": template(path), **self._to(path, to), "required": False})
+        if outputs:
+            self.document["outputs"] = outputs
+        elif setting is None:
+            self._guess_outputs(program)
+
+    def _guess_outputs(self, program: Sequence[str]) -> None:
+        """Without transfer_output_files every new file came home: what do the scripts write?"""
+        known = [word for word in program if (self.base / word.removeprefix("./")).is_file()]
+        scripts = [*known, *(name for name in self.files if name.endswith((".py", ".sh")))]
+        for name in dict.fromkeys(posixpath.normpath(word) for word in scripts):
+            for path, line in guess(self.base / name).outputs.items():
+                self.made.guessed.setdefault(path, line)
+        if self.made.guessed:
+            self.document["outputs"] = [{"path": template(path)} for path in self.made.guessed]
+
+    def _remaps(self) -> dict[str, str]:
+        setting = self._take("transfer_output_remaps")
+        text = self._text("transfer_output_remaps").strip('"')
+        found: dict[str, str] = {}
+        for pair in re.split(r"(?<!\\);", text):
+            name, equals, to = (part.strip() for part in pair.partition("="))
+            if equals and name and to:
+                found[name.replace("\\=", "=")] = to.replace("\\;", ";")
+            elif pair.strip():
+                self._leave(setting, "it is not name = place", pair)
+        return found
+
+    def _to(self, path: str, to: str | None) -> dict[str, str]:
+        """Where an output goes; the run folder where nothing is said."""
+        destination = self._same("output_destination")
+        if to is None and destination:
+            to = f"{destination.rstrip('/')}/{posixpath.basename(path)}"
+        if to is None and self._text("initialdir"):
+            to = posixpath.basename(path)
+        if to is None:
+            return {}
+        if "://" not in to and not to.startswith("/"):
+            to = posixpath.normpath(self._from_initialdir(to))
+        return {"to": template(to)}
+
+    # -- the rest
+
+    def _checkpoint(self) -> None:
+        code, paths = self._take("checkpoint_exit_code"), self._take("transfer_checkpoint_files")
+        number = self._number("checkpoint_exit_code")
+        names = split_files(self._same("transfer_checkpoint_files"))
+        if code is not None and not names:
+            why = "name in [checkpoint] what makes up the checkpoint: HTCondor took everything"
+            self._leave(code, why)
+        elif paths is not None and number is None:
+            self._leave(paths, "without checkpoint_exit_code HTCondor does not look at it")
+        elif names and number is not None:
+            checkpoint = {"paths": [name.rstrip("/") for name in names], "exit_code": int(number)}
+            self.document["checkpoint"] = checkpoint
+        for key, name in (
+            ("job_max_vacate_time", "grace"),
+            ("allowed_execute_duration", "time_limit"),
+            ("allowed_job_duration", "time_limit"),
+        ):
+            seconds = self._number(key)
+            if seconds:
+                self.document.setdefault(name, f"{seconds:g} s")
+        retries = self._number("max_retries")
+        if retries is not None:
+            self.document["retries"] = {"command": int(retries)}
+        duration = self._same("JobDurationCategory").strip('"')
+        if duration in ("Medium", "Long"):
+            self.document["duration"] = duration
+        requirements = self._same("requirements")
+        if requirements:
+            self.document["requirements"] = requirements
+
+    def _rest(self) -> None:
+        """Every other line: to [submit], or told with the reason."""
+        self.taken |= {canonical(key) for key in ("initialdir", "executable")}
+        own = {canonical(key): words for key, words in _OWN.items()}
+        no_words = {canonical(key): words for key, words in _NO_WORDS.items()}
+        passed = {canonical(key) for key in _PASSED.split()}
+        submit: dict[str, str] = {}
+        for name, setting in self.said.settings.items():
+            if name in self.taken:
+                continue
+            attribute = setting.key.startswith("+") or setting.key.lower().startswith("my.")
+            if name in own and not attribute:
+                self.made.own.append(Left(setting.line, setting.text, own[name]))
+            elif name in no_words:
+                self._leave(setting, no_words[name])
+            elif attribute or name in passed or name.endswith("oauthpermissions"):
+                self._pass_on(setting, submit)
+        if submit:
+            self.document["submit"] = submit
+
+    def _pass_on(self, setting: Setting, submit: dict[str, str]) -> None:
+        try:
+            text = self.said.expand(setting.value).strip()
+        except Unknown as why:
+            self._leave(setting, str(why))
+            return
+        if set(marks(text)) - {"job"}:
+            self._leave(setting, "job.toml passes on what is the same for all jobs")
+        elif text:
+            submit[setting.key] = plain(text)
+
+
+# -- reading HTCondor's values
+
+
+def _bytes(text: str, unit: str) -> float | None:
+    match = _SIZE.fullmatch(text.strip())
+    value = arithmetic(match["number"]) if match else None
+    if match is None or value is None:
+        return None
+    return value * _UNITS[(match["unit"] or unit).upper()]
+
+
+def _runtime(text: str) -> str:
+    """A CUDA version: 12.1, or 12010 as HTCondor also counts it."""
+    if re.fullmatch(r"\d{4,5}", text):
+        return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
+    return text
+
+
+# -- what loads
+
+
+def _until_it_loads(made: Converted, description: Description, base: Path) -> None:
+    """Take out what `spec` refuses, with its reason, until it accepts the document."""
+    for _ in range(_MOST_REFUSALS):
+        document = {key: value for key, value in made.document.items() if value not in ({}, [])}
+        made.document.clear()
+        made.document.update(document)
+        table = {"table": made.rows} if description.columns else {}
+        count = {"count": len(made.rows)} if len(made.rows) > 1 and not table else {}
+        try:
+            job = build_job({**document, **table, **count}, folder=base, source="")
+            submit_description(
+                job, RunFolder(base.absolute() / ".headway/runs/init-1"), "none", base
+            )
+            return
+        except (SpecError, PreflightError) as refusal:
+            problems = refusal.problems
+        if not any(_take_out(made, problem) for problem in problems):  # one: numbers shift
+            told = "\n".join(f"  {problem}" for problem in problems)
+            raise ConversionError(
+                f"{made.name} cannot be written as a job.toml:\n{told}",
+                remedy="mend these in the submit file, and try again",
+            )
+    raise ConversionError(f"{made.name} cannot be written as a job.toml")
+
+
+def _take_out(made: Converted, problem: Problem) -> bool:
+    """Remove the key that a problem names; false where it cannot be done without."""
+    path = problem.where.removeprefix(": ").strip()
+    match = re.match(r"(\w+)(?:\[(\d+)\])?(?:\.(\"[^\"]*\"|[\w+.]+))?", path)
+    if match is None or match[1] in ("name", "command", "table", "count"):
+        return False
+    key, number, inner = match[1], match[2], (match[3] or "").strip('"')
+    holder: Any = made.document.get(key)
+    reason = f"{problem.what}" + (f"; {problem.remedy}" if problem.remedy else "")
+    if holder is None:
+        return False
+    if number is not None and int(number) < len(holder):
+        item = holder[int(number)]
+        if isinstance(item, dict) and inner in ("to", "required") and inner in item:
+            made.left.append(
+                Left(0, f"{inner} of the output {item['path']}: {item.pop(inner)}", reason)
+            )
+        else:
+            shown = item if isinstance(item, str) else item.get("url") or item.get("path")
+            made.left.append(Left(0, f"{key}: {shown}", reason))
+            del holder[int(number)]
+    elif isinstance(holder, dict) and inner:
+        first = next((name for name in (inner, inner.partition(".")[0]) if name in holder), None)
+        if first is None:
+            return False
+        made.left.append(Left(0, f"{first} = {holder.pop(first)}", reason))
+    else:
+        made.left.append(Left(0, f"{key} = {holder}", reason))
+        del made.document[key]
+    return True
