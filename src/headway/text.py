@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
 
 # C0 and C1 controls, and the marks that turn the direction of text around.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -63,3 +64,42 @@ def wrapped(text: str, width: int) -> list[str]:
         else:
             line = f"{line} {word}" if line and word else line or word
     return [*lines, line] if line else lines
+
+
+class RowWords:
+    """The rows of a table in short, `lr=0.3 seed=2`: of each job what tells it from the others."""
+
+    VALUE = 24  # columns of a terminal that one value may take
+    ROW = 48
+
+    def __init__(self, rows: Sequence[Mapping[str, str]] | None) -> None:
+        self._rows = rows or ()
+        names = list(self._rows[0]) if self._rows else []
+        values = {name: {row.get(name, "") for row in self._rows} for name in names}
+        own = [name for name in names if name != "job"]
+        differ = [name for name in own if len(values[name]) > 1]
+        # `job` is the number in a longer table, of interest where there is nothing else
+        alone = own if len(self._rows) == 1 else []
+        self._names = differ or alone or [name for name in names if name == "job"]
+        self._begins = {name: _common_folder(values[name]) for name in self._names}
+
+    def __call__(self, job: int, width: int = ROW) -> str:
+        """A job's row in at most `width` columns, harmless on a terminal; empty: it has none."""
+        if not 0 <= job < len(self._rows):
+            return ""
+        row = self._rows[job]
+        return cut(" ".join(f"{name}={self._value(name, row)}" for name in self._names), width)
+
+    def _value(self, name: str, row: Mapping[str, str]) -> str:
+        text = printable(row.get(name, ""))
+        if width_of(text) > self.VALUE and self._begins[name]:
+            text = f"…{text[len(self._begins[name]) :]}"
+        text = cut(text, self.VALUE)
+        return f'"{text}"' if not text or " " in text else text
+
+
+def _common_folder(values: set[str]) -> str:
+    """The beginning, up to a `/`, that all values have in common."""
+    first, last = min(values), max(values)
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    return first[: first.rfind("/", 0, same) + 1]

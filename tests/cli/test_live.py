@@ -75,7 +75,7 @@ def test_a_run_on_a_terminal(
     assert "\x1b[?25h" in text[text.rindex("\x1b[?25l") :]  # and gives the cursor back
     bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert re.search(r"small-1 · on local · 2 jobs · .*1 failed · 1 succeeded", bare)
-    assert re.search(r"small-1\.1 +failed +\S+ +\d+ s +1 +the command exited with 4", bare)
+    assert re.search(r"small-1\.1 +code=4 +failed +\S+ +\d+ s +1 +the command exited with 4", bare)
 
 
 def test_no_colours_where_none_are_wanted(
@@ -88,7 +88,7 @@ def test_no_colours_where_none_are_wanted(
         assert "\x1b[31m" not in text
     text, _ = on_terminal(argv, tmp_path, env={"TERM": "dumb"})
     assert "\x1b" not in text
-    assert "small-3.0 idle" in text
+    assert "small-3.0 (seconds=0 code=4) idle" in text
 
 
 def test_ctrl_c_on_a_terminal(

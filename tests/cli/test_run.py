@@ -30,7 +30,7 @@ def test_a_run_that_succeeds(headway: Call, job_toml: Write, tmp_path: Path) -> 
     job_toml((0, 0))
     done = headway("run", "job.toml", *POOL)
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d small-1\.0 idle", lines[0])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d small-1\.0 \(seconds=0 code=0\) idle", lines[0])
     phases = [phase for phase in ("check", "stage-in", "run", "stage-out") if phase in done.stdout]
     assert phases == ["check", "stage-in", "run", "stage-out"]
     assert lines[-2].startswith("small-1 finished after ")
@@ -47,7 +47,7 @@ def test_a_run_that_fails_shows_why(headway: Call, job_toml: Write) -> None:
     job_toml((0, 0), (0, 3))
     done = headway("run", "job.toml", *POOL, code=1)
     assert "1 failed, 1 succeeded" in done.stdout
-    assert "small-1.1 failed: the command exited with 3" in done.stdout
+    assert "small-1.1 (code=3) failed: the command exited with 3" in done.stdout
     assert "its stderr: .headway/runs/small-1/jobs/1/attempts/" in done.stdout
     assert "│ err" in done.stdout
     assert "headway logs small-1.1 --stderr" in done.stdout

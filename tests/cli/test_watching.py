@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from headway.api import Run
 from headway.cli.board import Board
 from headway.events import EventWriter
-from headway.pool.folder import RunFolder
+from headway.pool.folder import RunFacts, RunFolder, Runs
+from headway.spec import Job, dump_job
+from headway.text import RowWords, width_of
 
 from .conftest import Done
 
@@ -191,3 +194,52 @@ def test_paths_are_shown_as_one_would_type_them(
     text = headway("status").stdout
     assert "its stderr: .headway/runs/tale-1/jobs/3/attempts/" in text
     assert str(tmp_path) not in text
+
+
+# -- the rows of a table
+
+
+def test_a_job_is_shown_with_its_row(headway: Call, tmp_path: Path) -> None:
+    evil = "\x1b[31m\u202e\r\n" + "x" * 80
+    table = [
+        {"lr": "0.1", "seed": "1", "data": f"/a/long/way/to/some/data/{name}.tar", "note": note}
+        for name, note in (("one", "plain"), ("two", evil))
+    ]
+    job = Job(name="scan", command="true", rows=[{"lr": "0"}]).model_copy(
+        update={"rows": tuple(table)}
+    )
+
+    def fill(folder: RunFolder, facts: RunFacts) -> None:
+        folder.job_file.write_text(dump_job(job))
+        folder.jobs.mkdir()
+
+    pool = {"kind": "htcondor", "schedd": None, "collector": None}
+    runs = Runs(tmp_path / ".headway")
+    folder = runs.create("scan", pool=pool, base=tmp_path, digest="d", fill=fill)
+    folder.update(cluster=1)
+    with EventWriter(folder.events) as writer:
+        for number in range(2):
+            writer.submitted(1, number, "<127.0.0.1:0>")
+        writer.held(1, 1, "no reason", 1, 0)
+    shown = headway("status").stdout
+    # what all rows have in common is left out, and so is what a long path begins with
+    assert re.search(r"^job +row +state ", shown, re.MULTILINE)
+    assert re.search(r"^scan-1\.0 +data=…one\.tar note=plain +idle", shown, re.MULTILINE)
+    assert not set(shown) & set("\x1b\r\u202e") and "x" * 40 not in shown
+    states = json.loads(headway("status", "--json").stdout)["states"]
+    assert [state["row"] for state in states] == table
+    assert headway("status", ".0").stdout.startswith("scan-1.0 (data=…one.tar note=plain) ")
+    report = json.loads(headway("report", "scan-1", "--json").stdout)
+    assert [job["row"][:13] for job in report["jobs"]] == ["data=…one.tar", "data=…two.tar"]
+    headway("report", "scan-1", "--html", "page.html")
+
+
+def test_rows_in_few_words() -> None:
+    same = RowWords([{"a": "1"}, {"a": "1"}])
+    assert (same(0), same(5)) == ("", "")
+    assert RowWords([{"a": "1", "b": "x y"}])(0) == 'a=1 b="x y"'
+    assert RowWords([{"job": "3"}, {"job": "7"}])(1) == "job=7"
+    assert RowWords([{"job": "3", "lr": "1"}, {"job": "7", "lr": "2"}])(1) == "lr=2"
+    wide = RowWords([{f"c{n}": str(row) for n in range(40)} for row in range(2)])
+    assert width_of(wide(1)) == RowWords.ROW and wide(1, 20).endswith("…")
+    assert RowWords(None)(0) == ""

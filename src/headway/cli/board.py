@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 from headway.api import Run
 from headway.cli.words import GROUPS, group_of
 from headway.events import JobState
+from headway.text import RowWords
 
 
 class Groups:
@@ -60,16 +62,28 @@ class Groups:
 
 
 class Board(Groups):
-    """The jobs of a run."""
+    """The jobs of a run; `row` tells in words what a job's row of the table is."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run.folder.job.size)
         self.run = run
         self.label = run.label
+        self.row = RowWords(run.folder.job.rows)
         self._cluster: int | None = None
         for state in run.jobs.values():
             self.take(state)
         run.saw = self.take
+
+    def name(self, job: int) -> str:
+        """A job with its row, in plain text: `scan-1.3 (lr=0.3)`."""
+        row = self.row(job)
+        return f"{self.label}.{job} ({row})" if row else f"{self.label}.{job}"
+
+    def document(self, state: JobState) -> dict[str, Any]:
+        """A job for programs."""
+        rows = self.run.folder.job.rows
+        row = dict(rows[state.proc]) if rows is not None and state.proc < len(rows) else None
+        return {"job": state.proc, "row": row, **state.as_dict()}
 
     def take(self, state: JobState) -> None:
         """Take in what has become of a job."""

@@ -36,7 +36,7 @@ def print_trouble(run: Run, board: Board) -> None:
     troubled = [*board.groups["failed"].values(), *board.groups["held"].values()]
     for state in sorted(troubled, key=lambda state: state.proc)[:MOST]:
         group = group_of(state)
-        name = f"{run.label}.{state.proc}"
+        name = board.name(state.proc)
         print(f"  {paint(f'{name} {group}', STYLES[group])}: {printable(cause(run, state))}")
         stderr = run.stream(state.proc, "stderr")
         if stderr is not None and group == "failed":
@@ -82,16 +82,18 @@ def summary(run: Run, board: Board) -> dict[str, Any]:
         "succeeded": board.counts["succeeded"] == board.size,
         "seconds": round(time.time() - run.folder.facts.created, 3),
         "results": str(run.folder.jobs),
-        "failed": [trouble(run, state) for state in board.groups["failed"].values()],
-        "held": [trouble(run, state) for state in board.groups["held"].values()],
+        "failed": [trouble(board, state) for state in board.groups["failed"].values()],
+        "held": [trouble(board, state) for state in board.groups["held"].values()],
     }
 
 
-def trouble(run: Run, state: JobState) -> dict[str, Any]:
+def trouble(board: Board, state: JobState) -> dict[str, Any]:
     """A failed or held job for programs."""
+    run = board.run
     stderr = run.stream(state.proc, "stderr")
     return {
         "job": state.proc,
+        "row": board.document(state)["row"],
         "why": cause(run, state),
         "next": next_step(run.label, state),
         "stderr": str(stderr) if stderr else None,

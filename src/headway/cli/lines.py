@@ -40,7 +40,7 @@ class LineView:
             return
         self._last[state.proc] = key
         self._said[state.proc] = now
-        print(f"{_clock()} {self.board.label}.{state.proc} {_words(state)}", flush=True)
+        print(f"{_clock()} {self.board.name(state.proc)} {_words(state)}", flush=True)
 
     def tick(self) -> None:
         """Lines are printed when things happen."""
@@ -87,7 +87,7 @@ class JsonView:
         self.board = board
 
     def saw(self, state: JobState) -> None:
-        print_json({"type": "job", "run": self.board.label, "job": state.proc, **state.as_dict()})
+        print_json({"type": "job", "run": self.board.label, **self.board.document(state)})
 
     def tick(self) -> None:
         """Lines are printed when things happen."""

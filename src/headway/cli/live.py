@@ -27,8 +27,8 @@ from headway.spec import format_duration
 
 FRAME = 0.25  # seconds between two pictures, at the least
 CLOCK = 1.0  # seconds after which the times are drawn anew though nothing happened
-_COLUMNS = ("job", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
-_BAR, _SITE = 12, 28  # characters
+_COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+_BAR, _SITE, _NARROW = 12, 28, 16  # characters
 _ROOM_FOR_BYTES, _ROOM_FOR_BAR = 90, 110  # columns of the terminal
 _CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
 
@@ -85,9 +85,9 @@ class LiveView:
     def picture(self, now: float) -> RenderableType:
         """Header, table and footer for this moment."""
         width, height = self.console.size
-        room, label = max(1, height - _CHROME), self.board.label
+        room = max(1, height - _CHROME)
         shown = self.board.first(room)
-        parts: list[RenderableType] = [self._header(), _table(label, shown, now, width)]
+        parts: list[RenderableType] = [self._header(), _table(self.board, shown, now, width)]
         rest = {
             group: count - sum(group_of(state) == group for state in shown)
             for group, count in self.board.counts.items()
@@ -114,9 +114,9 @@ class LiveView:
         return line
 
 
-def _table(label: str, states: list[JobState], now: float, width: int) -> Table:
+def _table(board: Board, states: list[JobState], now: float, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
-    rows = [_row(label, state, now, width) for state in states]
+    rows = [_row(board, state, now, width) for state in states]
     # What no job has needs no column, except the words at the end, which take what is left.
     used = [any(row[n].plain for row in rows) for n in range(len(_COLUMNS) - 1)] + [True]
     for title, shown in zip(_COLUMNS, used, strict=True):
@@ -130,10 +130,11 @@ def _table(label: str, states: list[JobState], now: float, width: int) -> Table:
     return table
 
 
-def _row(label: str, state: JobState, now: float, width: int) -> list[Text]:
+def _row(board: Board, state: JobState, now: float, width: int) -> list[Text]:
     style = STYLES[group_of(state)]
     return [
-        Text(f"{label}.{state.proc}"),
+        Text(f"{board.label}.{state.proc}"),
+        Text(board.row(state.proc, max(_NARROW, width // 4)), style="dim"),
         Text(state_word(state), style=style),
         Text(printable(state.phase)),
         Text(printable(state.site)[:_SITE]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 
 from headway.cli.show import print_table, printable
@@ -16,14 +17,22 @@ from headway.cli.words import (
 )
 from headway.events import JobState
 
-_TITLES = ("job", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+_TITLES = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
 
 
-def print_states(states: Sequence[JobState], name: Callable[[JobState], str], now: float) -> None:
+def print_states(
+    states: Sequence[JobState],
+    name: Callable[[JobState], str],
+    now: float,
+    *,
+    row: Callable[[int, int], str] = lambda job, width: "",
+) -> None:
     """One line a job; what no job has needs no column."""
+    room = max(16, shutil.get_terminal_size().columns // 3)
     rows = [
         (
             name(state),
+            row(state.proc, room),
             state_word(state),
             printable(state.phase),
             printable(state.site),

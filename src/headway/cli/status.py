@@ -94,7 +94,7 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
         "counts": board.counts,
         "settled": run.settled(),
         "lost": bool(run.lost()),
-        "states": [{"job": state.proc, **state.as_dict()} for state in chosen],
+        "states": [board.document(state) for state in chosen],
     }
 
 
@@ -109,7 +109,7 @@ def _print_run(board: Board, everything: bool) -> None:
     print(f"{paint(run.label, 'bold')} on {kind}: {count_words(board.counts)}")
     states = board.first(board.size if everything else MOST)
     if states:
-        print_states(states, lambda state: f"{run.label}.{state.proc}", time.time())
+        print_states(states, lambda state: f"{run.label}.{state.proc}", time.time(), row=board.row)
     hidden = board.size - len(states)
     if hidden > 0 and states:
         print(f"… and {hidden:,} more; --all shows them")
@@ -127,7 +127,7 @@ def _print_job(board: Board, job: int) -> None:
 
     run = board.run
     state = run.jobs.get(job)
-    print(f"{paint(f'{run.label}.{job}', 'bold')} ", end="")
+    print(f"{paint(board.name(job), 'bold')} ", end="")
     if state is None:
         print("is not in the event log yet")
         return

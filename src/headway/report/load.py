@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -22,7 +23,7 @@ from headway.report.accounts import Accounts
 from headway.report.records import RECORDS, filled, matched, read_records, served
 from headway.report.told import with_phases
 from headway.report.words import Outcome
-from headway.text import many
+from headway.text import RowWords, many
 
 if TYPE_CHECKING:
     from headway.events.columnar.columns import Columns
@@ -78,6 +79,7 @@ def load(
     records = matched(accounts, rows)
     name = ", ".join(map(_name, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
+    accounts = _with_rows(accounts, _folders(columns))
     return Loaded(name, accounts, records, tuple(notes))
 
 
@@ -235,6 +237,27 @@ def _left_out(columns: Columns, accounts: Accounts, since: float) -> list[str]:
     if not missing:
         return []
     return [f"{many(missing, 'job')} without an event since {when} left out"]
+
+
+def _with_rows(accounts: Accounts, folders: Sequence[RunFolder]) -> Accounts:
+    """The accounts with each job's row of its run's table, where there is one, in words."""
+    words: dict[str, RowWords] = {}
+    for folder in folders:
+        with contextlib.suppress(HeadwayError):
+            if folder.job.rows is not None:
+                words[os.path.abspath(folder.events)] = RowWords(folder.job.rows)
+    if not words:
+        return accounts
+    none = RowWords(None)
+    logs = {
+        log: words.get(os.path.abspath(log or ""), none) for log in accounts.jobs["log"].unique()
+    }
+    rows = [
+        logs[log](proc) or None for log, proc in accounts.jobs.select("log", "proc").iter_rows()
+    ]
+    return replace(
+        accounts, jobs=accounts.jobs.with_columns(pl.Series("row", rows, dtype=pl.String))
+    )
 
 
 def _folders(columns: Columns) -> list[RunFolder]:

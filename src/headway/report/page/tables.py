@@ -38,7 +38,7 @@ class Tables:
 
 def tables(accounts: Accounts) -> Tables:
     """Jobs, attempts and pieces, packed; the note says what was left out, if anything was."""
-    jobs = accounts.jobs.with_row_index("row")
+    jobs = accounts.jobs.with_row_index("index")
     origin = float(np.floor(accounts.begin if len(jobs) else 0.0))
     tick = _tick(accounts)
     main = _main_causes(accounts)
@@ -120,10 +120,10 @@ def _main_causes(accounts: Accounts) -> pl.DataFrame:
 
 def _most_telling(jobs: pl.DataFrame, room: int) -> pl.DataFrame:
     """Half for jobs that did not succeed, a quarter for costly successes, then an even sample."""
-    ranked = jobs.select("row", "outcome", "bad_s").sort("bad_s", descending=True)
-    failed = ranked.filter(pl.col("outcome") != Outcome.SUCCESS.value)["row"].head(room // 2)
+    ranked = jobs.select("index", "outcome", "bad_s").sort("bad_s", descending=True)
+    failed = ranked.filter(pl.col("outcome") != Outcome.SUCCESS.value)["index"].head(room // 2)
     costly = ranked.filter((pl.col("outcome") == Outcome.SUCCESS.value) & (pl.col("bad_s") > 0))[
-        "row"
+        "index"
     ].head(room // 4)
     chosen = np.zeros(len(jobs), dtype=bool)
     chosen[failed.to_numpy()] = True
@@ -137,7 +137,7 @@ def _most_telling(jobs: pl.DataFrame, room: int) -> pl.DataFrame:
 
 def _detailed(kept: pl.DataFrame, accounts: Accounts) -> pl.DataFrame:
     """The jobs whose attempts the file keeps, few enough for the timeline."""
-    renumbered = kept.drop("row").with_row_index("row")
+    renumbered = kept.drop("index").with_row_index("index")
     chosen = renumbered
     if len(kept) > DETAILED_JOBS:
         chosen = _most_telling(renumbered, DETAILED_JOBS)
@@ -171,6 +171,8 @@ def _jobs(jobs: pl.DataFrame, origin: float, tick: float) -> Packed:
     packed.number("proc", _whole(jobs["proc"], 0), delta=True)
     if jobs["log"].n_unique() > 1:
         packed.words("log", _common(jobs["log"]))
+    if "row" in jobs.columns:
+        packed.words("params", _common(jobs["row"]))
     packed.words("user", _common(jobs["user"]))
     packed.words("site", _common(jobs["site"]))
     packed.enum("outcome", jobs["outcome"])

@@ -83,7 +83,7 @@ class JobPanel {
   open(row) {
     const { jobs } = this;
     const facts = [
-      jobs.word("outcome", row), jobs.word("user", row) && `user ${jobs.word("user", row)}`,
+      jobs.params && jobs.word("params", row), jobs.word("outcome", row), jobs.word("user", row) && `user ${jobs.word("user", row)}`,
       jobs.word("site", row) && `last at ${jobs.word("site", row)}`,
       jobs.log && jobs.word("log", row),
       jobs.return[row] ? `returned ${jobs.return[row] - 1}` : "",

@@ -69,7 +69,7 @@ class Jobs {
 
   #find(term, mask) {
     const found = new Uint8Array(this.rows);
-    for (const name of ["site", "user", "outcome", "cause", "reason", "log"]) {
+    for (const name of ["params", "site", "user", "outcome", "cause", "reason", "log"]) {
       if (!this[name]) continue;
       const hits = Uint8Array.from(this.words[name], (word) => word.toLowerCase().includes(term));
       if (hits.includes(1)) addHits(found, hits, this[name]);

@@ -134,6 +134,7 @@ class JobTable {
         const text = column.text(this.jobs, row);
         if (cells[i].textContent !== text) cells[i].textContent = text;
       });
+      if (this.jobs.params) cells[0].title = this.jobs.word("params", row);
       cells[3].title = [this.jobs.word("cause", row), this.jobs.word("reason", row)].filter(Boolean).join(": ");
       if (line.parentNode !== this.body) this.below.before(line);
     });
