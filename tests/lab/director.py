@@ -89,7 +89,7 @@ class Director(Server):
         if self.origins:
             about += f", collections-url={_base(self.origins[0])}"
         answer.set("X-Pelican-Namespace", about)
-        if self.require_token:
+        if self.require_token and self.issuer:  # "": it wants a token and does not say whose
             answer.set("X-Pelican-Authorization", f"issuer={self.issuer}")
             answer.set(
                 "X-Pelican-Token-Generation",

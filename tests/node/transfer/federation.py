@@ -45,10 +45,21 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def jwt(
-    scope: str = "storage.read:/", *, issuer: str = ISSUER, seconds: float = 3600, mark: str = ""
+    scope: str = "storage.read:/",
+    *,
+    issuer: str = ISSUER,
+    seconds: float = 3600,
+    mark: str = "",
+    **more: object,
 ) -> str:
     """A token as an issuer makes it, but for its signature; it holds the tracer in the clear."""
-    claims = {"iss": issuer, "scope": scope, "exp": time.time() + seconds, "wlcg.ver": "1.0"}
+    claims = {
+        "iss": issuer,
+        "scope": scope,
+        "exp": time.time() + seconds,
+        "wlcg.ver": "1.0",
+        **more,
+    }
     parts = [json.dumps({"alg": "none"}), json.dumps(claims)]
     coded = [base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts]
     return ".".join([*coded, f"{TRACER}{mark}"])

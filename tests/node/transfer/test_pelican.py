@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -27,14 +28,15 @@ from tests.lab import (
 )
 
 from headway.node.errors import Stopped, TransferError
-from headway.node.transfer import director, exchange, pelican
+from headway.node.transfer import director, exchange, fetch, pelican
+from headway.node.transfer.delivery import Delivery
 from headway.node.transfer.director import pairs, places
 from headway.node.transfer.exchange import Reply, ask
 from headway.node.transfer.moments import retry_after
 from headway.node.transfer.pelican import Offer, absence_is_final, resolve, sources_of
 from headway.node.transfer.source import Fault
 
-from .federation import TRACER, clean, creds, jwt
+from .federation import ISSUER, TRACER, clean, creds, jwt
 
 pytestmark = pytest.mark.usefixtures(clean.__name__)
 __all__ = ["clean"]
@@ -337,6 +339,73 @@ def test_a_named_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert offer.url == one.url("/lab/a")
         assert offer.token is not None
         assert "https" in fault_of("mine+http://h/a").words
+
+
+@pytest.mark.parametrize(
+    ("token", "issuer", "words"),
+    [
+        (jwt(), "", "names no issuer"),
+        (jwt(issuer="https://bank.invalid"), "", "names no issuer"),
+        (f"opaque-{TRACER}", "", "is no JWT"),
+        (f"opaque-{TRACER}", ISSUER, "is no JWT"),
+        (jwt(issuer="https://bank.invalid"), ISSUER, "of the issuer https://bank.invalid"),
+        (jwt(aud="https://bank.invalid"), ISSUER, "for the audience https://bank.invalid"),
+        (jwt("storage.read:/elsewhere"), ISSUER, "does not allow to read /lab/a"),
+    ],
+)
+def test_a_stranger_s_director_does_not_get_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, issuer: str, words: str
+) -> None:
+    """It asks for one, names no issuer or the victim's, and has a cache that keeps every header."""
+    (tmp_path / "token").write_text(token)
+    everywhere = {"BEARER_TOKEN": token, "BEARER_TOKEN_FILE": str(tmp_path / "token")}
+    for name, value in (everywhere | creds(tmp_path, scitokens=token, other=token)).items():
+        monkeypatch.setenv(name, value)
+    with cache() as thief, Director("/lab", [thief], [thief], require_token=True) as it:
+        it.issuer = issuer
+        for direct in (False, True):
+            with pytest.raises(Fault) as caught:
+                resolve(it.pelican_url("/a"), direct=direct)
+            said = caught.value
+            assert words in said.words
+            assert not said.retryable
+            assert "NAME+osdf://" in said.remedy
+            assert TRACER not in f"{said.words}{said.remedy}"
+        with pytest.raises(TransferError):
+            fetch([it.pelican_url("/a")], str(tmp_path / "a"), patience=0.2, grace=0.2)
+        upload = tmp_path / "upload"
+        upload.write_bytes(b"data")
+        with contextlib.suppress(Fault):  # it may take what is public
+            Delivery(str(upload), it.pelican_url("/b")).put()
+        assert not thief.saw(TRACER)
+        assert not it.saw(TRACER)
+
+
+def test_a_token_goes_only_to_the_servers_in_its_audience(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        cache() as one,
+        cache() as other,
+        Director("/lab", [one, other], [other], require_token=True) as it,
+    ):
+        monkeypatch.setenv("BEARER_TOKEN", jwt(aud=[other.url("").rstrip("/"), "x"]))
+        assert [o.url for o in resolve(it.pelican_url("/a"))] == [other.url("/lab/a")]
+        monkeypatch.setenv("BEARER_TOKEN", jwt(aud=it.url("").rstrip("/")))
+        assert len(resolve(it.pelican_url("/a"))) == 2  # the federation's own
+
+
+def test_an_upload_without_a_token_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEARER_TOKEN", jwt("storage.read:/"))
+    (tmp_path / "file").write_bytes(b"data")
+    refuses = [Status(403).methods("PUT")]
+    tls = Authority.get().good
+    with Server(tls=tls, faults=refuses) as origin, Director("/lab", [], [origin]) as it:
+        with pytest.raises(Fault) as caught:
+            Delivery(str(tmp_path / "file"), it.pelican_url("/b")).put()
+        assert "403" in caught.value.words
+        assert "no token was sent: BEARER_TOKEN is not sent, because" in caught.value.words
+        assert not origin.saw(TRACER)
 
 
 def test_nothing_secret_comes_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.node.transfer import tokens
-from headway.node.transfer.tokens import Need, Secret, Token, bearer, claims_of, covers, find_token
+from headway.node.transfer.tokens import (
+    Need,
+    Secret,
+    Token,
+    bearer,
+    claims_of,
+    covers,
+    find_token,
+    meant_for,
+)
 
 from .federation import ISSUER, TRACER, clean, creds, jwt
 
@@ -113,6 +122,33 @@ def test_a_planted_token_in_the_shared_folder(
     if os.getuid() == 0:
         os.chown(planted, 12345, 12345)
         assert find_token(NEED, environ={}) is None
+    planted.unlink()
+    (tmp_path / "mine").write_text(jwt())
+    planted.symlink_to(tmp_path / "mine")  # where anybody can put a link, none is followed
+    assert find_token(NEED, environ={}) is None
+
+
+@pytest.mark.parametrize("way", ["BEARER_TOKEN_FILE", "XDG_RUNTIME_DIR", "_CONDOR_CREDS", "name"])
+def test_a_file_of_somebody_else_is_not_used(tmp_path: Path, way: str) -> None:
+    environ = creds(tmp_path, scitokens=jwt())
+    file = tmp_path / "creds" / "scitokens.use"
+    if way == "BEARER_TOKEN_FILE":
+        environ = {way: str(file)}
+    elif way == "XDG_RUNTIME_DIR":
+        file = file.rename(tmp_path / f"bt_u{os.getuid()}")
+        environ = {way: str(tmp_path)}
+    name = "scitokens" if way == "name" else ""
+    assert find_token(NEED, name, environ) is not None
+    refused: list[str] = []
+    file.chmod(0o666)
+    assert find_token(NEED, name, environ, refused=refused) is None
+    assert refused == [f"{file} can be written to by every user of this machine, so it is not used"]
+    file.chmod(0o600)
+    if os.getuid() == 0:
+        refused.clear()
+        os.chown(file, 12345, 12345)
+        assert find_token(NEED, name, environ, refused=refused) is None
+        assert refused == [f"{file} belongs to another user (12345), so it is not used"]
 
 
 def test_the_best_of_several_providers(tmp_path: Path) -> None:
@@ -127,7 +163,8 @@ def test_the_best_of_several_providers(tmp_path: Path) -> None:
     token = find_token(NEED, environ=environ)
     assert token is not None
     assert token.reveal().endswith("right")
-    write = find_token(Need("/lab/x/y", write=True, bases=["/lab"]), environ=environ)
+    need = Need("/lab/x/y", write=True, issuers=[ISSUER], bases=["/lab"])
+    write = find_token(need, environ=environ)
     assert write is not None
     assert write.reveal().endswith("right")
 
@@ -168,6 +205,107 @@ def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
     assert token.reveal().endswith("new")
 
 
+def test_a_file_that_changes_hands_is_not_read_again(tmp_path: Path) -> None:
+    environ = creds(tmp_path, scitokens=jwt(seconds=5, mark="old"))
+    token = find_token(NEED, environ=environ)
+    assert token is not None
+    path = tmp_path / "creds" / "scitokens.use"
+    path.write_text(jwt(mark="planted"))
+    path.chmod(0o666)
+    assert token.reveal().endswith("old")
+    assert "can be written to by every user" in token.trouble
+    if os.getuid() == 0:
+        path.chmod(0o600)
+        os.chown(path, 12345, 12345)
+        assert token.reveal().endswith("old")
+        assert "belongs to another user" in token.trouble
+        os.chown(path, 0, 0)
+    path.chmod(0o600)
+    for other in (jwt(issuer="https://other.invalid"), jwt(aud="https://bank.invalid")):
+        path.write_text(other)  # it was granted for servers that this one is not for
+        assert token.reveal().endswith("old")
+        assert "another issuer or audience" in token.trouble
+    path.write_text(jwt(mark="new"))
+    assert token.reveal().endswith("new")
+    assert token.trouble == ""
+
+
+SERVER = "https://cache.lab.invalid:8443/lab/a/b"
+FIT = Need(
+    "/lab/a/b",
+    issuers=[ISSUER],
+    bases=["/lab"],
+    servers=[SERVER],
+    federation=["https://lab.invalid", "https://director.lab.invalid/x"],
+)
+
+
+@pytest.mark.parametrize(
+    ("audience", "fits"),
+    [
+        ("https://wlcg.cern.ch/jwt/v1/any", True),
+        ("ANY", True),
+        (["https://bank.invalid", "ANY"], True),
+        ("https://cache.lab.invalid:8443", True),
+        ("https://cache.lab.invalid", True),
+        ("CACHE.lab.invalid", True),
+        ("cache.lab.invalid:8443", True),
+        ("https://lab.invalid", True),
+        ("https://director.lab.invalid", True),
+        ("https://cache.lab.invalid:9999", False),
+        ("https://bank.invalid", False),
+        ("https://cache.lab.invalid@bank.invalid", False),
+        ("https://cache.lab.invalid.bank.invalid", False),
+        ("condor://cache.lab.invalid", False),
+        (ISSUER, False),  # the issuer's own services, not this server
+        ("any", False),
+        ("Site_Example", False),
+        ("", False),
+        ([], False),
+        ([["ANY"]], False),
+        (None, False),
+        ({"ANY": 1}, False),
+        ("https://[", False),
+    ],
+)
+def test_audiences(tmp_path: Path, audience: object, fits: bool) -> None:
+    environ = creds(tmp_path, mine=jwt(aud=audience))
+    refused: list[str] = []
+    assert (find_token(FIT, environ=environ, refused=refused) is not None) is fits
+    assert find_token(FIT, "mine", environ) is not None  # the user has said so
+    if not fits:
+        assert "is meant for the audience" in refused[0]
+        assert "not for cache.lab.invalid" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("token", "issuers", "words"),
+    [
+        (jwt(), [], "the director names no issuer"),
+        (jwt(issuer="https://other.invalid"), [ISSUER], "of the issuer https://other.invalid"),
+        (jwt(issuer="https://other.invalid"), [], "the director names no issuer"),
+        (jwt("storage.read:/elsewhere"), [ISSUER], "does not allow to read /lab/a/b"),
+        (jwt("storage.modify:/"), [ISSUER], "does not allow to read /lab/a/b"),
+        (jwt("compute.create"), [ISSUER], "its scope is compute.create"),
+        (jwt("storage.read:/a/b/../c"), [ISSUER], "does not allow to read"),
+        (f"opaque-{TRACER}", [ISSUER], "is no JWT"),
+        (f"a.b.{TRACER}", [ISSUER], "is no JWT"),
+    ],
+)
+def test_a_token_that_nobody_named_is_sent_only_if_it_fits(
+    tmp_path: Path, token: str, issuers: list[str], words: str
+) -> None:
+    need = Need("/lab/a/b", issuers=issuers, bases=["/lab"], servers=[SERVER])
+    environ = {"BEARER_TOKEN": token}
+    refused: list[str] = []
+    assert find_token(need, environ=environ, refused=refused) is None
+    (said,) = refused
+    assert said.startswith("BEARER_TOKEN ")
+    assert words in said
+    assert TRACER not in said
+    assert find_token(need, "mine", creds(tmp_path, mine=token)) is not None
+
+
 @pytest.mark.parametrize(
     ("scope", "path", "write", "expected"),
     [
@@ -181,6 +319,11 @@ def test_a_renewed_file_is_read_again(tmp_path: Path) -> None:
         ("storage.modify:/", "/lab/a", True, True),
         ("write:/a", "/lab/a", True, True),
         ("compute.read", "/lab/a", False, False),
+        ("storage.stage:/a", "/lab/a", False, True),
+        ("storage.stage:/a", "/lab/a", True, False),
+        ("storage.read:/a%20b/", "/lab/a b/c", False, True),
+        ("storage.read:/a", "/lab/a/../b", False, False),
+        ("storage.read:/a/..", "/lab/b", False, True),
     ],
 )
 def test_scopes(scope: str, path: str, write: bool, expected: bool) -> None:
@@ -193,3 +336,5 @@ def test_anything_can_stand_where_a_token_should(text: str) -> None:
     claims_of(f"a.{text}.b")
     Token(text).expired(time.time())
     covers({"scope": text, "exp": text}, NEED)
+    meant_for({"aud": text}, [text, SERVER])
+    meant_for({"aud": [text]}, [SERVER])

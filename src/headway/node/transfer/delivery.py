@@ -183,6 +183,10 @@ class Delivery:
             if reply.status == 417 and "Expect" in fixed:
                 del fixed["Expect"]
                 continue
+            if reply.status in (401, 403) and offer.withheld:
+                fault = refusal(reply)
+                fault.words += f"; no token was sent: {offer.withheld}"
+                raise fault
             target = onward(reply, target)
         raise Fault(f"more than {MOST} redirects", phase="first byte")
 

@@ -1,9 +1,10 @@
-"""Names: a finished file gets its own, without taking anybody else's."""
+"""Names: a finished file gets its own, without taking anybody else's, and whose a found one is."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 
 
 def name_new(part: str, path: str) -> None:
@@ -26,3 +27,16 @@ def settle(folder: str) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def planted(status: os.stat_result, *, by_root: bool = False) -> str:
+    """Why a file that was found is not to be relied upon, in words; "": it is this user's alone.
+
+    `by_root`: the system may have put it there, too.
+    """
+    owners = (os.geteuid(), 0) if by_root else (os.geteuid(),)
+    if status.st_uid not in owners:
+        return f"belongs to another user ({status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written to by every user of this machine"
+    return ""

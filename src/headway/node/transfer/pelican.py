@@ -18,7 +18,7 @@ from headway.node.errors import TransferError
 from headway.node.transfer.director import ORIGINS, Absent, ask_director
 from headway.node.transfer.exchange import ask
 from headway.node.transfer.source import Fault
-from headway.node.transfer.tokens import Need, find_token
+from headway.node.transfer.tokens import Need, find_token, meant_for, reasons
 from headway.node.transfer.urls import authority, name, same_host, scrubbed, shown, split
 
 TYPE_CHECKING = False
@@ -53,12 +53,14 @@ class Offer:
         origin: bool = False,
         token: Secret | None = None,
         cache: bool = False,
+        withheld: str = "",
     ) -> None:
         self.url = url
         self.priority, self.depth = priority, depth
         self.origin = origin  # where the object lives, past the caches
         self.cache = cache  # a federation's cache; neither: a mirror that the user named
         self.token = token  # for this host alone: see `tokens.bearer`
+        self.withheld = withheld  # why no token of those that were found goes there
 
     @property
     def name(self) -> str:
@@ -128,8 +130,12 @@ def _resolve(
         raise
     with _lock:
         _absences.pop(f"{federation.director}{named.path}", None)
-    token = _token(named, found, write, environ)
-    offers = _offers(found, token, direct)
+    refused: list[str] = []
+    token = _token(named, found, federation, write, environ, refused)
+    offers = _offers(found, token, direct, reasons(refused))
+    if token is not None and not named.credential:
+        doors = [federation.discovery, federation.director]
+        offers = [each for each in offers if meant_for(token.claims, [each.url, *doors])]
     if not direct:
         offers = _preferred(offers, named, token is not None, environ)[:CACHES]
     if not offers:
@@ -275,7 +281,7 @@ def _judged(absent: Absent, key: str) -> Fault:
     return absent
 
 
-def _offers(found: Directions, token: Secret | None, origin: bool) -> list[Offer]:
+def _offers(found: Directions, token: Secret | None, origin: bool, withheld: str) -> list[Offer]:
     """What the director says, without ways on which a token would be seen."""
     return [
         Offer(
@@ -285,6 +291,7 @@ def _offers(found: Directions, token: Secret | None, origin: bool) -> list[Offer
             origin=origin,
             token=token,
             cache=not origin,
+            withheld="" if token is not None else withheld,
         )
         for place in found.places
         if token is None or place.url.startswith("https:")
@@ -316,30 +323,65 @@ def _preferred(
     return [*first, *others] if wished[-1] == "+" or not first else first
 
 
-def _token(named: Name, found: Directions, write: bool, environ: Mapping[str, str]) -> Token | None:
-    """The token for an object; Fault when it needs one and there is none that is still good."""
+def _token(
+    named: Name,
+    found: Directions,
+    federation: Federation,
+    write: bool,
+    environ: Mapping[str, str],
+    refused: list[str],
+) -> Token | None:
+    """The token for an object; Fault when it needs one and none that may be sent is still good."""
     if not (found.needs_token or write or named.credential):
         return None
-    bases = [*found.bases, found.namespace] if found.namespace else found.bases
-    need = Need(unquote(named.path), write=write, issuers=found.issuers, bases=bases)
-    token = find_token(need, named.credential, environ, found.clock)
-    space = found.namespace or "its namespace"
-    if token is None and (found.needs_token or named.credential):
-        words = f"{space} wants a token, and this job has none for it"
-        if named.credential:
-            words = f"the token {named.credential} is not among the job's credentials"
+    need = Need(
+        unquote(named.path),
+        write=write,
+        issuers=found.issuers,
+        bases=[*found.bases, found.namespace] if found.namespace else found.bases,
+        servers=[place.url for place in found.places],
+        federation=[federation.discovery, federation.director],
+    )
+    token = find_token(need, named.credential, environ, found.clock, refused)
+    if token is None and named.credential:
+        raise _no_such(named.credential, refused)
+    if token is None and found.needs_token:
+        raise _none_fits(scrubbed(found.namespace, 80) or "its namespace", refused)
+    if token is not None and token.expired(found.clock):
+        why = f", and the file {token.trouble}" if token.trouble else ""
         raise Fault(
-            words,
+            f"the token in {token.where} has expired{why}",
+            remedy="HTCondor renews the tokens it brings; one of your own must be made anew",
+        )
+    return token
+
+
+def _none_fits(space: str, refused: Sequence[str]) -> Fault:
+    """An object needs a token, and there is none, or none that may be sent there."""
+    if not refused:
+        return Fault(
+            f"{space} wants a token, and this job has none for it",
             retryable=False,
             settled=True,
             remedy="let HTCondor bring one (use_oauth_services), or set BEARER_TOKEN_FILE",
         )
-    if token is not None and token.expired(found.clock):
-        raise Fault(
-            f"the token in {token.where} has expired",
-            remedy="HTCondor renews the tokens it brings; one of your own must be made anew",
-        )
-    return token
+    return Fault(
+        f"{space} wants a token, and none that was found may be sent there: {reasons(refused)}",
+        retryable=False,
+        settled=True,
+        remedy="get a token for this object; one that HTCondor has brought as NAME.use is sent"
+        " whatever it says of itself where the URL names it: NAME+osdf://…",
+    )
+
+
+def _no_such(credential: str, refused: Sequence[str]) -> Fault:
+    words = f"the token {credential} is not among the job's credentials"
+    return Fault(
+        f"{words}: {reasons(refused)}" if refused else words,
+        retryable=False,
+        settled=True,
+        remedy="let HTCondor bring it (use_oauth_services)",
+    )
 
 
 def _named_token(named: Name, write: bool, environ: Mapping[str, str]) -> Token | None:
@@ -348,14 +390,11 @@ def _named_token(named: Name, write: bool, environ: Mapping[str, str]) -> Token 
         return None
     if named.scheme == "http":
         raise Fault("a token goes only over https", retryable=False, settled=True)
-    token = find_token(Need(unquote(named.path), write=write), named.credential, environ)
+    refused: list[str] = []
+    need = Need(unquote(named.path), write=write)
+    token = find_token(need, named.credential, environ, refused=refused)
     if token is None:
-        raise Fault(
-            f"the token {named.credential} is not among the job's credentials",
-            retryable=False,
-            settled=True,
-            remedy="let HTCondor bring it (use_oauth_services)",
-        )
+        raise _no_such(named.credential, refused)
     return token
 
 

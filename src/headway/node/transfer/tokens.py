@@ -1,4 +1,11 @@
-"""Tokens: which one opens an object, and the type that keeps it out of everything but a header."""
+"""Tokens: which one opens an object, and the type that keeps it out of everything but a header.
+
+A token that a URL names (`name+osdf://`) goes where that URL leads: the user has said so. Any other
+is sent only if all of this holds, in the words of WLCG's token profile and of SciTokens: it is a
+JWT, its issuer (`iss`) is one that the director lists for the object, its `scope` covers the path
+for what is to be done, and its audience (`aud`) is anyone or names the server or its federation.
+A token file counts only if it is this user's or root's, and nobody else may write to it.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +13,33 @@ import contextlib
 import hmac
 import json
 import os
+import posixpath
 import re
 import stat
 import time
 from binascii import a2b_base64
+from urllib.parse import unquote, urlsplit
 
-from headway.node.transfer.urls import same_host
+from headway.node.transfer.naming import planted
+from headway.node.transfer.urls import same_host, scrubbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
 MARGIN = 60.0  # seconds before its end at which a token counts as expired
 _LARGEST = 1 << 16
 _SHARED = "/tmp"  # noqa: S108 - WLCG says so; only a file of this user counts there
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-_READ = ("storage.read", "read")  # WLCG's word and SciTokens'
+# WLCG's words and SciTokens'; who may stage from tape may read
+_READ = ("storage.read", "storage.stage", "read")
 _WRITE = ("storage.modify", "storage.create", "write")
+_ANYONE = (
+    "https://wlcg.cern.ch/jwt/v1/any",
+    "ANY",
+)  # the audience that is none: WLCG's, SciTokens'
+_REASONS = 4  # told at most of tokens that were not sent
 
 
 class Secret:
@@ -60,15 +76,20 @@ class Token(Secret):
     def __init__(self, text: str, path: str = "", where: str = "") -> None:
         super().__init__(text)
         self.where = where or path  # what a message may call it
+        self.trouble = ""  # why the renewed file was not taken
         self._path = path
         self._mark = _mark(path)
 
     def reveal(self) -> str:
+        """The token, of its file as it is now; one for somebody else's eyes is not taken over."""
         mark = _mark(self._path)
         if mark is not None and mark != self._mark:
-            fresh = _from_file(self._path)
+            fresh, self.trouble = read_token(self._path)
             if fresh is not None:  # else it is just being written: the old one still serves
-                self._text, self._mark = fresh, mark
+                if _for_whom(fresh) == _for_whom(self._text):
+                    self._text, self._mark = fresh, mark
+                else:
+                    self.trouble = "is now one of another issuer or audience"
         return self._text
 
     @property
@@ -83,7 +104,7 @@ class Token(Secret):
 
 
 class Need:
-    """What a token must be good for."""
+    """What a token must be good for, and who would see it."""
 
     def __init__(
         self,
@@ -92,28 +113,54 @@ class Need:
         write: bool = False,
         issuers: Sequence[str] = (),
         bases: Sequence[str] = (),
+        servers: Sequence[str] = (),
+        federation: Sequence[str] = (),
     ) -> None:
         self.path = path  # of the object, in the federation
         self.write = write
         self.issuers = [issuer.rstrip("/") for issuer in issuers]
         self.bases = list(bases)  # where an issuer's scopes begin: the namespace, or above it
+        self.servers = list(servers)  # URLs: who would receive it
+        self.federation = list(federation)  # URLs of the federation and of its director
 
 
 def find_token(
-    need: Need, name: str = "", environ: Mapping[str, str] = os.environ, now: float | None = None
+    need: Need,
+    name: str = "",
+    environ: Mapping[str, str] = os.environ,
+    now: float | None = None,
+    refused: list[str] | None = None,
 ) -> Token | None:
-    """The token that fits best; one that a URL names (`name+osdf://`) is the only candidate.
+    """The first token that may be sent; one that a URL names (`name+osdf://`) is the only one.
 
-    A token of another issuer than those that the director names is never offered unless it is
-    named: it would tell a foreign federation what it cannot use.
+    Args:
+        need: What it is for. A token that is not named must fit it in every respect.
+        name: The token's name in the URL; "": any that is found, in WLCG's order.
+        environ: Where to look.
+        now: The time by which it must not have expired.
+        refused: Takes why each token that was found may not be sent, in words without any token.
+
+    Returns:
+        A token, perhaps one that has expired where no other fits; None: there is none.
     """
     moment = time.time() if now is None else now
-    best: tuple[int, Token] | None = None
-    for token in _named(name, environ) if name else _candidates(environ):
-        rank = _rank(token, need, moment, bool(name))
-        if rank is not None and (best is None or rank < best[0]):
-            best = (rank, token)
-    return best[1] if best else None
+    old: Token | None = None
+    said: list[str] = [] if refused is None else refused
+    for token in _named(name, environ, said) if name else _candidates(environ, said):
+        wrong = "" if name else _unfit(token, need)
+        if wrong:
+            said.append(f"{token.where} {wrong}")
+        elif not token.expired(moment):
+            return token
+        else:
+            old = old or token
+    return old
+
+
+def reasons(refused: Sequence[str]) -> str:
+    """Why tokens that were found are not sent, in one line."""
+    more = len(refused) - _REASONS
+    return "; ".join([*refused[:_REASONS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def bearer(token: Secret | None, granted: str, url: str) -> dict[str, str]:
@@ -146,23 +193,68 @@ def covers(claims: Mapping[str, object], need: Need) -> bool:
         word, _, below = scope.partition(":")
         if word not in wanted:
             continue
-        if not below or any(_below(path, below) for path in _seen_from(need)):
+        if not below or any(_below(path, unquote(below)) for path in _seen_from(need)):
             return True
     return False
 
 
-def _rank(token: Token, need: Need, now: float, named: bool) -> int | None:
-    """0 fits, 1 may fit, 2 has expired; None: not to be shown to anyone."""
-    claims = token.claims
-    issuer = claims.get("iss")
-    foreign = bool(
-        need.issuers and isinstance(issuer, str) and issuer.rstrip("/") not in need.issuers
+def meant_for(claims: Mapping[str, object], urls: Iterable[str]) -> bool:
+    """Whether a token's audience is anyone, or names the host of one of these URLs."""
+    if "aud" not in claims:
+        return True
+    said = claims["aud"]
+    audiences = (
+        [each for each in said if isinstance(each, str)] if isinstance(said, list) else [said]
     )
-    if foreign and not named:
+    if any(each in _ANYONE for each in audiences):
+        return True
+    hosts = [(host[0], host[1] or 443) for host in map(_host, urls) if host is not None]
+    for each in audiences:
+        wanted = _host(each) if isinstance(each, str) else None
+        # an audience without a port means the host, whatever its port
+        if wanted and any(wanted[0] == host and wanted[1] in (None, port) for host, port in hosts):
+            return True
+    return False
+
+
+def _host(text: str) -> tuple[str, int | None] | None:
+    """The host and port that a URL, or a bare `host:port`, names."""
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        if parts.scheme not in ("", "https") or not parts.hostname or parts.username is not None:
+            return None
+        return parts.hostname, parts.port
+    except ValueError:
         return None
-    if token.expired(now):
-        return 2
-    return 0 if claims and not foreign and covers(claims, need) else 1
+
+
+def _unfit(token: Token, need: Need) -> str:
+    """Why a token that nobody named may not be sent; "": it may."""
+    claims = token.claims
+    if not claims:
+        return "is no JWT, and such a token is sent only where the URL names it"
+    if not need.issuers:
+        return "is not sent, because the director names no issuer whose tokens it wants"
+    issuer = claims.get("iss")
+    if not isinstance(issuer, str) or issuer.rstrip("/") not in need.issuers:
+        wants = " or ".join(scrubbed(each, 80) for each in need.issuers[:2])
+        return (
+            f"is of the issuer {scrubbed(str(issuer), 80)}, and the director wants one of {wants}"
+        )
+    if not covers(claims, need):
+        verb = "write" if need.write else "read"
+        scope = scrubbed(str(claims.get("scope", "nothing")), 80)
+        return f"does not allow to {verb} {scrubbed(need.path, 80)}: its scope is {scope}"
+    if not meant_for(claims, [*need.servers, *need.federation]):
+        servers = ", ".join(host for host, _ in filter(None, map(_host, need.servers[:2])))
+        audience = scrubbed(str(claims["aud"]), 80)
+        return f"is meant for the audience {audience}, and not for {servers or 'this federation'}"
+    return ""
+
+
+def _for_whom(text: str) -> tuple[object, object]:
+    claims = claims_of(text)
+    return claims.get("iss"), claims.get("aud")
 
 
 def _seen_from(need: Need) -> Iterator[str]:
@@ -174,11 +266,11 @@ def _seen_from(need: Need) -> Iterator[str]:
 
 
 def _below(path: str, folder: str) -> bool:
-    folder = folder.rstrip("/")
+    path, folder = posixpath.normpath(path), posixpath.normpath(folder).rstrip("/")
     return path == folder or path.startswith(folder + "/")
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Token]:
+def _candidates(environ: Mapping[str, str], refused: list[str]) -> Iterator[Token]:
     """In the order of WLCG's token discovery, then what HTCondor has brought."""
     text = _clean(environ.get("BEARER_TOKEN", ""))
     if text is not None:
@@ -194,53 +286,63 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Token]:
         names.sort(key=lambda name: (name != "scitokens.use", name))
         files += [os.path.join(folder, name) for name in names]
     for path in files:
-        found = _from_file(path, ours=os.path.dirname(path) == _SHARED)
-        if found is not None:
-            yield Token(found, path)
+        yield from _token_in(path, refused)
 
 
-def _named(name: str, environ: Mapping[str, str]) -> Iterator[Token]:
+def _named(name: str, environ: Mapping[str, str], refused: list[str]) -> Iterator[Token]:
     """`service.handle` lies in service_handle.use; a scheme cannot hold an underscore."""
     for file in (name.replace(".", "_"), name):
         if "/" in file or file.startswith("."):
             return
-        path = os.path.join(_creds(environ), f"{file}.use")
-        found = _from_file(path)
-        if found is not None:
-            yield Token(found, path)
+        found = list(_token_in(os.path.join(_creds(environ), f"{file}.use"), refused))
+        if found:
+            yield from found
             return
+
+
+def _token_in(path: str, refused: list[str]) -> Iterator[Token]:
+    text, wrong = read_token(path)
+    if text is not None:
+        yield Token(text, path)
+    elif wrong and f"{path} {wrong}" not in refused:
+        refused.append(f"{path} {wrong}")
 
 
 def _creds(environ: Mapping[str, str]) -> str:
     return environ.get("_CONDOR_CREDS") or ".condor_creds"
 
 
-def _from_file(path: str, ours: bool = False) -> str | None:
-    """The token in a file, plain or as JSON; None when there is none, or (`ours`) it is planted."""
+def read_token(path: str) -> tuple[str | None, str]:
+    """The token in a file, plain or as JSON; None and, if somebody may have planted it, words."""
     if not path:
-        return None
+        return None, ""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not to hang on a pipe that lies there
+    if os.path.dirname(path) == _SHARED:
+        flags |= os.O_NOFOLLOW  # anybody can put a link there
     try:
-        # not to hang on a pipe that lies there
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, flags)
     except (OSError, ValueError):
-        return None
+        return None, ""
     try:
         status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or (ours and status.st_uid != os.getuid()):
-            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None, ""
+        wrong = planted(status, by_root=True)
+        if wrong:
+            return None, f"{wrong}, so it is not used"
         text = os.read(handle, _LARGEST).decode("utf-8", "replace").strip()
     except OSError:
-        return None
+        return None, ""
     finally:
         os.close(handle)
     if text.startswith("{"):
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            return None
+            return None, ""
         value = data.get("access_token") if isinstance(data, dict) else None
         text = value if isinstance(value, str) else ""
-    return _clean(text)
+    return _clean(text), ""
 
 
 def _clean(text: str) -> str | None:
