@@ -6,15 +6,26 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.lab.addresses import dead_url
-from tests.lab.server import Server
+from tests.lab import Authority, Director, IgnoreRange, Made, Redirect, Server, Status, dead_url
+from tests.node.transfer.federation import TRACER, clean, creds, jwt
 
 from headway.advisor import Act, History, advise
 from headway.advisor.checks import PATIENCE, askable, check, look_at, see
 from headway.advisor.hold import Hold
+from headway.node.transfer import pelican
+from headway.node.transfer.line import MAY_ASK, is_private
 
 from . import made
 from .made import NOT_FOUND, hold
+
+pytestmark = pytest.mark.usefixtures(clean.__name__, "near")
+__all__ = ["clean"]
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lab's servers lie where a log alone is no reason to ask anybody."""
+    monkeypatch.setenv(MAY_ASK, "127.0.0.0/8")
 
 
 def missing(url: str) -> Hold:
@@ -77,22 +88,133 @@ def test_one_that_hangs_does_not_keep_the_others() -> None:
         "javascript:1",
         "https://x/\x00",
         "osdf://" + "x" * 3000,
+        "https://me:secret@x/y",
+        "https://x@y",
+        "https://x/y?X-Amz-Signature=secret",
+        "osdf:///a/b?authz=secret",
+        "osdf:///a/b?directread&authz=secret",
+        "mine+osdf:///a/b",
     ],
 )
 def test_only_what_the_engine_would_fetch_is_asked_for(url: str) -> None:
     assert not askable(url)
 
 
-def test_no_token_goes_where_a_log_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret-token-of-mine")
-    monkeypatch.setenv("BEARER_TOKEN", "secret-token-of-mine")
-    monkeypatch.setenv("BEARER_TOKEN_FILE", str(token))
-    with Server({"/a": b"x"}) as server:
-        see(server.url("/a"))
-        assert server.requests
-        for request in server.requests:
-            assert "secret" not in str(vars(request) if hasattr(request, "__dict__") else request)
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A token for the victim's own object, in every place where one is looked for."""
+    token = jwt("storage.read:/")
+    (tmp_path / "token").write_text(token)
+    everywhere = {"BEARER_TOKEN": token, "BEARER_TOKEN_FILE": str(tmp_path / "token")}
+    everywhere |= creds(tmp_path, scitokens=token, mine=token)
+    (tmp_path / ".netrc").write_text(f"default login me password {TRACER}\n")
+    for name, value in {**everywhere, "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.parametrize("needs", [False, True])
+def test_no_token_goes_where_a_log_says(monkeypatch: pytest.MonkeyPatch, needs: bool) -> None:
+    """Also through the federation that the user's own settings name, and through redirects."""
+    tls = Authority.get().good
+    with (
+        Server({"/lab/a": b"x", "/a": b"x"}, tls=tls) as thief,
+        Server(tls=tls, faults=[Redirect(thief.url("/a"))]) as sends_on,
+        Director("/lab", [thief, sends_on], [thief], require_token=needs) as it,
+    ):
+        monkeypatch.setenv("OSDF_DIRECTOR_URL", it.url("").rstrip("/"))
+        for url in ("osdf:///lab/a", it.pelican_url("/a"), thief.url("/a"), sends_on.url("/a")):
+            pelican.forget()
+            assert see(url)[0] is True
+            (found,) = check([missing(url)], History(), now=made.BEGIN + 60)
+            assert found.object_there is True
+        assert len(thief.requests) > 4
+        for server in (thief, sends_on, it):
+            assert not server.saw(TRACER)
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_without_a_token_says_nothing_of_the_object(status: int) -> None:
+    tls = Authority.get().good
+    with (
+        Server(tls=tls, faults=[Status(status)]) as cache,
+        Director("/lab", [cache], [cache], require_token=True) as it,
+    ):
+        asked = missing(it.pelican_url("/a"))
+        (found,) = check([asked], History(), now=made.BEGIN + 60)
+        assert found.object_there is None
+        assert "without a token" in found.words[0]
+        assert advise(asked, History(), found).act is not Act.CHANGE
+        it.require_token = False
+        (found,) = check([asked], History(), now=made.BEGIN + 60)
+        assert found.object_there is (False if status == 404 else None)
+
+
+def test_a_log_does_not_make_us_ask_a_private_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = Authority.get().good
+    with (
+        Server({"/a": b"x", "/lab/a": b"x"}, tls=tls) as inside,
+        Server(tls=tls, faults=[Redirect(inside.url("/a"))]) as sends_on,
+        Director("/lab", [inside], [inside]) as it,
+    ):
+        monkeypatch.delenv(MAY_ASK)
+        for url in (inside.url("/a"), it.pelican_url("/a")):
+            there, words = see(url)
+            assert there is None
+            assert "private network" in words
+        monkeypatch.setenv(MAY_ASK, f"{sends_on.address[0]},{it.address[0]}")
+        pelican.forget()
+        for url in (sends_on.url("/a"), it.pelican_url("/a")):
+            assert see(url)[0] is None
+        assert inside.requests == []
+        monkeypatch.setenv(MAY_ASK, "127.0.0.0/8")
+        assert see(inside.url("/a"))[0] is True
+
+
+@pytest.mark.parametrize(
+    ("address", "private"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("169.254.169.254", True),
+        ("10.1.2.3", True),
+        ("172.16.0.1", True),
+        ("192.168.1.1", True),
+        ("100.64.0.1", True),
+        ("0.0.0.0", True),
+        ("224.0.0.1", True),
+        ("::1", True),
+        ("::", True),
+        ("fe80::1%eth0", True),
+        ("fd00::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:8.8.8.8", False),
+        ("64:ff9b::7f00:1", True),
+        ("2002:7f00:1::", True),
+        ("8.8.8.8", False),
+        ("2606:4700::1", False),
+    ],
+)
+def test_private_addresses(address: str, private: bool) -> None:
+    assert is_private(address) is private
+
+
+def test_a_look_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many servers a director names, and however much they send."""
+    with Server({"/lab/a": Made(64 << 20)}, [IgnoreRange()], tls=Authority.get().good) as big:
+        places = [big.url("").rstrip("/") + f"/{number}" for number in range(40)]
+        with Director("/lab", places, places) as it:
+            see(it.pelican_url("/a"))
+            assert len(big.requests) <= 8
+            assert see(big.url("/lab/a"))[0] is True
+            assert big.sent < 8 << 20
+
+
+@pytest.mark.parametrize("path", ["/net/evil.invalid/x", "/proc/self/mem", "/net/../net/e/x"])
+def test_a_log_does_not_make_us_mount_anything(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    reason = f"Transfer input files failure at access point x: reading from file {path}: (errno 2)"
+    assert check([hold(13, 2, reason)], History(), here=True)[0].file_there is None
 
 
 def test_a_file_of_the_access_point(tmp_path: Path) -> None:

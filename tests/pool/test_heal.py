@@ -117,7 +117,8 @@ class Heal:
             self.process = pool.popen_as_user(
                 ["python", "-m", "headway", "heal", *of, "--do", *QUICK, *args],
                 cwd=folder,
-                env={"XDG_STATE_HOME": str(folder / state)},
+                # the server that jobs were held for lies on this machine
+                env={"XDG_STATE_HOME": str(folder / state), "HEADWAY_MAY_ASK": "127.0.0.0/8"},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

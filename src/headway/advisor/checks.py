@@ -1,8 +1,9 @@
 """Live checks: what can be looked at now, where a look decides. Everything here asks the world.
 
-Each check has a short time-out, and they run side by side. The URLs are a log's words: only those
-that the transfer engine itself would fetch are asked for, without any token of the user's unless
-the URL is of the OSDF, and each object once, however many jobs want it.
+Each check has a short time-out, and they run side by side. The URLs and paths are a log's words,
+and anybody can write a log. So a look never carries a token, a password or a signed query, wherever
+it is redirected; it asks no host of a private network unless HEADWAY_MAY_ASK names it, for a few
+bytes, of few objects and few servers, and for each object once, however many jobs want it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from headway.advisor.table import BEFORE_START, Entry, entry_of
 PATIENCE = 8.0
 _EACH = 3.0
 _SAMPLE = 1024
-_MOST_OBJECTS = 20
+_MOST_OBJECTS, _MOST_SOURCES = 20, 8
 _STALE = 14 * 86400.0  # a job that was held earlier has left every queue
 _WORKERS = 8
 _SCHEMES = ("osdf://", "stash://", "pelican://", "https://", "http://")
-_WITH_TOKEN = ("osdf://", "stash://")
+_MAPPED = ("/net/", "/proc/", "/sys/", "/dev/")  # a look there mounts, or wakes, something
 _NOW = Cut(float("inf"))
 _FOLDER_CODES = (7, 9, 22)  # a file that HTCondor makes: its folder must be there
 
@@ -134,7 +135,7 @@ def _quiet(hold: Hold, entry: Entry, history: History, now: float) -> tuple[bool
 
 def _file(hold: Hold, entry: Entry, here: bool) -> tuple[bool | None, str]:
     path = hold.values.get("path", "")
-    if not path.startswith("/"):
+    if not path.startswith("/") or os.path.normpath(path).startswith(_MAPPED):
         return None, ""
     if hold.code in _FOLDER_CODES:
         folder = os.path.dirname(path)
@@ -151,8 +152,19 @@ def _file(hold: Hold, entry: Entry, here: bool) -> tuple[bool | None, str]:
 
 
 def askable(url: str) -> bool:
-    """Whether a URL of a log is one that may be asked for."""
-    return url.lower().startswith(_SCHEMES) and len(url) < 2000 and url.isprintable()
+    """Whether a URL of a log is one that may be asked for.
+
+    One with a user name or a query is not: they may be somebody's secret, and without them it
+    would be another object's URL. What a federation's director understands is none.
+    """
+    if not url.lower().startswith(_SCHEMES) or len(url) >= 2000 or not url.isprintable():
+        return False
+    from headway.node.transfer.pelican import OPTIONS
+
+    address, _, query = url.partition("#")[0].partition("?")
+    if "@" in address.partition("://")[2].partition("/")[0]:
+        return False
+    return not query or all(part in OPTIONS for part in query.split("&"))
 
 
 def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> dict[str, Seen]:
@@ -186,19 +198,24 @@ def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> di
 
 
 def see(url: str) -> Seen:
-    """Whether the sources of an object have it, by asking each for its first bytes."""
+    """Whether the sources of an object have it, by asking each for its first bytes.
+
+    Nobody is shown a token, so a refusal says nothing about the object.
+    """
     from headway.node.errors import HeadwayError
     from headway.node.transfer.health import examine
     from headway.node.transfer.pelican import sources_of
     from headway.node.transfer.source import Fault
 
+    if not askable(url):
+        return None, ""
     deadline = time.monotonic() + PATIENCE - 1
 
     def stop() -> bool:
         return time.monotonic() > deadline
 
     try:
-        offers = sources_of([url], origins=True, should_stop=stop)
+        offers = sources_of([url], origins=True, anonymous=True, should_stop=stop)
     except Fault as fault:
         if fault.absent:
             return False, f"Asked just now: {fault.words}."
@@ -207,28 +224,40 @@ def see(url: str) -> Seen:
         return None, ""
     well: list[str] = []
     absent: list[str] = []
+    guarded: list[str] = []
+    faults: list[Fault] = []
+    offers = offers[:_MOST_SOURCES]
     for offer in offers:
         if stop():
             break
-        if not url.lower().startswith(_WITH_TOKEN):
-            offer.token = None
         try:
-            health = examine(offer, should_stop=stop, sample=_SAMPLE, limit=_EACH)
+            health = examine(offer, should_stop=stop, sample=_SAMPLE, limit=_EACH, public=True)
         except (HeadwayError, OSError, ValueError):
             continue
         if health.fault is None:
             well.append(offer.name)
+        elif health.status in (401, 403) or (health.fault.absent and offer.withheld):
+            guarded.append(offer.name)  # some say "not found" to whoever may not know
         elif health.fault.absent:
             absent.append(offer.name)
-    return _seen(well, absent, len(offers))
+        else:
+            faults.append(health.fault)
+    if len(faults) == len(offers) and all(fault.settled for fault in faults):
+        return None, f"The object could not be asked for: {faults[0].words}."
+    return _seen(well, absent, guarded, len(offers))
 
 
-def _seen(well: Sequence[str], absent: Sequence[str], asked: int) -> Seen:
+def _seen(well: Sequence[str], absent: Sequence[str], guarded: Sequence[str], asked: int) -> Seen:
     if well:
         more = f" and {len(well) - 1} more" if len(well) > 1 else ""
         return True, f"Asked just now: the object answers at {well[0]}{more}."
     if absent and len(absent) == asked:
         return False, f"Asked just now: none of its {asked} sources has the object."
+    if guarded:
+        return None, (
+            f"Asked just now without a token, which a look never carries: {guarded[0]} wants one, "
+            "so it cannot be told whether the object is there."
+        )
     if absent:
         return None, f"Asked just now: {len(absent)} of {asked} sources do not have the object."
     return None, "Asked just now: no source of the object answered."

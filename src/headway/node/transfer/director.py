@@ -59,13 +59,14 @@ def ask_director(
     *,
     method: str = "GET",
     should_stop: Callable[[], bool] = lambda: False,
+    public: bool = False,
 ) -> Directions:
     """Where the object is; no redirect is followed but those within the director's own host."""
     url = endpoint.rstrip("/") + target
     host = host_of(endpoint)
     for _ in range(_HOPS):
         try:
-            reply = ask(method, url, should_stop=should_stop, seconds=ANSWER)
+            reply = ask(method, url, should_stop=should_stop, seconds=ANSWER, public=public)
         except Fault as fault:
             fault.words = f"the director {host} cannot be asked: {fault.words}"
             raise

@@ -68,11 +68,14 @@ def ask(
     should_stop: Stop = lambda: False,
     seconds: float = ANSWER,
     body_limit: int = _BODY,
+    public: bool = False,
 ) -> Reply:
     """One request without a body; redirects are not followed. Fault: no proper answer came."""
-    deadline = time.monotonic() + seconds
+    end = time.monotonic() + seconds
     try:
-        with Line(url, silence=seconds, deadline=deadline, should_stop=should_stop) as line:
+        with Line(
+            url, silence=seconds, deadline=end, should_stop=should_stop, public=public
+        ) as line:
             begin = time.monotonic()
             length = {"Content-Length": "0"} if method == "PUT" else {}
             line.send(head(line, method, {**length, **(headers or {})}))

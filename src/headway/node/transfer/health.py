@@ -36,6 +36,7 @@ class Health:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self.fault: Fault | None = None
+        self.status: int | None = None  # of the last answer
         self.first_byte: float | None = None  # seconds from the beginning to the answer's head
         self.rate: float | None = None  # bytes a second of the sample
         self.size: int | None = None  # of the object, as this source has it
@@ -46,16 +47,32 @@ class Health:
 
 
 def examine(
-    offer: Offer, *, should_stop: Stop = lambda: False, sample: int = SAMPLE, limit: float = LIMIT
+    offer: Offer,
+    *,
+    should_stop: Stop = lambda: False,
+    sample: int = SAMPLE,
+    limit: float = LIMIT,
+    public: bool = False,
 ) -> Health:
-    """Ask one source for the object's first bytes."""
+    """Ask one source for the object's first bytes.
+
+    Args:
+        offer: The source, with the token that opens it, if any.
+        should_stop: Asked often; Stopped is raised when it says so.
+        sample: How many bytes.
+        limit: Seconds for all of it.
+        public: The URL is a stranger's word: no file, and no host of a private network.
+
+    Returns:
+        What it showed of itself; what is wrong with it is in `fault`.
+    """
     health = Health(offer)
     begin = time.monotonic()
     try:
-        if offer.url.lower().startswith("file:"):
+        if not offer.url.lower().startswith("file:"):
+            _fetch(health, begin, sample, limit, should_stop, public)
+        elif not public:
             _read(health, sample)
-        else:
-            _fetch(health, begin, sample, limit, should_stop)
     except Fault as fault:
         health.fault = fault
         health.state = "sick"
@@ -79,15 +96,20 @@ def judge(found: Sequence[Health]) -> None:
             each.words = "gives the whole object only, no ranges"
 
 
-def _fetch(health: Health, begin: float, sample: int, limit: float, should_stop: Stop) -> None:
+def _fetch(
+    health: Health, begin: float, sample: int, limit: float, should_stop: Stop, public: bool
+) -> None:
     offer, url = health.offer, health.offer.url
-    deadline = begin + limit
+    end = begin + limit
     for _ in range(MOST):
         headers = {"Range": f"bytes=0-{sample - 1}", **bearer(offer.token, offer.url, url)}
         try:
-            with Line(url, silence=limit, deadline=deadline, should_stop=should_stop) as line:
+            with Line(
+                url, silence=limit, deadline=end, should_stop=should_stop, public=public
+            ) as line:
                 line.send(head(line, "GET", headers))
                 reply = read_head(line, url)
+                health.status = reply.status
                 if reply.status in (200, 206):
                     health.first_byte = time.monotonic() - begin
                     line.phase = "body"

@@ -14,7 +14,7 @@ import threading
 import time
 
 from headway.node.errors import Stopped
-from headway.node.transfer.proxies import proxy_words
+from headway.node.transfer.proxies import bypassed, proxy_words
 from headway.node.transfer.request import tunnel
 from headway.node.transfer.source import Fault
 from headway.node.transfer.tls import context, tls_fault
@@ -31,13 +31,18 @@ CONNECT = 10.0  # seconds for the name service, for each address, and for the TL
 _TICK = 0.1
 _HEAD = 1 << 16  # bytes of a proxy's or server's head
 _ADDRESSES = 4  # of one host that are tried
+MAY_ASK = "HEADWAY_MAY_ASK"  # private hosts and networks that may be asked because a log says so
+_NAT64 = "64:ff9b::/96"
 
 
 class Line:
     """One connection; `silence` is how long the host may neither take nor give a byte."""
 
-    def __init__(self, url: str, *, silence: float, deadline: float, should_stop: Stop) -> None:
+    def __init__(
+        self, url: str, *, silence: float, deadline: float, should_stop: Stop, public: bool = False
+    ) -> None:
         self.route = Route(url)
+        self._public = public  # the URL is a stranger's word: no host of a private network
         self.silence = silence
         self._deadline, self._should_stop = deadline, should_stop
         self._left = b""
@@ -145,6 +150,8 @@ class Line:
         host, port = self.route.first_hop
         fault = Fault(f"{host} has no address")
         found = self._addresses(host, port)[:_ADDRESSES]
+        if self._public:
+            self._refuse_private(found)
         self.phase = "connect"
         for family, kind, protocol, _, address in found:
             try:
@@ -189,6 +196,23 @@ class Line:
         if not found:
             raise Fault(f"{host} is not known to this node's name service")
         return found[0]
+
+    def _refuse_private(self, found: list[Address]) -> None:
+        """Judged by the very addresses that follow; behind a proxy by those that it may see."""
+        host, port = self.route.host, self.route.port
+        if self.route.proxy_host is not None:
+            try:
+                found = self._addresses(host, port)
+            except Fault:
+                return  # only the proxy knows the name, and must judge it
+        for *_, address in found:
+            if is_private(str(address[0])) and not _excepted(host, str(address[0]), port):
+                raise Fault(
+                    f"{host} is of a private network, which a URL of a log is not asked in",
+                    retryable=False,
+                    settled=True,
+                    remedy=f"to ask it all the same, name it in {MAY_ASK}",
+                )
 
     def _reach(self, address: tuple[object, ...]) -> None:
         since = time.monotonic()
@@ -266,6 +290,30 @@ class Line:
         else:
             said = f"{self._peer()} cannot be reached: {error.strerror or type(error).__name__}"
         return Fault(f"{said} ({words})" if words else said)
+
+
+def is_private(address: str) -> bool:
+    """Whether an address is this machine's, its network's or nobody's, not the Internet's."""
+    import ipaddress
+
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return True
+    if isinstance(found, ipaddress.IPv6Address):
+        within = found.ipv4_mapped or found.sixtofour
+        if within is None and found in ipaddress.ip_network(_NAT64):
+            within = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if within is not None:
+            return is_private(str(within))
+    return not found.is_global or found.is_multicast
+
+
+def _excepted(host: str, address: str, port: int) -> bool:
+    import os
+
+    words = os.environ.get(MAY_ASK, "")
+    return bypassed(host, port, words) or bypassed(address, port, words)
 
 
 def _strerror(number: int) -> str:

@@ -35,7 +35,8 @@ OSDF = "osg-htc.org"
 CACHES = 6
 ABSENCES, GRACE = 3, 20.0  # a director's 404 counts for good when said so often, over such a time
 _DOCUMENT = "/.well-known/pelican-configuration"
-_KNOWN = ("directread", "prefercached", "skipstat")
+OPTIONS = ("directread", "prefercached", "skipstat")  # of a federation's URLs, for its director
+_ANONYMOUS = "it was asked for without any"
 _federations: dict[str, Federation] = {}
 _absences: dict[str, tuple[int, float]] = {}
 _lock = threading.Lock()
@@ -83,13 +84,24 @@ def resolve(
     *,
     direct: bool = False,
     write: bool = False,
+    anonymous: bool = False,
     should_stop: Stop = lambda: False,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Offer]:
-    """Where the object that a URL names can be had, best first; `direct`: its origins only.
+    """Where the object that a URL names can be had, best first.
 
-    A URL that names no federation offers itself. Fault: nothing to be had now, or (not
-    retryable) ever; a URL that cannot be used at all is a TransferError.
+    Args:
+        url: What the user wrote; one that names no federation offers itself.
+        direct: Its origins only.
+        write: Where to send it.
+        anonymous: The URL is a stranger's word: no token goes anywhere, and no host of a private
+            network is asked. What needs a token is offered without one.
+        should_stop: Asked often; Stopped is raised when it says so.
+        environ: Where tokens and settings are.
+
+    Raises:
+        Fault: Nothing is to be had now, or (not retryable) ever.
+        TransferError: The URL cannot be used at all.
     """
     try:
         named = name(url)
@@ -97,7 +109,9 @@ def resolve(
         raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
     try:
         if named.federated:
-            return _resolve(named, direct, write, should_stop, environ)
+            return _resolve(named, direct, write, anonymous, should_stop, environ)
+        if anonymous:
+            return [Offer(named.plain, withheld=_ANONYMOUS if named.credential else "")]
         return [Offer(named.plain, token=_named_token(named, write, environ))]
     except Fault as fault:
         fault.phase = "resolve"  # whatever it was for the director, here nothing else has begun
@@ -105,7 +119,12 @@ def resolve(
 
 
 def _resolve(
-    named: Name, direct: bool, write: bool, should_stop: Stop, environ: Mapping[str, str]
+    named: Name,
+    direct: bool,
+    write: bool,
+    anonymous: bool,
+    should_stop: Stop,
+    environ: Mapping[str, str],
 ) -> list[Offer]:
     options = [part.partition("=")[0] for part in named.query.split("&") if part]
     if "recursive" in options or "pack" in options:
@@ -116,12 +135,14 @@ def _resolve(
             remedy="name each object by a URL of its own",
         )
     direct = direct or write or "directread" in options
-    federation = discover(named, should_stop=should_stop, environ=environ)
+    federation = discover(named, public=anonymous, should_stop=should_stop, environ=environ)
     if not federation.director:
         url = _joined(federation.discovery, named)
+        if anonymous:
+            return [Offer(url, origin=True, withheld=_ANONYMOUS if named.credential else "")]
         return [Offer(url, origin=True, token=_named_token(named, write, environ))]
     try:
-        found = _ask(federation, named, direct, write, should_stop)
+        found = _ask(federation, named, direct, write, anonymous, should_stop)
     except Absent as absent:
         raise _judged(absent, f"{federation.director}{named.path}") from None
     except Fault:
@@ -131,7 +152,11 @@ def _resolve(
     with _lock:
         _absences.pop(f"{federation.director}{named.path}", None)
     refused: list[str] = []
-    token = _token(named, found, federation, write, environ, refused)
+    token: Token | None = None
+    if anonymous:
+        refused += [_ANONYMOUS] if found.needs_token or named.credential else []
+    else:
+        token = _token(named, found, federation, write, environ, refused)
     offers = _offers(found, token, direct, reasons(refused))
     if token is not None and not named.credential:
         doors = [federation.discovery, federation.director]
@@ -147,6 +172,7 @@ def sources_of(
     urls: Sequence[str],
     *,
     origins: bool = False,
+    anonymous: bool = False,
     faults: dict[str, Fault] | None = None,
     should_stop: Stop = lambda: False,
 ) -> list[Offer]:
@@ -159,11 +185,11 @@ def sources_of(
     last: list[Offer] = []
     for url in urls:
         try:
-            found = resolve(url, should_stop=should_stop)
+            found = resolve(url, anonymous=anonymous, should_stop=should_stop)
             offers += [each for each in found if not each.origin]
             last += [each for each in found if each.origin]
             if origins and found[0].cache:
-                last += resolve(url, direct=True, should_stop=should_stop)
+                last += resolve(url, direct=True, anonymous=anonymous, should_stop=should_stop)
         except Fault as fault:
             failed[url] = fault
     seen: set[str] = set()
@@ -178,7 +204,11 @@ def sources_of(
 
 
 def discover(
-    named: Name, *, should_stop: Stop = lambda: False, environ: Mapping[str, str] = os.environ
+    named: Name,
+    *,
+    public: bool = False,
+    should_stop: Stop = lambda: False,
+    environ: Mapping[str, str] = os.environ,
 ) -> Federation:
     """The federation behind a name; its answer is kept for the life of the process."""
     discovery = f"https://{named.host}"
@@ -193,7 +223,7 @@ def discover(
     with _lock:
         kept = _federations.get(discovery)
     if kept is None:
-        kept = _discover(discovery, should_stop)
+        kept = _discover(discovery, public, should_stop)
         with _lock:
             _federations[discovery] = kept
     return kept
@@ -211,11 +241,11 @@ def absence_is_final(count: int, seconds: float) -> bool:
     return count >= ABSENCES and seconds >= GRACE
 
 
-def _discover(discovery: str, should_stop: Stop) -> Federation:
+def _discover(discovery: str, public: bool, should_stop: Stop) -> Federation:
     endpoint = _endpoint(discovery, "the federation", True)
     host = authority(endpoint)
     try:
-        reply = ask("GET", endpoint + _DOCUMENT, should_stop=should_stop)
+        reply = ask("GET", endpoint + _DOCUMENT, should_stop=should_stop, public=public)
     except Fault as fault:
         fault.words = f"the federation {host} cannot be asked: {fault.words}"
         raise
@@ -255,7 +285,12 @@ def _endpoint(url: str, what: str, plain: bool) -> str:
 
 
 def _ask(
-    federation: Federation, named: Name, direct: bool, write: bool, should_stop: Stop
+    federation: Federation,
+    named: Name,
+    direct: bool,
+    write: bool,
+    public: bool,
+    should_stop: Stop,
 ) -> Directions:
     query = [part for part in named.query.split("&") if part]
     target = named.path
@@ -265,7 +300,9 @@ def _ask(
             query.append("directread")
     target += f"?{'&'.join(query)}" if query else ""
     method = "PUT" if write else "GET"
-    return ask_director(federation.director, target, method=method, should_stop=should_stop)
+    return ask_director(
+        federation.director, target, method=method, should_stop=should_stop, public=public
+    )
 
 
 def _judged(absent: Absent, key: str) -> Fault:
@@ -400,7 +437,7 @@ def _named_token(named: Name, write: bool, environ: Mapping[str, str]) -> Token 
 
 def _joined(base: str, named: Name) -> str:
     query = "&".join(
-        part for part in named.query.split("&") if part and part.partition("=")[0] not in _KNOWN
+        part for part in named.query.split("&") if part and part.partition("=")[0] not in OPTIONS
     )
     parts = urlsplit(base)
     path = parts.path.rstrip("/") + named.path
