@@ -24,6 +24,24 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "a.tar.arrival")
 
 
+def test_what_somebody_else_could_have_written_is_not_believed(path: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"mine")
+    os.symlink(precious, f"{path}.{os.getpid()}")  # where the new one is about to be written
+    with Arrival.begin(path, 100, 10) as made:
+        made.mark(0, 50)
+    assert precious.read_bytes() == b"mine"
+    os.chmod(path, 0o666)
+    with pytest.raises(TransferError, match="every user"):
+        Arrival.follow(path)
+    with Arrival.go_on(path, 100, 10) as anew:
+        assert anew.marked() == []
+    os.rename(path, tmp_path / "moved")
+    os.symlink(tmp_path / "moved", path)
+    with pytest.raises(OSError):
+        Arrival.follow(path)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.integers(1, 5000),

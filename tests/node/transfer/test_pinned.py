@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.lab import Flip, Held, Made, Server, Status
+from tests.lab import Answer, Fault, Flip, Held, Made, Rate, Server, Status
+from tests.lab.answer import Case
 
 from headway.errors import HeadwayError
 from headway.node.errors import Stopped
-from headway.node.transfer import fetch
+from headway.node.transfer import fetch, pinned
 from headway.node.transfer.manifest import MAX_MANIFEST, ManifestError, digest_of, make_manifest
 from headway.node.transfer.pinned import pinned_manifest
 
@@ -62,6 +64,28 @@ def test_what_can_be_wrong_is_said_with_what_to_do(tmp_path: Path, manifest: byt
         with pytest.raises(ManifestError, match="too large"):
             pinned_manifest([it.url("/a")], pin, folder=str(tmp_path))
         assert it.sent < MAX_MANIFEST
+    assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True)
+class Unsized(Fault):
+    """Do not say how long it is."""
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.forget_range()
+        answer.length = None
+        return True
+
+
+def test_a_manifest_that_does_not_say_its_size_is_bounded(
+    tmp_path: Path, manifest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned, "MAX_MANIFEST", 1 << 20)
+    endless = {"/a.headway": Made(1 << 30, seed=1)}
+    with Server(endless, [Unsized(), Rate(8 << 20)]) as it:
+        with pytest.raises(ManifestError, match="too large"):
+            pinned_manifest([it.url("/a")], digest_of(manifest), folder=str(tmp_path))
+        assert it.sent < 16 << 20
     assert list(tmp_path.iterdir()) == []
 
 

@@ -200,6 +200,56 @@ def test_a_name_that_a_killed_process_left_to_a_whole_file_is_dropped(tmp_path: 
     assert path.read_bytes() == b"whole" and os.listdir(tmp_path) == ["object"]
 
 
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+
+
+@needs_root
+def test_a_part_of_another_user_is_neither_used_nor_removed(tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    with Server({"/a": CONTENT}, half()) as server:
+        kept(path, server)  # nothing but the journal says which of its bytes are good
+        part = Path(f"{path}.part")
+        os.chown(part, 12345, 12345)
+        before = server.sent
+        with pytest.raises(
+            NodeError, match=r"object\.part belongs to another user \(12345\)"
+        ) as no:
+            fetch([server.url("/a")], str(path))
+        assert "another path" in no.value.remedy
+        assert server.sent == before
+    assert part.stat().st_uid == 12345 and not path.exists()
+
+
+@pytest.mark.parametrize("whose", ["everybody's part", "everybody's journal", "two names", "other"])
+def test_bytes_that_somebody_else_could_have_put_there_are_fetched_anew(
+    whose: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "object"
+    part, journal = Path(f"{path}.part"), Path(f"{path}.part.journal")
+    with Server({"/a": CONTENT}, half()) as server:
+        kept(path, server)
+        if whose == "everybody's part":
+            part.chmod(0o666)
+        elif whose == "everybody's journal":
+            journal.chmod(0o666)
+        elif whose == "two names":
+            os.link(journal, tmp_path / "other name")
+        elif os.getuid() == 0:
+            os.chown(journal, 12345, 12345)
+        else:
+            pytest.skip("only root can give a file away")
+        with part.open("r+b") as file:  # in the middle of what the journal calls good
+            file.write(b"planted")
+        held = part.open("r+b")
+        server.faults = []
+        fetch([server.url("/a")], str(path))
+        if whose == "everybody's part":
+            held.seek(0)
+            held.write(b"planted")  # who has it open does not have the new one
+        held.close()
+    assert CONTENT.fault(path) is None
+
+
 @pytest.mark.parametrize("sources", [1, 2])
 def test_a_disk_that_is_too_small(sources: int, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk; the kernel says so in the same way."""

@@ -29,6 +29,7 @@ import struct
 import time
 
 from headway.node.errors import TransferError
+from headway.node.transfer.naming import create_new, planted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Arrival:
         if chunks > MAX_CHUNKS:
             raise TransferError(f"{path}: more than {MAX_CHUNKS} chunks", retryable=False)
         draft = f"{path}.{os.getpid()}"
-        file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = create_new(draft)
         try:
             os.write(file, _HEAD.pack(_MAGIC, size, chunk))
             # a full disk must show now, not in the map
@@ -107,10 +108,12 @@ class Arrival:
     @classmethod
     def follow(cls, path: str) -> Arrival:
         """As a reader."""
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if os.fstat(file).st_size < _PAGE:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        about = os.fstat(file)
+        wrong = planted(about) or ("does not tell" if about.st_size < _PAGE else "")
+        if wrong:
             os.close(file)
-            raise TransferError(f"{path} does not tell what has arrived", retryable=False)
+            raise TransferError(f"{path} {wrong}: what has arrived is not known", retryable=False)
         return cls(file, path)
 
     def close(self) -> None:

@@ -22,6 +22,8 @@ import sys
 from array import array
 from itertools import accumulate
 
+from headway.node.transfer.naming import create_new, planted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +44,7 @@ class Wanted:
         self.chunks = len(chunks)
         target = f"{path}{SUFFIX}"
         draft = f"{target}.{os.getpid()}"
-        self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = create_new(draft)
         try:
             data = _HEAD.pack(_MAGIC, chunk, len(chunks), 0) + _swapped(chunks).tobytes()
             while data:
@@ -80,6 +82,8 @@ def told(path: str, chunk: int, chunks: int) -> Told | None:
     """
     try:
         with open(f"{path}{SUFFIX}", "rb") as file:
+            if planted(os.fstat(file.fileno())):
+                return None
             data = file.read(_HEAD.size + 4 * _MOST + 1)
     except OSError:
         return None

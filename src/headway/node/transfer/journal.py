@@ -15,7 +15,7 @@ import os
 import stat
 import zlib
 
-from headway.node.transfer.naming import settle
+from headway.node.transfer.naming import planted, settle
 from headway.node.transfer.source import Identity
 
 TYPE_CHECKING = False
@@ -123,6 +123,8 @@ def read_journal(path: str, part: int, proof: str) -> Past | None:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
             return None
+        if planted(about) or about.st_nlink > 1:
+            return None  # it says that bytes are good which nobody has proven
         data = b""
         while len(data) <= MAX_BYTES and (piece := os.read(file, 1 << 20)):
             data += piece

@@ -8,7 +8,7 @@ import os
 import stat
 from urllib.parse import unquote, urlsplit
 
-from headway.node.transfer.naming import name_new, settle
+from headway.node.transfer.naming import name_new, planted, settle
 from headway.node.transfer.source import Fault
 from headway.node.transfer.target import FULL, Pace, Target
 
@@ -103,7 +103,9 @@ def _alone(file: int, part: str) -> bool:
         about, named = os.fstat(file), os.lstat(part)
     except (ImportError, OSError):
         return False
-    return stat.S_ISREG(about.st_mode) and about.st_ino == named.st_ino and about.st_nlink == 1
+    if not stat.S_ISREG(about.st_mode) or planted(about):
+        return False
+    return about.st_ino == named.st_ino and about.st_nlink == 1
 
 
 def exists() -> Fault:

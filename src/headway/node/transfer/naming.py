@@ -29,6 +29,14 @@ def settle(folder: str) -> None:
             os.close(handle)
 
 
+def create_new(path: str) -> int:
+    """Open a new file for this user alone; what has the name, or a link, is taken away first."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, flags, 0o600)
+
+
 def planted(status: os.stat_result, *, by_root: bool = False) -> str:
     """Why a file that was found is not to be relied upon, in words; "": it is this user's alone.
 

@@ -9,7 +9,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError, TransferError
-from headway.node.transfer.naming import name_new, settle
+from headway.node.transfer.naming import name_new, planted, settle
 from headway.node.transfer.target import FULL
 
 TYPE_CHECKING = False
@@ -51,29 +51,51 @@ class Part:
         try:
             os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
             try:
-                self._open()
-            except OSError as error:
-                if error.errno != errno.ELOOP:
-                    raise
-                os.unlink(self.place)  # a link could lead anywhere
                 self._open(os.O_EXCL)
-            if os.fstat(self.file).st_nlink > 1:  # whole, by a process that was killed just then
-                os.unlink(self.place)
-                os.close(self.file)
-                self._open(os.O_EXCL)
+            except FileExistsError:
+                self._take_over()
         except OSError as error:
             raise self.trouble(error) from None
+
+    def _take_over(self) -> None:
+        """Go on with the one that is there, unless somebody else could have put bytes into it."""
+        try:
+            self._open()
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM):
+                self._refuse_planted(os.lstat(self.place))
+            if error.errno != errno.ELOOP:
+                raise
+            os.unlink(self.place)  # a link could lead anywhere
+            self._open(os.O_EXCL)
+        about = os.fstat(self.file)
+        # a second name: whole, by a process that was killed just then, or somebody else's hand
+        if about.st_nlink > 1 or planted(about):
+            os.unlink(self.place)
+            os.close(self.file)
+            self._open(os.O_EXCL)
 
     def _open(self, more: int = 0) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | more
         self.file = os.open(self.place, flags, 0o644)
         try:
-            if not stat.S_ISREG(os.fstat(self.file).st_mode):
+            about = os.fstat(self.file)
+            if not stat.S_ISREG(about.st_mode):
                 raise NodeError(f"{self.name}{SUFFIX} is in the way and is not a file")
+            if not more:
+                self._refuse_planted(about)
             self._lock()
         except Exception:
             os.close(self.file)
             raise
+
+    def _refuse_planted(self, about: os.stat_result) -> None:
+        """A part of another user is neither gone on with nor removed: they may be at work on it."""
+        if about.st_uid != os.geteuid():
+            raise NodeError(
+                f"{self.place} {planted(about)}, so {self.name} cannot gather in it",
+                remedy="ask them to remove it, or choose another path",
+            )
 
     def _lock(self) -> None:
         try:

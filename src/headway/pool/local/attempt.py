@@ -29,6 +29,7 @@ from headway.pool.local.used import Used
 
 IN_CONTAINER = "/srv"
 _TOOLS = ("APPTAINER", "SINGULARITY")  # whose prefix carries a variable into the container
+_OUTSIDE = {"PATH", "LD_LIBRARY_PATH", "HOME", "VIRTUAL_ENV", "CONDA_PREFIX"}  # of no use inside
 # What a job may know of the user's shell: a pool gives no more, so one that needs more fails here
 # first.
 _INHERITED = [
@@ -149,11 +150,13 @@ class Attempt:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
             # apptainer's own signs cannot be in what it is told to bind
             binds = [p for p in places.values() if os.path.exists(p) and not set(p) & set(":,")]
+            self._environment |= {_BEARER: token} if token else {}
             argv = _container_argv(container, self.scratch, self._environment, binds)
             self._argv = [*argv, *words]
-            self._environment = {**os.environ, MARK: str(self.scratch)}
-            if token:  # not among the arguments, which everybody on the machine can read
-                self._environment |= {f"{tool}ENV_{_BEARER}": token for tool in _TOOLS}
+            # not among the arguments, which everybody on the machine can read
+            given = {k: v for k, v in self._environment.items() if k not in _OUTSIDE}
+            carried = {f"{tool}ENV_{key}": given[key] for tool in _TOOLS for key in given}
+            self._environment = {**os.environ, **carried, MARK: str(self.scratch)}
         else:
             self._environment["HEADWAY_PYTHON"] = sys.executable
             self._environment["HEADWAY_PARENT"] = str(os.getpid())
@@ -292,8 +295,6 @@ def _container_argv(
             f"the job asks for the container {image}, and there is no apptainer on this machine",
             remedy="install apptainer, or take `container` out for a run on this machine",
         )
-    outside = {"PATH", "LD_LIBRARY_PATH", "HOME", "VIRTUAL_ENV", "CONDA_PREFIX"}
-    given = [f"{key}={value}" for key, value in environment.items() if key not in outside]
     flags = [
         "--containall",
         "--no-home",
@@ -308,8 +309,7 @@ def _container_argv(
         flags.append("--no-privs")  # no pool would give a job root's privileges
     if environment.get("CUDA_VISIBLE_DEVICES") and Path("/dev/nvidiactl").exists():
         flags.append("--nv")
-    settings = [argument for pair in given for argument in ("--env", pair)]
-    return [tool, "--silent", "exec", *flags, *settings, image, f"{IN_CONTAINER}/headway-node.pyz"]
+    return [tool, "--silent", "exec", *flags, image, f"{IN_CONTAINER}/headway-node.pyz"]
 
 
 def _literal(value: object) -> str:
