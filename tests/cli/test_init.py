@@ -147,3 +147,88 @@ def test_any_name_gives_a_good_file_or_a_reason(
         assert [path.name for path in script.parent.iterdir()] == [script.name]
         return
     assert load_job(target).command[-1].replace("{{", "{").replace("}}", "}") == script.name
+
+
+CONDITIONAL = """\
+import argparse, torch
+from torchvision import datasets
+
+def save_checkpoint(state, is_best):
+    torch.save(state, "checkpoint.pth.tar")
+    if is_best:
+        shutil.copyfile("checkpoint.pth.tar", "best.pth.tar")
+        torch.save(state, "best.pth.tar")
+
+def debug():
+    open("debug.txt", "w")
+
+def dump(rows):
+    rows.to_csv("rows.csv")
+
+class Trainer:
+    def __init__(self):
+        open("started.txt", "w")
+    def export(self):
+        torch.save(1, "exported.pt")
+    def unused(self):
+        torch.save(1, "unused.pt")
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--save-model", action="store_true")
+    parser.add_argument("--metrics", default="metrics.json")
+    parser.add_argument("--output-file", default="predictions.npz")
+    args = parser.parse_args()
+    data = datasets.MNIST("../data", train=True)
+    for epoch in range(3):
+        save_checkpoint({}, epoch == 2)
+    if args.debug:
+        debug()
+        open(args.metrics, "w")
+    trainer = Trainer()
+    trainer.export()
+    try:
+        open("history.txt", "w")
+    except OSError:
+        open("error.txt", "w")
+    if args.fast:
+        open("both.txt", "w")
+    else:
+        open("both.txt", "w")
+    spawn(dump)
+    np.savez(args.output_file)
+    if args.save_model:
+        torch.save(model.state_dict(), "mnist_cnn.pt")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_is_written_under_a_condition_is_not_declared(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CONDITIONAL)
+    found = guess(tmp_path / "train.py")
+    sure = {"checkpoint.pth.tar", "started.txt", "exported.pt", "history.txt", "both.txt"}
+    assert set(found.outputs) == {*sure, "rows.csv", "predictions.npz"}
+    perhaps = {"best.pth.tar", "debug.txt", "unused.pt", "error.txt", "mnist_cnn.pt"}
+    assert set(found.perhaps) == {*perhaps, "metrics.json"}
+    target, text = write_job_toml(tmp_path / "train.py")
+    assert "mnist_cnn.pt" not in {output.path for output in load_job(target).outputs}
+    line = CONDITIONAL.splitlines().index('        torch.save(model.state_dict(), "mnist_cnn.pt")')
+    assert f"# [[outputs]]  # line {line + 1} writes it, but only under a condition\n" in text
+    assert '# path = "mnist_cnn.pt"\n' in text
+
+
+def test_data_above_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text('import sys\nread("../data")\nopen("../../x/a b.csv")\n')
+    found = guess(tmp_path / "train.py")
+    assert found.above == {"../data": 2, "../../x/a b.csv": 3}
+    _, text = write_job_toml(tmp_path / "train.py")
+    assert "# Line 2 names ../data, which leads out of the job's folder" in text
+    assert "Bring it as data, and let the script look there" in text
+    (tmp_path / "go.sh").write_text("python3 train.py --data ../sets/b.tar\n")
+    assert guess(tmp_path / "go.sh").above == {
+        "../sets/b.tar": 1,
+        "../data": 2,
+        "../../x/a b.csv": 3,
+    }

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _LITERAL_PATH = re.compile(r"[\w][\w./-]*\.[A-Za-z][\w]{0,11}\Z", re.ASCII)
 _OUTPUT_OPTION = re.compile(
     r"--?(?:out\w*|output[-_]?\w*|save[-_]?\w*|results?[-_]?\w*|metrics|model)\Z"
 )
+_ABOVE = re.compile(r"(?:\./)?(?:\.\./)+[\w][\w. /-]*")
 _WORD = re.compile(r"[\w./-]+", re.ASCII)
 
 
@@ -38,6 +40,8 @@ class Guess:
     command: list[str]
     files: list[str]
     outputs: dict[str, int] = field(default_factory=dict)
+    perhaps: dict[str, int] = field(default_factory=dict)  # written only under a condition
+    above: dict[str, int] = field(default_factory=dict)  # paths that lead out of the folder
     urls: dict[str, int] = field(default_factory=dict)
     gpu_module: str = ""
 
@@ -86,10 +90,9 @@ def _read_python(text: str, script: Path, found: Guess) -> None:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             _read_import(node, script, found)
-        elif isinstance(node, ast.Call):
-            _read_call(node, found)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             _read_literal(node.value, node.lineno, script, found)
+    _Writes(tree, found).read()
 
 
 def _read_import(node: ast.Import | ast.ImportFrom, script: Path, found: Guess) -> None:
@@ -108,38 +111,139 @@ def _read_import(node: ast.Import | ast.ImportFrom, script: Path, found: Guess) 
                 found.files.append(beside)
 
 
-def _read_call(node: ast.Call, found: Guess) -> None:
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    if isinstance(node.func, ast.Name):
-        called = node.func.id
-    texts = [_text(argument) for argument in node.args]
-    if called == "open" and len(texts) > 1 and set(texts[1] or "") & set("wax"):
-        _add_output(texts[0], node.lineno, found)
-    elif called in _SAVING:
-        for text in texts[:2]:
-            _add_output(text, node.lineno, found)
-    elif called in _WRITING and isinstance(node.func, ast.Attribute):
-        of = node.func.value
-        if isinstance(of, ast.Call) and len(of.args) == 1:
-            _add_output(_text(of.args[0]), node.lineno, found)
-    elif called == "add_argument" and any(_OUTPUT_OPTION.match(text or "") for text in texts):
+class _Writes:
+    """What a script writes under fixed names: whenever it runs, or only under a condition."""
+
+    def __init__(self, tree: ast.Module, found: Guess) -> None:
+        self.tree = tree
+        self.found = found
+        self.functions: dict[str, list[ast.AST]] = {}  # by name; of a class, what making one calls
+        self.options: dict[str, tuple[str, int]] = {}  # --output with a fixed default, by its dest
+        self.entered: set[tuple[str, bool]] = set()
+
+    def read(self) -> None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.functions.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.ClassDef):
+                methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+                own = [m for m in methods if m.name.startswith("__") or m.name == "forward"]
+                self.functions.setdefault(node.name, []).extend(own)
+            elif isinstance(node, ast.Call):
+                self._option(node)
+        used = {each.attr for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)}
+        self._block(self.tree.body, sure=True)
+        for name in self.functions:  # what nobody seems to call may still be called
+            self._enter(name, sure=False)
+        for dest, (path, line) in self.options.items():
+            written = path in self.found.outputs or path in self.found.perhaps
+            if not written or dest not in used:
+                _add_output(path, line, self.found.outputs)
+        for path in self.found.outputs:
+            self.found.perhaps.pop(path, None)
+
+    def _block(self, nodes: Sequence[ast.AST], *, sure: bool) -> None:
+        for node in nodes:
+            self._visit(node, sure)
+
+    def _visit(self, node: ast.AST, sure: bool) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return  # read where it is called
+        if isinstance(node, ast.If):
+            self._visit(node.test, sure)
+            always = _is_main(node.test)
+            both = _paths_in(node.body, self) & _paths_in(node.orelse, self) if sure else set()
+            self._block(node.body, sure=sure and always)
+            self._block(node.orelse, sure=False)
+            for path in both:
+                self.found.outputs.setdefault(path, self.found.perhaps.get(path, node.lineno))
+        elif isinstance(node, (ast.ExceptHandler, ast.match_case, ast.IfExp)):
+            self._block(list(ast.iter_child_nodes(node)), sure=False)
+        else:
+            if isinstance(node, ast.Call):
+                for path, line in self.writes(node):
+                    _add_output(path, line, self.found.outputs if sure else self.found.perhaps)
+                self._enter(_called(node), sure)
+            elif isinstance(node, ast.Name):  # handed on to be called, as in spawn(main)
+                self._enter(node.id, sure)
+            self._block(list(ast.iter_child_nodes(node)), sure=sure)
+
+    def _enter(self, name: str, sure: bool) -> None:
+        """Read a function or a method of this name, if the script has one."""
+        if name not in self.functions or {(name, sure), (name, True)} & self.entered:
+            return
+        self.entered.add((name, sure))
+        for function in self.functions[name]:
+            self._block(getattr(function, "body", []), sure=sure)
+
+    def _option(self, node: ast.Call) -> None:
+        texts = [_text(argument) or "" for argument in node.args]
+        if _called(node) != "add_argument" or not any(map(_OUTPUT_OPTION.match, texts)):
+            return
+        long = next((text for text in texts if text.startswith("--")), texts[0])
         for keyword in node.keywords:
-            if keyword.arg == "default":
-                value = keyword.value
-                if isinstance(value, ast.Call) and len(value.args) == 1:
-                    value = value.args[0]
-                _add_output(_text(value), node.lineno, found)
+            value = keyword.value
+            if isinstance(value, ast.Call) and len(value.args) == 1:
+                value = value.args[0]  # Path("model.pt")
+            path = _text(value)
+            if keyword.arg == "default" and path:
+                self.options[long.lstrip("-").replace("-", "_")] = (path, node.lineno)
+
+    def writes(self, node: ast.Call) -> Iterator[tuple[str | None, int]]:
+        """The fixed names that a call writes to."""
+        called = _called(node)
+        texts = [self._path(argument) for argument in node.args]
+        if called == "open" and len(texts) > 1 and set(texts[1] or "") & set("wax"):
+            yield texts[0], node.lineno
+        elif called in _SAVING:
+            yield from ((text, node.lineno) for text in texts[:2])
+        elif called in _WRITING and isinstance(node.func, ast.Attribute):
+            of = node.func.value
+            if isinstance(of, ast.Call) and len(of.args) == 1:
+                yield self._path(of.args[0]), node.lineno
+            else:
+                yield self._path(of), node.lineno
+
+    def _path(self, node: ast.expr) -> str | None:
+        """A literal, or the default of the option that `args.output` is."""
+        if isinstance(node, ast.Attribute) and node.attr in self.options:
+            return self.options[node.attr][0]
+        return _text(node)
 
 
-def _add_output(path: str | None, line: int, found: Guess) -> None:
+def _paths_in(nodes: Sequence[ast.AST], writes: _Writes) -> set[str]:
+    """What is written in a branch, wherever in it, under names that can be outputs."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call):
+                for path, line in writes.writes(inner):
+                    _add_output(path, line, found)
+    return set(found)
+
+
+def _is_main(test: ast.expr) -> bool:
+    """`if __name__ == "__main__":`, which holds for a job's script."""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _add_output(path: str | None, line: int, to: dict[str, int]) -> None:
     if path and _LITERAL_PATH.match(path) and ".." not in path.split("/"):
-        found.outputs.setdefault(path.removeprefix("./"), line)
+        to.setdefault(path.removeprefix("./"), line)
 
 
 def _read_literal(text: str, line: int, script: Path, found: Guess) -> None:
     for url in _URL.findall(text):
         if _DATA.search(url):
             found.urls.setdefault(url, line)
+    if _ABOVE.fullmatch(text):
+        found.above.setdefault(text, line)
     if _LITERAL_PATH.match(text) and text not in found.files and text not in found.outputs:
         there = script.parent / text
         if ".." not in text.split("/") and there.is_file() and there.name != "job.toml":
@@ -152,6 +256,8 @@ def _read_text(text: str, script: Path, found: Guess) -> None:
         for url in _URL.findall(code):
             found.urls.setdefault(url, number)
         for word in _WORD.findall(_URL.sub(" ", code)):
+            if _ABOVE.fullmatch(word):
+                found.above.setdefault(word, number)
             name = word.removeprefix("./")
             inside = not name.startswith(("/", "-", ".")) and ".." not in name.split("/")
             if inside and (script.parent / name).is_file() and name not in found.files:
@@ -169,6 +275,10 @@ def _gpu_of_called(script: Path, found: Guess) -> None:
             found.gpu_module = found.gpu_module or inner.gpu_module
             for path, line in inner.outputs.items():
                 found.outputs.setdefault(path, line)
+            for path, line in inner.perhaps.items():
+                found.perhaps.setdefault(path, line)
+            for path, line in inner.above.items():
+                found.above.setdefault(path, line)
 
 
 def _text(node: ast.expr) -> str | None:

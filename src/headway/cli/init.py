@@ -196,7 +196,16 @@ def _gpus(found: Guess) -> str:
 
 
 def _inputs(found: Guess) -> str:
-    lines = ["\n# Data that is fetched, and proven whole, before the command starts."]
+    lines: list[str] = []
+    for path, line in found.above.items():
+        name = path.rstrip("/").rpartition("/")[2]
+        lines += [
+            f"\n# Line {line} names {one_line(path)}, which leads out of the job's folder: on a"
+            f" node nothing is there.\n# Bring it as {one_line(name)}, and let the script look"
+            " there: copy it into this folder and add it to\n# `files`; or, if it is large, put it"
+            " behind a URL (`headway publish`) and declare it as an input."
+        ]
+    lines += ["\n# Data that is fetched, and proven whole, before the command starts."]
     for url, line in found.urls.items():
         lines += [f"# [[inputs]]  # line {line} fetches it", f"# url = {quoted(url)}"]
         lines += ['# checksum = "sha256:…"']
@@ -210,7 +219,10 @@ def _outputs(found: Guess) -> str:
     lines = ["\n# What the command leaves behind; a job without it counts as failed."]
     for path, line in found.outputs.items():
         lines += [f"[[outputs]]  # line {line} writes it", f"path = {quoted(path)}"]
-    if not found.outputs:
+    for path, line in found.perhaps.items():
+        lines += [f"# [[outputs]]  # line {line} writes it, but only under a condition"]
+        lines += [f"# path = {quoted(path)}"]
+    if not found.outputs and not found.perhaps:
         lines += ["# [[outputs]]", '# path = "model.pt"']
     return "\n".join(lines)
 
