@@ -12,11 +12,12 @@ import pytest
 from headway.errors import PreflightError
 from headway.node.transfer.publish import publish
 from headway.pool.base import Limits
+from headway.pool.htcondor import is_ospool
 from headway.pool.preflight import check, preflight
 from headway.pool.preflight.findings import Finding, Severity
 from headway.spec import Job
 
-OSPOOL = Limits(transfer_input_bytes=5000 * 2**20, input_guideline_bytes=10**10, gpus_guideline=1)
+OSPOOL = Limits(transfer_input_bytes=5000 * 2**20, ospool=True)
 LOCAL = Limits(cpus=2, memory=8 * 10**9, disk=50 * 10**9, gpus=0, containers=False)
 ROOMY = Limits(cpus=64, memory=10**12, disk=10**13, gpus=8)
 
@@ -409,3 +410,111 @@ def test_a_hundred_thousand_rows_in_a_second(base: Path) -> None:
     )
     assert set(found) == {"file-not-brought"}
     assert seconds < 1
+
+
+# -- in the words of the job and its pool
+
+
+def test_a_gpu_s_wait_only_where_there_is_a_gpu(base: Path) -> None:
+    (base / "run.sh").write_text("#!/bin/bash\nset -e\ntar -xf data.tar\npython3 train.py\n")
+    (base / "train.py").write_text("import zipfile\nzipfile.ZipFile('x.zip')\n")
+    keys: dict[str, Any] = {"command": "bash run.sh", "files": ("run.sh", "train.py")}
+    without = look(base, **keys)
+    assert "GPU" not in "".join(finding.what for finding in without.values())
+    assert set(without) == {"extract", "zip"}
+    with_one = look(base, resources={"gpus": 1, "cpus": 4}, **keys)
+    assert all("the GPU waits" in finding.what for finding in with_one.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "declared", "workers"),
+    [
+        ("--workers 8", True, 8),
+        ("-j 8", True, 8),
+        ("-j8", True, 8),
+        ("--workers 2", True, None),
+        ("-j 2", True, None),
+        ("--workers auto", True, None),
+        ("", True, 6),
+        ("--num-workers=8", False, 8),
+        ("data.num_workers=8", False, 8),
+        ("--dataloader_num_workers 8", False, 8),
+        ("-j 8 --co-workers-only 9", False, None),
+    ],
+)
+def test_the_loader_processes_that_the_command_asks_for(
+    base: Path, arguments: str, declared: bool, workers: int | None
+) -> None:
+    script = "p.add_argument('-j', '--workers', type=int, default=6)\nDataLoader(d, 0)\n"
+    (base / "train.py").write_text(script if declared else "p.add_argument('-j', '--jobs')\n")
+    found = look(base, command=["python3", "train.py", *arguments.split()], resources={"cpus": 4})
+    said = [finding.what for finding in found.values()]
+    assert said == ([f"{workers} loader processes share 4 cpus requested"] if workers else [])
+
+
+def test_the_most_loader_processes_of_a_table(base: Path) -> None:
+    described = job(
+        command="python3 train.py --workers {n}",
+        rows=({"n": "1"}, {"n": "16"}),
+        resources={"cpus": 4},
+    )
+    found = {one.id: one for one in preflight(described, base, ROOMY, pool="local")}
+    assert found["workers"].what.startswith("16 loader processes")
+    (base / "run.sh").write_text("#!/bin/bash\nset -e\npython3 train.py --workers 12\n")
+    inner = look(base, command="bash run.sh", files=("run.sh",), resources={"cpus": 4})
+    assert inner["workers"].what.startswith("12 loader processes")
+    assert inner["workers"].where == "run.sh:3"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "source ~/.bashrc",
+        ". $HOME/.profile",
+        "source ${HOME}/miniconda3/etc/profile.d/conda.sh",
+        "source /home/me/venv/bin/activate",
+        "cp ~/.netrc .",
+    ],
+)
+def test_a_file_of_the_home_never_goes_into_files(base: Path, line: str) -> None:
+    (base / "run.sh").write_text(f"#!/bin/bash\nset -e\n{line}\npython3 train.py\n")
+    keys: dict[str, Any] = {"command": "bash run.sh", "files": ("run.sh", "train.py")}
+    found = look(base, Limits(), "htcondor", **keys)
+    assert set(found) == {"home-file"}
+    assert "container" in found["home-file"].remedy
+    assert "`files`" not in found["home-file"].remedy
+
+
+def test_the_ospool_s_advice_is_for_the_ospool(base: Path) -> None:
+    keys: dict[str, Any] = {
+        "resources": {"gpus": 2, "cpus": 4, "disk": "200 GB"},
+        "inputs": [{"url": "https://x/a", "size": 60 * 10**9}],
+        "container": "docker://x",
+        "checkpoint": {"paths": ["model.pt"], "interval": "9 h"},
+    }
+    (base / "train.py").write_text("model.pt 85")
+    elsewhere = look(base, Limits(), "htcondor", **keys)
+    assert set(elsewhere) == {"container-docker", "checkpoint-interval", "syntax"}
+    assert not any("OS" in str(finding) for finding in elsewhere.values())
+    there = look(base, OSPOOL, "htcondor", **keys)
+    assert {"gpu-count", "input-guideline"} <= set(there)
+    assert "OSDF" in there["container-docker"].remedy
+    assert "OSPool" in there["checkpoint-interval"].what
+    assert "duration" not in look(base, Limits(), "htcondor")
+    assert "duration" in look(base, OSPOOL, "htcondor")
+    own = [{"url": "osdf:///ospool/ap40/data/me/x.tar"}]
+    assert "duration" in look(base, Limits(), "htcondor", inputs=own)
+
+
+@pytest.mark.parametrize(
+    ("collectors", "expected"),
+    [
+        ("cm-1.ospool.osg-htc.org:9618?sock=collector, cm-2.ospool.osg-htc.org", True),
+        ("cm.chtc.wisc.edu", False),
+        ("127.0.0.1:9618", False),
+        ("notospool.osg-htc.org", False),
+        ("", False),
+    ],
+)
+def test_the_ospool_is_known_by_its_collectors(collectors: str, expected: bool) -> None:
+    assert is_ospool(collectors) is expected

@@ -167,3 +167,16 @@ def test_wrapping_settles_what_it_can(base: Path) -> None:
 def test_a_missing_file_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="cannot be read"):
         file_risks(tmp_path / "none.sub")
+
+
+def test_in_the_words_of_the_job_and_its_pool(base: Path) -> None:
+    plain = CLEAN.replace("container_image = osdf:///ospool/x.sif\n", "")
+    plain = plain.replace('+JobDurationCategory = "Long"\n', "")
+    assert ids(plain, base) == set()
+    assert ids(plain.replace("queue", '+ProjectName = "x"\nqueue'), base) == {"duration"}
+    endless = plain.replace("queue", "periodic_release = true\nqueue")
+    assert "GPU" in risks(endless, base)[0].what
+    without = endless.replace("request_gpus = 1\ngpus_minimum_capability = 7.5\n", "")
+    assert "GPU" not in risks(without, base)[0].what
+    assert ids(plain.replace("queue", "arguments = --workers 9\nqueue"), base) == {"workers"}
+    assert ids(plain.replace("queue", "arguments = --workers 4\nqueue"), base) == set()

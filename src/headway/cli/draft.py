@@ -161,8 +161,8 @@ class _Writes:
             self._block(list(ast.iter_child_nodes(node)), sure=False)
         else:
             if isinstance(node, ast.Call):
-                for path, line in self.writes(node):
-                    _add_output(path, line, self.found.outputs if sure else self.found.perhaps)
+                for text, line in self.writes(node):
+                    _add_output(text, line, self.found.outputs if sure else self.found.perhaps)
                 self._enter(_called(node), sure)
             elif isinstance(node, ast.Name):  # handed on to be called, as in spawn(main)
                 self._enter(node.id, sure)

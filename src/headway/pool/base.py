@@ -35,8 +35,7 @@ class Limits:
     """What a pool accepts, as far as it can be known before submit; None: no limit known."""
 
     transfer_input_bytes: int | None = None
-    input_guideline_bytes: int | None = None
-    gpus_guideline: int | None = None
+    ospool: bool = False  # what the OSPool asks of jobs is asked of these
     cpus: int | None = None
     memory: int | None = None
     disk: int | None = None

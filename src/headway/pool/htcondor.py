@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 import shutil
 import subprocess
 import time
@@ -21,9 +22,7 @@ from headway.pool.submit import check_paths, destinations, row_lines, submit_des
 from headway.spec import Job
 
 _MEGABYTE = 2**20
-# What the OSPool asks of a job; other pools get the same advice as warnings, never as errors.
-_GUIDELINE_INPUT = 10 * 10**9
-_GUIDELINE_GPUS = 1
+_OSPOOL = re.compile(r"(?:^|[.@])ospool\.osg-htc\.org\Z", re.I)  # its collectors' domain
 _RUNNING, _REMOVED, _COMPLETED, _HELD, _SUSPENDED = 2, 3, 4, 5, 7
 _TAIL = 2**20  # bytes of a running job's output, the newest
 _TAIL_PATIENCE, _TAIL_PAUSE = 20.0, 2.0  # seconds
@@ -66,11 +65,11 @@ class HTCondorPool(Pool):
         return {"kind": self.kind, **self._given}
 
     def limits(self) -> Limits:
-        megabytes = self._schedd.parameter("MAX_TRANSFER_INPUT_MB") or ""
+        asked = self._schedd.parameters("MAX_TRANSFER_INPUT_MB", "COLLECTOR_HOST")
+        megabytes, collectors = (value or "" for value in asked)
         return Limits(
             transfer_input_bytes=int(megabytes) * _MEGABYTE if megabytes.isdigit() else None,
-            input_guideline_bytes=_GUIDELINE_INPUT,
-            gpus_guideline=_GUIDELINE_GPUS,
+            ospool=is_ospool(self._given["collector"] or collectors),
         )
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
@@ -239,6 +238,12 @@ class HTCondorPool(Pool):
         if counts.get("TotalPermissionDenied"):
             words = "it belongs to another user"
         return {job: words for job in chosen if not _is_done(action, now.get(job))}
+
+
+def is_ospool(collectors: str) -> bool:
+    """Whether these are the OSPool's collectors: `cm-1.ospool.osg-htc.org:9618, …`."""
+    hosts = (word.partition(":")[0] for word in re.split(r"[,\s]+", collectors))
+    return any(_OSPOOL.search(host) for host in hosts)
 
 
 def _is_done(action: Action, status: int | None) -> bool:

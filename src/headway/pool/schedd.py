@@ -89,10 +89,10 @@ class Schedd:
         """Set an attribute to a ClassAd expression."""
         self._ask_patiently("edit", constraint=constraint, attribute=attribute, value=value)
 
-    def parameter(self, name: str) -> str | None:
-        """A value of this machine's HTCondor configuration; asks no schedd."""
-        value = self._ask("parameter", patience(), parameter=name)
-        return None if value is None else str(value)
+    def parameters(self, *names: str) -> list[str | None]:
+        """Values of this machine's HTCondor configuration; asks no schedd."""
+        values = self._ask("parameters", patience(), parameters=names)
+        return [None if value is None else str(value) for value in values]
 
     def _ask_patiently(self, what: str, **details: Any) -> Any:
         """Ask, and where there is no answer ask again while there is time."""
@@ -178,8 +178,8 @@ def main() -> int:
 
 def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     what = question["what"]
-    if what == "parameter":
-        return htcondor2.param.get(question["parameter"])
+    if what == "parameters":
+        return [htcondor2.param.get(name) for name in question["parameters"]]
     schedd = _locate(htcondor2, question["schedd"], question["collector"])
     if what == "submit":
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()

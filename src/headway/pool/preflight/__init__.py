@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headway.errors import PreflightError
 from headway.pool.base import Limits
-from headway.pool.preflight.case import Case
+from headway.pool.preflight.case import Case, put_where_cached
 from headway.pool.preflight.command import command_findings
 from headway.pool.preflight.files import file_findings
 from headway.pool.preflight.findings import (
@@ -31,6 +31,8 @@ _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
 _LONGEST_INTERVAL = 5 * _HOUR
 _KEEPER = "headway.checkpoint"  # exits with whatever code job.toml says
+_OSPOOL_INPUT = 10 * 10**9  # bytes a job, and GPUs: what the OSPool asks for
+_OSPOOL_GPUS = 1
 _DECODES = 550  # JPEGs a second that one core decodes
 
 
@@ -105,10 +107,11 @@ def _gpus(case: Case) -> Iterator[Finding]:
             remedy += ", or a pool with GPUs"
         what = f"asks for {many(asked.count, 'GPU')}; {place} {has}"
         yield make("request-gpus", f"{where}.count", what, remedy)
-    guideline = case.limits.gpus_guideline
-    if guideline is not None and asked.count > guideline:
-        what = f"few machines of this pool have {asked.count} GPUs free at once: expect a long wait"
-        remedy = f"--resource nvidia-gpu={guideline}, or several jobs"
+    if case.ospool and asked.count > _OSPOOL_GPUS:
+        what = (
+            f"few machines of the OSPool have {asked.count} GPUs free at once: expect a long wait"
+        )
+        remedy = f"--resource nvidia-gpu={_OSPOOL_GPUS}, or several jobs"
         yield warning("gpu-count", f"{where}.count", what, remedy)
     if "count" not in asked.model_fields_set:
         given = " and ".join(sorted(asked.model_fields_set)) or "nothing"
@@ -132,11 +135,10 @@ def _inputs(case: Case) -> Iterator[Finding]:
             yield hint("zip", where, what, "repack it as .tar and read it as it is")
         if given.mode == "stream":
             yield from stream_findings(case, given, where)
-    guideline = case.limits.input_guideline_bytes
-    if guideline is not None and case.input_bytes > guideline:
+    if case.ospool and case.input_bytes > _OSPOOL_INPUT:
         what = (
             f"{format_size(case.input_bytes)} of input for each job; up to"
-            f" {format_size(guideline)} are a good fit for this pool"
+            f" {format_size(_OSPOOL_INPUT)} are a good fit for the OSPool"
         )
         remedy = "split the data into shards, one job each, or stream it (mode)"
         yield warning("input-guideline", "inputs", what, remedy)
@@ -154,7 +156,7 @@ def _container(case: Case) -> Iterator[Finding]:
     scheme = image.split("://", 1)[0].lower() if "://" in image else ""
     if scheme == "docker" and not case.local:
         what = "each site pulls a docker:// image anew and converts it, which can take many minutes"
-        remedy = "build a .sif once (apptainer build) and put it on OSDF: osdf:///….sif"
+        remedy = f"build a .sif once (apptainer build) and {put_where_cached(case)}"
         yield hint("container-docker", "container", what, remedy)
     elif scheme in ("osdf", "stash", "pelican") and case.local:
         what = f"{scheme}:// is HTCondor's to bring, and the local pool has none"
@@ -239,10 +241,9 @@ def _checkpoint(case: Case) -> Iterator[Finding]:
     if saved is None:
         return
     if saved.interval is not None and saved.interval > _LONGEST_INTERVAL:
-        what = (
-            f"a checkpoint every {format_duration(saved.interval)}: an eviction costs that much,"
-            " and on the OSPool such a job may be held for its length"
-        )
+        what = f"a checkpoint every {format_duration(saved.interval)}: an eviction costs that much"
+        if case.ospool:
+            what += ", and the OSPool may hold such a job for its length"
         yield warning("checkpoint-interval", "checkpoint.interval", what, 'interval = "2 h"')
     if not case.scripts:
         return

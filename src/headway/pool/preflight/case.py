@@ -17,6 +17,17 @@ from headway.spec import Job
 from headway.spec.templates import filler
 
 _MOST_SCRIPTS = 200
+_OSPOOL_URL = re.compile(r"(?:[\w.-]+\+)?(?:osdf|stash)://+ospool/", re.I)
+
+
+def in_ospool(url: str) -> bool:
+    """Whether a URL names the OSPool's own part of the federation."""
+    return _OSPOOL_URL.match(url) is not None
+
+
+def put_where_cached(case: Case) -> str:
+    """What to do with something large, in the words of the pool."""
+    return "put it on OSDF, where it is cached" if case.ospool else "put it behind a URL"
 
 
 class Case:
@@ -27,9 +38,10 @@ class Case:
         self.base = base
         self.limits = limits
         self.local = pool.partition(":")[0] == "local"
-        # A pool that gives guidelines is the OSPool, or made like it.
         self._listed: dict[str, frozenset[str]] = {}
-        self.ospool = pool == "ospool" or limits.input_guideline_bytes is not None
+        texts = (job.container or "", *(url for given in job.inputs for url in given.urls))
+        texts += tuple(output.to or "" for output in job.outputs)
+        self.ospool = not self.local and (limits.ospool or any(map(in_ospool, texts)))
 
     # -- the table
 
@@ -103,7 +115,7 @@ class Case:
     def scripts(self) -> dict[str, str]:
         """The text of the scripts that the job brings, by name; a folder's own only if named."""
         named = [name for name in self.job.files if name in self.sizes]
-        called = [word.removeprefix("./") for word in self._command_words if "{" not in word]
+        called = [word.removeprefix("./") for word in self.command_words if "{" not in word]
         inner = [name for name in called if name in self.sizes]
         scripts: dict[str, str] = {}
         for name in dict.fromkeys((*inner, *named)):
@@ -114,7 +126,8 @@ class Case:
         return scripts
 
     @cached_property
-    def _command_words(self) -> list[str]:
+    def command_words(self) -> list[str]:
+        """The words of the command; those of a shell's line as far as they can be told apart."""
         if self.job.shell:
             return re.split(r"[\s;&|()<>\"']+", self.job.command[0])
         return list(self.job.command)
@@ -145,6 +158,7 @@ class Case:
             cpus=asked.cpus,
             gpus=asked.gpus.count if asked.gpus else 0,
             provided=self.provided,
+            arguments=tuple(self.command_words),
         )
 
     # -- the folder of job.toml

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from headway.pool.preflight.case import Case
 from headway.pool.preflight.fetches import unwrapped
 from headway.pool.preflight.findings import Finding, error, warning
+from headway.pool.preflight.pytraps import worker_options
 from headway.pool.preflight.shellscan import scan
+from headway.pool.preflight.shelltraps import asked_workers
 from headway.pool.preflight.traps import script_traps
 from headway.spec.words import closest
 
@@ -34,6 +36,7 @@ def command_findings(case: Case) -> Iterator[Finding]:
         yield from _program(case, argv, programs)
         yield from _script(case, argv)
         yield from _other_files(case, argv)
+    yield from _workers(case)
     yield from _traps(case, programs)
 
 
@@ -171,6 +174,18 @@ def _add_to_files(case: Case, name: str) -> str:
     entries = ", ".join(f'"{entry}"' for entry in (*case.job.files[:_SHOWN], name))
     more = "…, " if len(case.job.files) > _SHOWN else ""
     return f"files = [{more}{entries}]"
+
+
+def _workers(case: Case) -> Iterator[Finding]:
+    """Loader processes that the command asks for; of a table, the most of them."""
+    options = {option for text in case.scripts.values() for option in worker_options(text)}
+    words = [_most(case.filled(word)) if "{" in word else word for word in case.command_words]
+    yield from asked_workers(words, case.job.resources.cpus, "command", "", options)
+
+
+def _most(values: list[str]) -> str:
+    numbers = [value for value in values if value.isdecimal() and len(value) < 6]
+    return max(numbers, key=int) if numbers and len(numbers) == len(values) else values[0]
 
 
 def _traps(case: Case, programs: set[str]) -> Iterator[Finding]:

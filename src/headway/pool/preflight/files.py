@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from headway.pool.preflight.case import Case
+from headway.pool.preflight.case import Case, put_where_cached
 from headway.pool.preflight.findings import Finding, error, hint, warning
 from headway.spec import format_size
 from headway.spec.words import closest
@@ -78,11 +78,11 @@ def _transfer(case: Case) -> Iterator[Finding]:
             f"{format_size(total)} would go through HTCondor's own transfer, which takes"
             f" {format_size(limit)} here (hold code 32). The biggest: {named}"
         )
-        remedy = "put what is big behind a URL (OSDF, https://) and declare it as an input"
+        remedy = "put what is big behind a URL and declare it as an input"
         yield error("payload-size", "files", what, remedy)
     elif case.image_bytes > _BIG and not case.local:
         what = f"an image of {format_size(case.image_bytes)} goes from here to each node anew"
-        remedy = "put it on OSDF, where it is cached: container = osdf:///….sif"
+        remedy = f"{put_where_cached(case)}, and name that in `container`"
         yield hint("container-size", "container", what, remedy)
 
 

@@ -54,6 +54,12 @@ class Context:
     cpus: int | None = None
     gpus: int | None = None
     provided: frozenset[str] = frozenset()  # names of the job's files and inputs
+    arguments: tuple[str, ...] = ()  # the words of the command that starts it
+
+    @property
+    def waits(self) -> str:
+        """What a pause costs: a GPU that waits only where there is one."""
+        return "the GPU waits" if self.gpus else "nothing is computed"
 
 
 def error(id: str, where: str, what: str, remedy: str, line: str = "") -> Finding:

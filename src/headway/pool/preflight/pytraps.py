@@ -10,7 +10,12 @@ import warnings
 
 from headway.pool.preflight.fetches import fetch_of
 from headway.pool.preflight.findings import Context, Finding, Severity
-from headway.pool.preflight.shelltraps import FAR_PATH, shebang_traps
+from headway.pool.preflight.shelltraps import (
+    FAR_PATH,
+    HOME_FILE,
+    WORKER_OPTION,
+    shebang_traps,
+)
 from headway.pool.preflight.traptable import found
 from headway.text import many
 
@@ -29,7 +34,6 @@ _WEIGHTS = re.compile(r"imagenet|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 _LOCAL_BUILDERS = {"csv", "json", "parquet", "text", "arrow", "imagefolder", "audiofolder"}
 _LOCAL_BUILDERS |= {"webdataset", "pandas", "xml"}
 _RUNNERS = re.compile(r"os\.(?:system|popen)|subprocess\.\w+")
-_WORKER_OPTION = re.compile(r"--?(?:num[-_]?workers|workers|n[-_]workers)")
 
 
 def python_traps(text: str, name: str, context: Context) -> list[Finding]:
@@ -49,6 +53,25 @@ def python_traps(text: str, name: str, context: Context) -> list[Finding]:
     visitor.visit(tree)
     traps += visitor.traps
     return sorted(traps, key=lambda trap: int(trap.where.rpartition(":")[2]))
+
+
+def worker_options(text: str) -> set[str]:
+    """The options by which a script takes the number of its loader processes: `-j`, `--workers`."""
+    found: set[str] = set()
+    for match in re.finditer(r"add_argument\(([^)=]*)", text):
+        options = re.findall(r"[\"'](--?[\w-]+)[\"']", match[1])
+        if any(WORKER_OPTION.fullmatch(option) for option in options):
+            found.update(options)
+    return found
+
+
+def _is_given(options: list[str], arguments: tuple[str, ...]) -> bool:
+    return any(
+        word.partition("=")[0] == option
+        or (len(option) == 2 and re.fullmatch(re.escape(option) + r"\d+", word))
+        for word in arguments
+        for option in options
+    )
 
 
 def uses_loader(text: str) -> bool:
@@ -99,6 +122,8 @@ class _Visitor(ast.NodeVisitor):
         device = re.fullmatch(r"cuda:([0-9]+)", node.value)
         if device:
             self._gpu_index(node, node.value, int(device[1]))
+        elif HOME_FILE.match(node.value) and not node.value.startswith("~"):
+            self._add("home-file", node, path=node.value)
         elif FAR_PATH.match(node.value) and not node.value.startswith("~"):
             self._add("absolute-path", node, path=node.value)
 
@@ -119,7 +144,8 @@ class _Visitor(ast.NodeVisitor):
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
         for trap, pattern in _CALLS:
             if re.fullmatch(pattern, called) and not _writes(node):
-                self._add(trap, node, call=_short(called), program=_short(called))
+                short, waits = _short(called), self.context.waits
+                self._add(trap, node, call=short, program=short, waits=waits)
         self._weights(node, called, keywords)
         self._datasets(node, called, keywords)
         self._workers(node, called, keywords)
@@ -168,7 +194,9 @@ class _Visitor(ast.NodeVisitor):
         number = keywords.get("num_workers")
         if called.endswith(".add_argument") or called == "add_argument":
             options = [_text(argument) or "" for argument in node.args]
-            if any(_WORKER_OPTION.fullmatch(option) for option in options):
+            if any(WORKER_OPTION.fullmatch(option) for option in options):
+                if _is_given(options, self.context.arguments):
+                    return  # the command's word counts, and is looked at with the command
                 number = keywords.get("default")
         if isinstance(number, ast.Call):
             counter = self._dotted(number.func)

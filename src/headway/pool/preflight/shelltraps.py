@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from headway.pool.preflight.fetches import fetch_of, unwrapped
 from headway.pool.preflight.findings import Context, Finding, Severity
 from headway.pool.preflight.shellscan import Command, Script, scan
 from headway.pool.preflight.traptable import found
+from headway.text import many
 
 FAR_PATH = re.compile(
     r"(?:^|(?<=[=:,'\"]))"
     r"(?:~|/(?:home|Users|staging|scratch\w*|afs|lustre|gpfs|nfs|ospool|stash))/[\w.-]"
+)
+HOME = re.compile(r"(?:^|(?<=[=:,'\"]))(?:~|\$HOME|\$\{HOME\}|/home/[\w.-]+|/Users/[\w.-]+)/[\w.]")
+HOME_FILE = re.compile(HOME.pattern.replace(r"[\w.]", r"\.\w"))  # ~/.bashrc, $HOME/.netrc
+WORKER_OPTION = re.compile(
+    r"--?(?:[\w-]*[-_])?(?:num[-_]?workers|workers|n[-_]workers)"
+    r"|(?:\+{0,2}[\w.]+\.)?num_workers"  # as Hydra has it: data.num_workers=4
 )
 _ARCHIVES = (".tar", ".tgz", ".gz", ".xz", ".bz2", ".zst", ".zip", ".h5", ".npz")
 _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
@@ -61,7 +68,11 @@ def shell_traps(text: str, name: str, context: Context) -> list[Finding]:
         *_hidden_by_pipe(script, name),
         *_hidden_status(script, name),
         *_bashisms(script, name, context),
-        *(trap for command in script.commands for trap in _one_command(command, script, name)),
+        *(
+            trap
+            for command in script.commands
+            for trap in _one_command(command, script, name, context)
+        ),
     ]
     return sorted(traps, key=lambda trap: int(trap.where.rpartition(":")[2]))
 
@@ -230,7 +241,9 @@ def _bashisms(script: Script, name: str, context: Context) -> Iterator[Finding]:
             return
 
 
-def _one_command(command: Command, script: Script, name: str) -> Iterator[Finding]:
+def _one_command(
+    command: Command, script: Script, name: str, context: Context
+) -> Iterator[Finding]:
     """What can be said of a command by itself."""
     where, line = f"{name}:{command.line}", script.text(command.line)
     words = unwrapped(command.words)
@@ -241,12 +254,56 @@ def _one_command(command: Command, script: Script, name: str) -> Iterator[Findin
     if program in ("unzip", "zip", "7z", "unrar"):
         yield found("unzip", where, line, program=program)
     elif program == "tar" and _extracts(words):
-        yield found("extract", where, line)
+        yield found("extract", where, line, waits=context.waits)
+    if _WORK.match(program):
+        yield from asked_workers(words, context.cpus, where, line)
+    sourced = program in ("source", ".")
     if program not in ("echo", "printf"):
         for word in (*command.words, *command.assignments, *command.targets):
+            if HOME_FILE.search(word) or (sourced and HOME.search(word)):
+                yield found("home-file", where, line, path=word)
+                return
             if "://" not in word and FAR_PATH.search(word):
                 yield found("absolute-path", where, line, path=word)
                 return
+
+
+def asked_workers(
+    words: Sequence[str],
+    cpus: int | None,
+    where: str,
+    line: str,
+    options: Collection[str] = (),
+) -> Iterator[Finding]:
+    """The loader processes that a command asks for, if they are more than its cpus.
+
+    Args:
+        words: The words of the command.
+        cpus: How many the job asks for; None: not known.
+        where: The place to name.
+        line: The text at fault.
+        options: Further options for their number, such as `-j`, that the script is known to have.
+
+    Returns:
+        One finding at most.
+    """
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        short = next((o for o in options if len(o) == 2 and word.startswith(o)), "")
+        if short and word != short:
+            option, value = short, word[2:].lstrip("=")
+        elif not equals:
+            value = words[at + 1] if at + 1 < len(words) else ""
+        if option not in options and not (
+            WORKER_OPTION.fullmatch(option) and (equals or option[0] == "-")
+        ):
+            continue
+        if cpus and value.isdecimal() and len(value) < 6 and int(value) > cpus:
+            # One worker beside the main process is the usual choice even on one cpu.
+            severity = Severity.HINT if int(value) <= cpus + 1 else None
+            shown = many(cpus, "cpu")
+            yield found("workers", where, line, severity, workers=int(value), cpus=shown)
+        return
 
 
 def _extracts(words: list[str]) -> bool:

@@ -160,23 +160,29 @@ TRAPS: dict[str, Trap] = {
     # Archives and paths
     "unzip": Trap(
         _WARNING,
-        "`{program}` is missing in many containers, the OSG's recommended one among them",
+        "`{program}` is missing in many containers",
         "repack it as .tar, which Python and tar read everywhere",
     ),
     "zip": Trap(
         _HINT,
-        "unpacks a zip archive; `unzip` is missing in many containers, and the GPU waits meanwhile",
+        "unpacks a zip archive; `unzip` is missing in many containers, and {waits} meanwhile",
         "repack it as .tar and read it as it is: nothing needs to be extracted",
     ),
     "extract": Trap(
         _HINT,
-        "the GPU waits while this unpacks",
+        "{waits} while this unpacks",
         "nothing needs to be extracted: read the tar as it is (headway.torch, tarfile)",
     ),
     "absolute-path": Trap(
         _WARNING,
         "`{path}` is a path of the access point, not of the node",
         "put it into `files` or declare it as an input, and name it by its relative path",
+    ),
+    "home-file": Trap(
+        _WARNING,
+        "`{path}` is a file of your home, which the node does not have",
+        "take it out: what it sets up belongs into the container image, a variable into"
+        " `environment`",
     ),
     # Python
     "syntax": Trap(

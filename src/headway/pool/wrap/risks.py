@@ -6,9 +6,20 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headway.pool.preflight.case import in_ospool
 from headway.pool.preflight.findings import Context, Finding, error, hint, warning, worst_first
+from headway.pool.preflight.pytraps import worker_options
+from headway.pool.preflight.shelltraps import asked_workers
 from headway.pool.preflight.traps import read_script, script_traps
-from headway.pool.wrap.subfile import UNCLOSED, Kind, SubmitFile, read, read_text, split_files
+from headway.pool.wrap.subfile import (
+    UNCLOSED,
+    Kind,
+    SubmitFile,
+    read,
+    read_text,
+    split_arguments,
+    split_files,
+)
 from headway.spec.units import format_size
 
 TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
@@ -65,6 +76,17 @@ class _View:
     def is_true(self, key: str) -> bool:
         return self.value(key).lower() in _TRUE
 
+    @property
+    def has_gpus(self) -> bool:
+        return self.value("request_gpus") not in ("", "0")
+
+    @property
+    def ospool(self) -> bool:
+        """Whether the file is for the OSPool, by its own words."""
+        words = (self.value("container_image"), *self.inputs(), self.value("output_destination"))
+        image = "singularity.opensciencegrid.org" in self.value("SingularityImage")
+        return image or self.has("ProjectName") or any(map(in_ospool, words))
+
     def at(self, key: str) -> tuple[str, str]:
         """Where a key is set, and the line; the file itself where it is not."""
         statement = self.file.last(key)
@@ -89,7 +111,7 @@ class _View:
 
 
 def _gpus(view: _View) -> Iterator[Finding]:
-    if view.value("request_gpus") not in ("", "0"):
+    if view.has_gpus:
         return
     for key in _GPU_KEYS:
         if view.has(key):
@@ -108,7 +130,8 @@ def _releases(view: _View) -> Iterator[Finding]:
     if not value or value.lower() == "false" or _BOUNDS.search(value):
         return
     where, line = view.at("periodic_release")
-    what = "releases for ever: a job that cannot succeed holds a GPU again and again"
+    slot = "GPU" if view.has_gpus else "slot"
+    what = f"releases for ever: a job that cannot succeed takes a {slot} again and again"
     if re.search("numjobstarts", value, re.I):
         what = "NumJobStarts stays 0 when input transfers fail: the job is released for ever"
     remedy = "bound it: NumHolds <= 5 && NumShadowStarts <= 30, or leave it to `headway wrap`"
@@ -135,11 +158,15 @@ def _inputs(view: _View) -> Iterator[Finding]:
     total = sum(sizes.values())
     if total > TRANSFER_LIMIT:
         biggest = max(sizes, key=lambda item: sizes[item])
-        what = (
-            f"{format_size(total)} of input; the OSPool holds jobs with more than 5,000 MB (code"
-            f" 32). The biggest is {biggest}, {format_size(sizes[biggest])}"
-        )
-        yield error("input-size", where, what, "put it on OSDF and name its osdf:// URL", line)
+        named = f"The biggest is {biggest}, {format_size(sizes[biggest])}"
+        if view.ospool:
+            what = f"{format_size(total)} of input; the OSPool holds jobs with more than 5,000 MB"
+            remedy = "put it on OSDF and name its osdf:// URL"
+            yield error("input-size", where, f"{what} (code 32). {named}", remedy, line)
+        else:
+            what = f"{format_size(total)} of input go from here to each job. {named}"
+            remedy = "put it behind a URL; many pools hold such jobs (code 32)"
+            yield warning("input-size", where, what, remedy, line)
     for item in view.inputs():
         scheme = item.split("://", 1)[0].lower().rpartition("+")[2]
         if "://" in item and scheme in _FEDERATION:
@@ -223,7 +250,7 @@ def _requests(view: _View) -> Iterator[Finding]:
 
 
 def _habits(view: _View) -> Iterator[Finding]:
-    if not view.has("JobDurationCategory"):
+    if view.ospool and not view.has("JobDurationCategory"):
         what = "no +JobDurationCategory: the OSPool takes it for Medium and holds it after 20 h"
         remedy = '+JobDurationCategory = "Medium" or "Long"'
         yield hint("duration", view.name, what, remedy)
@@ -283,11 +310,24 @@ def _scripts(view: _View) -> Iterator[Finding]:
         cpus=int(cpus) if cpus.isdigit() else None,
         gpus=int(gpus) if gpus.isdigit() else None,
         provided=frozenset(item.rstrip("/").rsplit("/", 1)[-1] for item in view.inputs()),
+        arguments=tuple(_words(view)),
     )
     program = Context(**{**vars(context), "program": True})
     scripts = [(executable, program)] if executable is not None else []
     scripts += [(path, context) for _, path in view.local_inputs() if path != executable]
+    options: set[str] = set()
     for path, how in scripts:
         text = read_script(path)
         if text is not None and (how.program or path.suffix in (".py", ".sh")):
             yield from script_traps(text, path.name, how)
+            options |= worker_options(text)
+    where, line = view.at("arguments")
+    yield from asked_workers(_words(view), context.cpus, where, line, options)
+
+
+def _words(view: _View) -> list[str]:
+    """The words of the arguments, as far as they can be read."""
+    try:
+        return split_arguments(view.value("arguments"))
+    except ValueError:
+        return []
