@@ -84,6 +84,10 @@ OTHERS = [
      "own-rule"),
     (6, 8, "Failed to execute '/x': (errno=8: 'Exec format error')", "executable-unfit"),
     (6, 12, "", "start-transient"),
+    (6, 0, "no site of this pool can ever take the job: 99 cpus asked for", "headway-too-large"),
+    # Whatever the source said: it is Headway's own hold.
+    (3, 81, "Headway: the input 'x' did not arrive: time limit exceeded from a.edu; released by"
+     " itself after 60 s", "headway-input"),
     (1, 0, "via condor_hold (by user alice)", "user-request"),
     (1, 0, "please do not release", "user-request"),
     (13, 256, "via condor_hold (by user staff)", "user-request"),
@@ -132,7 +136,11 @@ def test_the_table_is_whole() -> None:
     for entry in table():
         assert entry.kind in (TRANSIENT, PERMANENT, DEPENDS, NEVER), entry.id
         assert 0 <= entry.prior <= 1 and entry.step in ("input", "start", "run", "output")
-        assert entry.wait in ("", "object", "quiet") and entry.raises in ("", "memory", "disk")
+        assert entry.wait in ("", "object", "quiet", "own") and entry.raises in (
+            "",
+            "memory",
+            "disk",
+        )
         assert set(entry.checks) <= {"object", "file", "quiet", "request"}
         assert (entry.kind == NEVER) == (entry.worth == 0), entry.id
         assert entry.headline.endswith((".", "}.")) and entry.why and entry.do

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
-from headway.advisor import Act, Findings, History, advise
+from headway.advisor import Act, Estimate, Findings, History, advise
 from headway.advisor.checks import check
 from headway.advisor.commands import CONDOR, constraint
+from headway.advisor.evidence import Ends, gather
 from headway.advisor.hold import Hold, JobId
+from headway.advisor.table import PERMANENT, Entry, table
+from headway.advisor.verdict import decide
 from headway.events import Event
 
 from . import made
-from .made import BEGIN, NOT_FOUND, RESET, hold, submitted
+from .made import BEGIN, NOT_FOUND, RESET, URL, hold, submitted
 
 
 def asked(events: list[Event]) -> tuple[Hold, History]:
@@ -198,3 +204,49 @@ def test_a_site_that_answers_again_is_told() -> None:
     (after,) = check([found], history, now=found.time + 120, offline=True)
     assert after.site_well and "The site answers: 1 job started there" in " ".join(after.words)
     assert any("The site answers" in why for why in advise(found, history, after).reasons)
+
+
+INPUT = (
+    "Headway: the input 'data/d.tar' did not arrive: HTTP 404 Not Found from c1.example.org:8443,"
+    " and 2 more sources failed (osdf:///ns/d.tar); released by itself after 120 s"
+)
+
+
+def test_an_input_that_headway_missed_is_named_and_waits_for_its_own_release() -> None:
+    found = hold(3, 81, INPUT)
+    values = {"url": "osdf:///ns/d.tar", "status": "404", "source": "c1.example.org"}
+    assert values.items() <= found.values.items() and found.values["pause"] == "120"
+    waits = advise(found, History())
+    assert waits.act is Act.WAIT and waits.until == found.time + 240
+    assert waits.headline.startswith("data/d.tar did not arrive: HTTP 404 Not Found from c1.exa")
+    assert "osdf:///ns/d.tar" in waits.headline
+    assert advise(found, History(), now=found.time + 241).act is Act.RELEASE
+    assert advise(found, History(), Findings(object_there=True)).act is Act.RELEASE
+    gone = advise(found, History(), Findings(object_there=False))
+    assert gone.act is Act.CHANGE and "osdf:///ns/d.tar" in gone.changes[0].words
+    plain = hold(3, 81, "Headway: an input did not arrive; released by itself after 60 s")
+    assert advise(plain, History()).until == found.time + 180
+
+
+@pytest.mark.parametrize("entry", table(), ids=lambda entry: entry.id)
+def test_no_line_says_other_than_the_advice(entry: Entry) -> None:
+    """Never "release" in one line and "nothing", or "release", in the next."""
+    code, subcode = min(entry.codes or {999}), min(entry.subcodes or {0})
+    found = replace(hold(code, subcode, ""), values={"url": URL})
+    evidence = gather(found, History(), entry)
+    again = replace(evidence, released_own=Ends(again=5))
+    looks = [None, *(Findings(object_there=there) for there in (True, False))]
+    looks += [Findings(quiet=True), Findings(file_there=True), Findings(request_enough=True)]
+    for known, p, checks, later in product((evidence, again), (0.01, 0.9), looks, (0, 10**6)):
+        estimate = Estimate(p, p, p, 50, False)
+        now = found.time + later
+        advice = decide(found, entry, known, estimate, checks=checks, now=now)
+        last = advice.reasons[-1].lower()
+        if advice.act is Act.RELEASE:
+            assert "release" in last and "nothing" not in last, advice
+        elif advice.act is Act.WAIT:
+            assert "release" in last and last != "release it.", advice
+        elif advice.act is Act.REMOVE:
+            assert "release it" not in last, advice
+        elif advice.act is Act.CHANGE and entry.kind != PERMANENT:
+            assert "change" in last, advice

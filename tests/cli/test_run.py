@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.lab import Server
 
 from headway.api import Run
 from headway.cli.board import Board
@@ -255,3 +256,45 @@ def wait(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def test_a_missing_input_is_named_everywhere(headway: Call, tmp_path: Path) -> None:
+    """In the hold's reason, `status`, `advise` and the ending; the URL without its secrets."""
+    job = """\
+name = "lacks"
+command = "true"
+[[inputs]]
+url = "{url}"
+path = "data/d.tar"
+patience = "1 s"
+[retries]
+input = {retries}
+[resources]
+memory = "50 MB"
+disk = "10 MB"
+"""
+    with Server({}) as server:
+        url = server.url("gone/d.tar")
+        host = url.split("/")[2]
+        secret = f"{url}?sig=geheim"
+        said = f"the input 'data/d.tar' did not arrive: HTTP 404 Not Found from {host} ({url})"
+        (tmp_path / "job.toml").write_text(job.format(url=secret, retries=3))
+        headway("run", "job.toml", "--detach")
+        events = tmp_path / ".headway/runs/lacks-1/events.log"
+        deadline = time.monotonic() + 20
+        while "\n012 (" not in events.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        log, shown = events.read_text(), headway("status", "lacks-1").stdout
+        assert f"Headway: {said}; released by itself after 60 s" in log
+        assert said in shown and "what to do about it: headway advise lacks-1.0" in shown
+        card = " ".join(headway("advise", "lacks-1.0").stdout.split())
+        assert f"data/d.tar did not arrive: HTTP 404 Not Found from {host} ({url})." in card
+        assert "Wait for the job's own release, 60 s after the hold." in card
+        assert f"headway sources {url} && headway release lacks-1.0" in card
+        headway("remove", "lacks-1")
+        # Without retries the job ends, and the ending says the same.
+        (tmp_path / "job.toml").write_text(job.format(url=secret, retries=0))
+        ended = headway("run", "job.toml", "--again", code=1)
+        assert f"lacks-2.0 failed: {said} (exit code 81)" in ended.stdout
+    for text in (log, shown, card, ended.stdout):
+        assert "geheim" not in text

@@ -46,7 +46,7 @@ def test_status_tells_it_all(headway: Call, make_run: Make) -> None:
     assert order == ["failed", "held", "running", "idle", "succeeded"]
     assert "500 MB / 2 GB" in text or "0.5 / 2 GB" in text
     assert "headway logs tale-1.3 --stderr" in text
-    assert "headway release tale-1.2" in text
+    assert "headway advise tale-1.2" in text
     assert "\x1b" not in text
     assert "[red]disk[/red]" in text
     assert "results: .headway/runs/tale-1/jobs/JOB/outputs" in text

@@ -25,6 +25,8 @@ from headway.pool.policy import (
     avoid_lines,
     backoff,
     exit_lines,
+    hold_reason,
+    hold_reason_expression,
     release_expression,
     releases,
     verdict,
@@ -94,6 +96,34 @@ def test_the_end_of_an_attempt(command: int) -> None:
             for inputs in {0, holds}:
                 found = by_classad(ad, status, ends, holds, inputs)
                 assert found is told, (retries, status, ends, holds, inputs)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "the input 'd.tar' did not arrive: HTTP 404 Not Found from c.example.org (osdf:///n/d.tar)",
+        'says "no" \\ \t twice',
+        "one\n...\n005 (1.0.0) forged\x1b[31m",
+        "x" * 9000,
+        "",
+    ],
+)
+def test_the_reason_of_a_hold(said: str) -> None:
+    for pause, holds in itertools.product((1.0, 60.0, 1000.0, 0.5), (0, 1, 2, 20)):
+        retries = Retries(backoff=pause)
+        ad = Ad(reason=hold_reason_expression(retries))
+        told = hold_reason(said, holds=holds, retries=retries)
+        facts: dict[str, Any] = {
+            "NumHolds": holds or None,
+            "NumShadowStarts": 3,
+            "HeadwayReason": [3, said],
+        }
+        assert ad.value("reason", facts) == told
+        assert told.isprintable() and len(told) < 600
+        # An earlier attempt's, or what is none, is not said.
+        default = hold_reason("", holds=holds, retries=retries)
+        for other in ([2, said], [3, 7], [3], "x", None, [3, classad2.ClassAd()]):
+            assert ad.value("reason", {"HeadwayReason": other}) == default
 
 
 @pytest.mark.parametrize("pause", [1.0, 60.0, 1000.0])

@@ -351,6 +351,11 @@ class Promises:
         late = runs["late"].jobs[0]
         assert late.outcome is Outcome.SUCCESS and late.holds >= 1, places["late"].story()
         assert "Code 3 Subcode 81" in runs["late"].folder.events.read_text()
+        held = (
+            f"Headway: the input 'late' did not arrive: HTTP 404 Not Found from"
+            f" {server.removeprefix('http://')} ({server}/late); released by itself after 1 s"
+        )
+        assert held in runs["late"].folder.events.read_text(), places["late"].story()
         assert "PeriodicRelease expression" in runs["late"].folder.events.read_text()
         assert told("never") == {"outcome": Outcome.FAILURE, "holds": 1, "attempts": 2}
         assert runs["never"].jobs[0].failure is Exit.INPUT_RETRYABLE

@@ -41,7 +41,7 @@ _MASK = re.compile(
     (?P<done> <(?:{_PLACEHOLDERS})> )
     # A 404 is another thing than a 503: these digits stay.
   | (?P<keep>
-        \b(?i:errno|status|exit|exited|returned|http/[12](?:\.[01])?|code|subcode|signal|error)
+        \b(?i:errno|status|exit|exited|returned|http(?:/[12](?:\.[01])?)?|code|subcode|signal|error)
         (?:[ ](?i:code|status|with|value))? [ :=(]{{1,3}} \d{{1,5}}\b(?![.:/-]\w)
       | \b[45]\d\d\b(?=:?[ ](?:[A-Z][a-z]|(?i:{_HTTP_WORDS})\b))
     )
@@ -80,7 +80,8 @@ def parse(reason: str) -> Reason:
     `url`, `path`, `host`, `slot`, `site`, `user`: the first that it names. `text`: the first words
     between quotes. `source`: the cache or origin that a transfer came from. `protocol`, `status`
     (HTTP), `errno`, `exit` (of a plugin), `plugin`. `limit` and `used`, in the reason's own units,
-    with `unit`.
+    with `unit`. Of a hold by Headway itself: `fault`, what failed, and `pause`, the seconds until
+    the job is released by itself.
     """
     text = " ".join(reason[:_LONGEST].split())
     values: dict[str, str] = {}
@@ -141,7 +142,7 @@ def _masked(text: str, values: dict[str, str]) -> str:
 
 _HOST = r"([A-Za-z0-9][A-Za-z0-9_.-]{0,200}\.[A-Za-z0-9-]{1,60})"
 _STATUS = (
-    r"(?i)\b(?:returned|status(?: code)?|http/[12](?:\.[01])?|http error|error)[ :=]{1,2}"
+    r"(?i)\b(?:returned|status(?: code)?|http(?:/[12](?:\.[01])?)?|http error|error)[ :=]{1,2}"
     rf"([1-5]\d\d)\b|\b([45]\d\d):? (?:{_HTTP_WORDS})\b"
 )
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?) ?([kKmMgGtT]i?[bB]|megabytes|kilobytes|gigabytes|bytes)?"
@@ -161,6 +162,9 @@ _VALUES = tuple(
         ("exit", "exit", r"(?i)exit(?:ed)?(?: with)?(?: code| status)?[ (:=]{1,2}(\d{1,3})\b"),
         ("plugin", "plugin <path>", _PLUGIN),
         ("plugin", "from <path>", _PLUGIN),
+        ("source", "headway:", r"\AHeadway: .{1,450}? from " + _HOST + r"(?::\d{1,5})?[ ,;]"),
+        ("fault", "headway:", r"did not arrive: (.{1,500}?); released by itself after \d"),
+        ("pause", "released by itself", r"; released by itself after (\d{1,9}) s\Z"),
         ("source", "from ", r"(?i)\bfrom " + _HOST + r":\d{2,5}:"),
         ("source", "<url>", _ASKED),
         ("source", "<text>", _ASKED),

@@ -30,6 +30,8 @@ _AFTER, _AFTER_WORTH = 0.75, 4.0
 _AFTER_CHECK, _AFTER_QUIET, _CHECK_WORTH = 0.9, 0.75, 8.0
 _CATEGORY, _MEDIUM_LIMIT = "JobDurationCategory", "20:00:00"
 _SECONDS_A_DAY = 86400.0
+#: So much later than announced a job may be released by itself.
+_LATE = 120.0
 _MOST_SAID = 160
 
 
@@ -66,7 +68,7 @@ def decide(
         reasons += checks.words if checks else ()
         reasons += decision.because
         reasons += _patience(hold, now)
-    reasons.append(filled(entry.do, words))
+    reasons.append(_do(entry, decision.act, words, checked=_decided(checks)))
     found = decision.estimate
     lost, forgone, unit = _costs(hold, entry, evidence, estimate)
     return Advice(
@@ -91,6 +93,27 @@ def decide(
         command=_command(hold, decision, commands),
         next_check=decision.next_check,
     )
+
+
+def _do(entry: Entry, act: Act, words: dict[str, str], *, checked: bool) -> str:
+    """What to do, in a sentence; the table's own where it says the same as the advice."""
+    own = filled(entry.do, words)
+    if act is Act.RELEASE:
+        return own if own.startswith("Release") and not checked else "Release it."
+    if act is Act.WAIT:
+        if entry.wait == "own":
+            return "Leave it: it is released by itself. Or release it when the input is there."
+        return "Release it when the wait is over."
+    if act is Act.CHANGE:
+        return own if entry.kind == PERMANENT else "Make the change, then release it."
+    if act is Act.REMOVE and entry.act != Act.REMOVE.value:
+        return "Remove it, mend what stops it, and submit it again."
+    return own
+
+
+def _decided(checks: Findings | None) -> bool:
+    """Whether a look at the thing itself speaks for a release."""
+    return bool(checks and (checks.object_there or checks.file_there or checks.request_enough))
 
 
 def _avoids(hold: Hold, entry: Entry, evidence: Evidence, checks: Findings | None) -> bool:
@@ -143,7 +166,7 @@ def _by_checks(
     hold: Hold, entry: Entry, evidence: Evidence, estimate: Estimate, checks: Findings
 ) -> _Decision | None:
     """What a look at the thing itself decides."""
-    if checks.object_there or checks.file_there or checks.request_enough:
+    if _decided(checks):
         return _Decision(Act.RELEASE, _surer(estimate), next_check=60.0)
     if checks.object_there is False:
         known = evidence.mates_past or evidence.own_past
@@ -219,6 +242,8 @@ def _wait(
     """A wait that is not over yet, for what stopped this job, or many, to pass."""
     if checks and checks.quiet and now >= hold.at.moment + MINUTES:
         return None
+    if entry.wait == "own":
+        return _wait_for_own(hold, estimate, now)
     back = _came_back(evidence)
     until, words = 0.0, ""
     if entry.wait and evidence.alike_recent >= _STORM and not evidence.past_recent:
@@ -245,6 +270,23 @@ def _wait(
         until=until,
         until_words=words,
         next_check=min(_SECONDS_A_DAY, max(60.0, until - now)),
+    )
+
+
+def _wait_for_own(hold: Hold, estimate: Estimate, now: float) -> _Decision | None:
+    """The job is released by itself after a pause; HTCondor looks for that once a minute."""
+    said = hold.values.get("pause", "")
+    pause = min(_LONGEST_PAUSE, float(said)) if said else _LONGEST_PAUSE
+    until = hold.at.moment + pause + _LATE
+    if until <= now:
+        return None
+    after = f"{span(pause)} after the hold" if said else "after a pause"
+    return _Decision(
+        Act.WAIT,
+        estimate,
+        until=until,
+        until_words=f"for the job's own release, {after}",
+        next_check=max(60.0, until - now),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +142,7 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
         print_states(states, _id, found.last)
     if found.total > len(states):
         print(f"… and {found.total - len(states):,} more; --all shows them")
-    _print_trouble(states, found.counts.get("held", 0))
+    _print_trouble(states, found.counts.get("held", 0), " ".join(map(shlex.quote, names[:3])))
     skipped = sum(skip.length for _, skip in found.skipped)
     if skipped:
         print(f"skipped {skipped:,} bytes that are part of no event; --json says where")
@@ -149,12 +150,11 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
         print(f"where the time went: headway report {' '.join(names[:3])}")
 
 
-def _print_trouble(states: Sequence[JobState], number: int) -> None:
+def _print_trouble(states: Sequence[JobState], number: int, logs: str) -> None:
     held = [state for state in states if group_of(state) == "held"]
     for state in held[:_MOST_WORDS]:
         print(f"  {paint(f'{_id(state)} held', STYLES['held'])}: {printable(why(state))}")
-        name = _id(state)
-        print(f"    when the cause is gone: condor_release {name}; else: condor_rm {name}")
+        print(f"    what to do about it: headway advise {logs} {_id(state)}")
     if number > len(held[:_MOST_WORDS]):
         print(f"  … and {number - len(held[:_MOST_WORDS]):,} more that are held")
 

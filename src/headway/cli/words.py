@@ -20,7 +20,7 @@ STYLES = {
     "succeeded": "green",
 }
 _CODES = re.compile(r" \((?:code \d+, subcode \d+|exit code 8\d)\)\Z")
-_HELD_BY_USER, _TOO_MUCH_MEMORY, _TOO_MUCH_DISK = 1, 34, 104
+_HELD_BY_USER = 1
 _ENDS = {
     Outcome.SUCCESS: "succeeded",
     Outcome.FAILURE: "failed",
@@ -123,9 +123,5 @@ def next_step(label: str, state: JobState) -> str:
 
 def _held_step(name: str, state: JobState) -> str:
     if state.hold_code == _HELD_BY_USER:
-        return f"let it go on: headway release {name}"
-    if state.hold_code == _TOO_MUCH_MEMORY:
-        return "raise `memory` in [resources] and run it again"
-    if state.hold_code == _TOO_MUCH_DISK:
-        return "raise `disk` in [resources] and run it again"
-    return f"when the cause is gone: headway release {name}; else: headway remove {name}"
+        return f"let it go on: headway release {name}; more: headway advise {name}"
+    return f"what to do about it: headway advise {name}"

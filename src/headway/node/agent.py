@@ -36,6 +36,8 @@ def run_agent(plan_path: str) -> int:
     code, reason = _Agent(plan_path, attempt, journal, watch).run()
     if code not in (Exit.CHECKPOINT, ENDED_BY_POOL):
         _drop_checkpoint()
+    if code == Exit.INPUT_RETRYABLE:
+        journal.set_reason(reason)  # the job is held now: `pool.policy` has the rule
     journal.finish(code, reason)
     if code == Exit.CHECKPOINT:
         try:
@@ -75,7 +77,9 @@ class _Agent:
         remedy = getattr(error, "remedy", "")
         told = f"{words} ({self._journal.where()}, exit {code})"
         self._journal.log(f"{told}; {remedy}" if remedy else told)
-        return code, f"{EVICTED}: {words}" if code == ENDED_BY_POOL else words
+        if code == ENDED_BY_POOL:
+            return code, f"{EVICTED}: {words}"
+        return code, getattr(error, "brief", "") or words
 
     def _phases(self) -> Exit:
         plan = self._check()

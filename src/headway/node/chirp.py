@@ -77,7 +77,7 @@ class Chirp:
         self._failures = 0
         return True
 
-    def set_attribute(self, name: str, expression: str) -> bool:
+    def set_attribute(self, name: str, expression: str, *, quiet: bool = False) -> bool:
         """Set an attribute of the job's ad, for its later attempts; False when it is not set."""
         try:
             if self._socket is None:
@@ -85,7 +85,8 @@ class Chirp:
             self._ask(f"set_job_attr {name} {escape(expression)}")
         except (OSError, ValueError) as error:
             self.close()
-            self._note(f"{name} cannot be set by chirp: {error}")
+            if not quiet:
+                self._note(f"{name} cannot be set by chirp: {error}")
             return False
         return True
 

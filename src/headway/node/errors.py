@@ -10,6 +10,8 @@ class HeadwayError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        #: The same in one short line, for a hold's reason; empty: the message is short enough.
+        self.brief = ""
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message

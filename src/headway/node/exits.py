@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+#: In the job's ad: the number of a start, and why that attempt ended, for the reason of a hold.
+REASON = "HeadwayReason"
+
 
 class Exit(IntEnum):
     """One code per failure class; the submit description retries by these alone."""

@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 
-from headway.node.errors import NodeError, TransferError
+from headway.node.errors import HeadwayError, NodeError, TransferError
 from headway.node.progress import FIRST
 from headway.node.transfer import fetch, prove
 from headway.node.transfer.fetch import PATIENCE
-from headway.node.transfer.urls import host_of
+from headway.node.transfer.urls import ascii_target, host_of, shown
 from headway.node.verdict import words_of
 
 TYPE_CHECKING = False
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SOURCES = 20  # that a record names at most
 _WORDS = 200
+_BRIEF = 450  # characters of what a hold's reason says
+_LONGEST_URL = 300
 
 
 class _Came:
@@ -72,6 +74,8 @@ def stage_in(
             status = os.stat(each.path)
         except Exception as error:
             told.append(_failed(each, time.monotonic() - begin, error, progress.snapshot))
+            if isinstance(error, HeadwayError):
+                error.brief = brief(each, error)
             raise
         attempt.proven[each.path] = _mark(status)
         progress.finished(status.st_size)
@@ -102,6 +106,21 @@ def stage_in(
                     "from": "+".join(gave) or came.source,
                 }
             )
+
+
+def brief(each: Input, error: HeadwayError) -> str:
+    """Which input failed, how and where it was to come from, in one short line.
+
+    A hold's reason, `headway status` and `headway advise` show it. A URL goes in whole, without
+    its query and user, or not at all: advice may ask for it.
+    """
+    words = error.brief or words_of(error)
+    lead = f"the input '{each.path}' did not arrive: "
+    for known in (lead, f"{each.path} did not arrive: "):
+        words = words[len(known) :] if words.startswith(known) else words
+    url = ascii_target(shown(each.urls[0])) if each.urls else ""
+    url = f" ({url})" if url and len(url) <= _LONGEST_URL and url not in words else ""
+    return f"{lead}{words[: _BRIEF - len(lead) - len(url)]}{url}"
 
 
 def streamed(inputs: list[Input], attempt: Attempt) -> list[Input]:
@@ -170,14 +189,18 @@ def _pinned(
 
     with contextlib.suppress(OSError, TransferError), open(f"{each.path}{SUFFIX}", "rb") as file:
         return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
-    return pinned_manifest(
-        each.urls,
-        each.manifest,
-        folder=os.curdir,
-        patience=patience,
-        should_stop=should_stop,
-        keep_as=keep_as,
-    )
+    try:
+        return pinned_manifest(
+            each.urls,
+            each.manifest,
+            folder=os.curdir,
+            patience=patience,
+            should_stop=should_stop,
+            keep_as=keep_as,
+        )
+    except TransferError as error:
+        error.brief = f"its manifest: {error.brief or words_of(error)}"
+        raise
 
 
 def _take(each: Input, should_stop: Callable[[], bool]) -> _Came:

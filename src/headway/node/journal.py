@@ -13,7 +13,7 @@ import time
 
 from headway.node.attempt import write_json
 from headway.node.chirp import Chirp, line
-from headway.node.exits import Exit
+from headway.node.exits import REASON, Exit
 from headway.node.verdict import words_of
 from headway.node.version import VERSION
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 RESERVE = ".reserve"
 _RESERVE_SIZE = 65_536
+_LONGEST_REASON = 450
 
 
 class Clock:
@@ -131,6 +132,24 @@ class Journal:
         """Set an attribute of the job itself; False where the pool does not let us."""
         return self._chirp.set_attribute(name, expression)
 
+    def set_reason(self, words: str) -> None:
+        """Let the job's ad say why this attempt ended, for the reason of a hold.
+
+        The number of the start goes with it: what an earlier attempt said is not this one's.
+        """
+        from headway.node.ads import read_old_ad
+
+        try:
+            with open(os.environ.get("_CONDOR_JOB_AD", ""), encoding="utf-8") as file:
+                starts = read_old_ad(file.read()).get("numshadowstarts")
+        except (OSError, ValueError):
+            return
+        text = " ".join(words.encode("ascii", "backslashreplace").decode().split())
+        text = text[:_LONGEST_REASON].replace("\\", "\\\\").replace('"', '\\"')
+        if isinstance(starts, int):
+            # The embedded pool takes no attributes: it reads the record.
+            self._chirp.set_attribute(REASON, f'{{{starts}, "{text}"}}', quiet=True)
+
     def where(self) -> str:
         """Job and place, for messages."""
         job = f"job {self._plan.row.get('job')} " if self._plan else ""
@@ -154,7 +173,7 @@ class Journal:
         done: dict[str, object] = {"exit": code}
         done.update((key, self.command.get(key)) for key in ("status", "signal"))
         if code not in (Exit.OK, Exit.CHECKPOINT):
-            done["reason"] = reason[:200]
+            done["reason"] = reason[:_LONGEST_REASON]
         self.tell("done", "end", self.clock.now(), done)
         self._chirp.close()
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ import os
 import time
 
 from headway.node.exits import Exit
-from headway.node.inputs import describe_sources
+from headway.node.inputs import brief, describe_sources
 from headway.node.progress import FIRST, next_after
 from headway.node.stream.feed import Feed
 from headway.node.verdict import Failed
@@ -61,8 +61,7 @@ class Streams:
             watch.wait(0.02)
             watch.check()
         feed.look()
-        if feed.failure is not None:
-            raise feed.failure
+        self._raise(feed)
 
     def tick(self) -> float:
         """Look after all of them, and tell how far they are; returns the seconds to the next."""
@@ -175,8 +174,7 @@ class Streams:
     def raise_failure(self) -> None:
         """The input's failure is the attempt's."""
         for feed in self._feeds:
-            if feed.failure is not None:
-                raise feed.failure
+            self._raise(feed)
             if feed.in_doubt:
                 raise Failed(
                     Exit.INPUT_RETRYABLE,
@@ -184,6 +182,11 @@ class Streams:
                     " read",
                     remedy="a `manifest` proves every chunk before it is read",
                 )
+
+    def _raise(self, feed: Feed) -> None:
+        if feed.failure is not None:
+            feed.failure.brief = brief(feed.given, feed.failure)
+            raise feed.failure
 
 
 def _number(value: object) -> int:

@@ -6,10 +6,11 @@ the function that the local pool calls. A test evaluates both over their whole d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from headway.node.exits import Exit
+from headway.node.exits import REASON, Exit
 from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
@@ -36,6 +37,8 @@ _ON_EXIT_HOLD = 3
 _NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `Verdict.HOLD`
 _PATIENT = 2  # missing inputs after which a job still goes back to where it was
 _NODE_LONGER = 4  # times as long as its site a node is avoided
+_ODD = re.compile("[^ -~]")
+_LONGEST_REASON = 500
 # Attempts that ended by themselves, but for those that were held since an input was missing.
 _ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
@@ -84,11 +87,30 @@ def exit_lines(retries: Retries) -> dict[str, str]:
             f"ExitBySignal == false && ExitCode == {int(Exit.INPUT_RETRYABLE)}"
             f" && (NumHolds ?: 0) < {retries.input}"
         ),
-        "on_exit_hold_reason": (
-            '"Headway: an input did not arrive; released by itself after a pause"'
-        ),
+        "on_exit_hold_reason": hold_reason_expression(retries),
         "on_exit_hold_subcode": str(int(Exit.INPUT_RETRYABLE)),
     }
+
+
+def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
+    """The reason of the hold after `Verdict.HOLD`; `said`: the agent's own, `holds`: before it."""
+    plain = _ODD.sub("?", said)[:_LONGEST_REASON] or "an input did not arrive"
+    return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
+
+
+def hold_reason_expression(retries: Retries) -> str:
+    """The same as an expression; the agent of the attempt has set the attribute by chirp.
+
+    Whoever else sets it cannot forge an event: only printable ASCII of a bounded length counts.
+    """
+    said = f"{REASON}[1]"
+    pause = f"{retries.backoff:g} * pow(2, NumHolds ?: 0)"
+    return (
+        f'strcat("Headway: ", ifThenElse({REASON}[0] =?= NumShadowStarts && isString({said})'
+        f' && size({said}) > 0, substr(replaceAll("{_ODD.pattern}", {said}, "?"),'
+        f' 0, {_LONGEST_REASON}), "an input did not arrive"), "; released by itself after ",'
+        f' int(ifThenElse({pause} < {LONGEST_BACKOFF}, {pause}, {LONGEST_BACKOFF})), " s")'
+    )
 
 
 def backoff(holds: int, retries: Retries) -> float:

@@ -199,7 +199,7 @@ def test_a_source_that_goes_away(stage: Stage) -> None:
     with stage.server(*gone) as server:
         stage.set_up(server.url("/data.bin"), patience=1.5)
         assert stage.node.run() == 81
-    assert "data.bin did not arrive" in stage.node.record()["reason"]
+    assert "'data.bin' did not arrive" in stage.node.record()["reason"]
     assert "data.bin did not arrive" in (stage.node.attempt() / "stderr").read_text()
 
 
@@ -397,7 +397,7 @@ def test_a_checkpoint_of_proven_bytes_outlives_the_input(stage: Stage) -> None:
         assert (stage.node.folder / "headway-out/checkpoint").is_dir()
         assert "data.bin did not arrive" in stage.input()["error"]
         assert stage.node.run() == 81  # nothing has come since: another node may do better
-    assert "data.bin did not arrive" in stage.node.record()["reason"]
+    assert "'data.bin' did not arrive" in stage.node.record()["reason"]
     assert not (stage.node.folder / "headway-out/checkpoint").exists()
 
 
@@ -430,7 +430,7 @@ def test_a_window_and_a_source_that_goes_away(stage: Stage) -> None:
     with stage.server(*gone) as server:
         stage.set_up(server.url("/data.bin"), patience=1.5, keep=False, window=20 * CHUNK)
         assert stage.node.run() == 81
-    assert "data.bin did not arrive" in stage.node.record()["reason"]
+    assert "'data.bin' did not arrive" in stage.node.record()["reason"]
 
 
 def test_a_window_that_is_too_small(stage: Stage) -> None:

@@ -218,7 +218,7 @@ def test_all_sources_stall(training: Training) -> None:
     with training.server(*gone) as server:
         assert training.run(server, patience=2.0) == 81, training.node.stderr
     record = training.node.record()
-    assert "train.tar did not arrive" in record["reason"] and "did not arrive" in training.said()
+    assert "'train.tar' did not arrive" in record["reason"] and "did not arrive" in training.said()
     assert record["command"]["status"] == 1 and not training.epochs()
 
 

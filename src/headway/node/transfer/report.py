@@ -138,11 +138,25 @@ def _error(
         tail += f"; the node's disk is slow ({rate})"
     message = f"{job.part.name} did not arrive: {said or 'no source answered'}{tail}"
     remedy = next((fault.remedy for fault in faults if fault.remedy), remedy)
+    error: HeadwayError
     if faults and all(fault.node for fault in faults):
-        return NodeError(message, remedy=remedy)
-    if retryable is None:
-        retryable = any(fault.retryable for fault in faults) or not faults
-    return TransferError(message, retryable=retryable, remedy=remedy)
+        error = NodeError(message, remedy=remedy)
+    else:
+        if retryable is None:
+            retryable = any(fault.retryable for fault in faults) or not faults
+        error = TransferError(message, retryable=retryable, remedy=remedy)
+    error.brief = _brief([(authority(url), fault) for url, fault in told if fault is not None])
+    return error
+
+
+def _brief(faults: list[tuple[str, Fault]]) -> str:
+    """What the first source said, and how many more failed; for a line that must be short."""
+    if not faults:
+        return "no source answered"
+    host, fault = faults[0]
+    others = len({other for other, _ in faults} - {host})
+    more = f", and {others} more source{'s' * (others > 1)} failed" if others else ""
+    return f"{fault.words} from {host}{more}"
 
 
 def _doing(job: Job, source: Source) -> Fault | None:

@@ -22,7 +22,7 @@ from headway.pool.local.entries import (
     Entry,
 )
 from headway.pool.local.used import Used
-from headway.pool.policy import Verdict, backoff, verdict
+from headway.pool.policy import Verdict, backoff, hold_reason, verdict
 from headway.spec import Job
 
 EVICTED = 1022
@@ -111,8 +111,11 @@ class Queue(Entries):
         with self._writer.group():
             self._transferred_out(entry)
 
-    def exited(self, entry: Entry, status: int, used: Used) -> None:
-        """The agent ended by itself: the job ends, goes back into the queue, or is held."""
+    def exited(self, entry: Entry, status: int, used: Used, said: str = "") -> None:
+        """The agent ended by itself: the job ends, goes back into the queue, or is held.
+
+        `said` is the agent's own reason, for that of a hold.
+        """
         outcome = verdict(status, ends=entry.ends, holds=entry.holds, retries=self._job.retries)
         job = (self._cluster, entry.index)
         ending: dict[str, Any] = {**_ending(status), **used.in_log(self.request(entry))}
@@ -128,13 +131,8 @@ class Queue(Entries):
                     **ending,
                 )
             else:
-                pause = backoff(entry.holds + 1, self._job.retries)
-                self.hold(
-                    entry,
-                    f"Headway: an input did not arrive; released by itself after {pause:.0f} s",
-                    HELD_BY_POLICY,
-                    int(Exit.INPUT_RETRYABLE),
-                )
+                reason = hold_reason(said, holds=entry.holds, retries=self._job.retries)
+                self.hold(entry, reason, HELD_BY_POLICY, int(Exit.INPUT_RETRYABLE))
         if outcome is Verdict.END:
             self._move(entry, "over")
         elif outcome is Verdict.RETRY:

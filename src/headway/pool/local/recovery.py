@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from headway.pool.local.entries import Entry
 from headway.pool.local.scratch import has_checkpoint, remove_tree, save_checkpoint
 from headway.pool.local.strays import kill_marked
 from headway.pool.local.supervisor import Supervisor
-from headway.pool.local.used import Used, number
+from headway.pool.local.used import Used, number, read_record
 
 _SAME_SECOND = 2.0  # the log rounds times down
 
@@ -57,7 +56,7 @@ def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
     elif type(status) is int and status not in (Exit.CHECKPOINT, ENDED_BY_POOL):
         if status == Exit.OK:
             supervisor.put_in_place(entry)
-        queue.exited(entry, status, used)
+        queue.exited(entry, status, used, str(record.get("reason") or ""))
     else:
         reason = "the local pool was killed while this job ran"
         queue.evicted(entry, used, reason, checkpointed=checkpointed)
@@ -67,24 +66,12 @@ def _record_of(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
     """The record of the attempt under way, and of no other of the same job."""
     folder = supervisor.folder
     if entry.attempt:
-        return _read(folder.job_folder(entry.index) / "attempts" / Path(entry.attempt).name)
+        return supervisor.record(entry)
     # Its agent could not tell the log who it is. Success is the end of a job, so there is but one.
     for attempt in reversed(folder.attempts(entry.index)):
-        record = _read(attempt)
+        record = read_record(attempt)
         began = [number(segment, "begin") for segment in record.get("segments", ())]
         recent = began and began[0] >= entry.since - _SAME_SECOND
         if record.get("exit") == Exit.OK and recent:
             return record
     return {}
-
-
-def _read(attempt: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((attempt / "record.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(record, dict):
-        return {}
-    segments = record.get("segments")
-    kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
-    return {**record, "segments": kept}

@@ -39,7 +39,7 @@ from headway.pool.local.scratch import (
     tree_size,
 )
 from headway.pool.local.strays import Strays
-from headway.pool.local.used import Used
+from headway.pool.local.used import Used, read_record
 from headway.pool.prepare import encoded_row, image_path
 
 LOCK = "supervisor"
@@ -309,7 +309,7 @@ class Supervisor:
         if stuck is not None:
             self.queue.evicted(entry, attempt.used, stuck.reason, held=stuck)
         elif ending is None or status == Exit.OK:
-            self.queue.exited(entry, status, attempt.used)
+            self.queue.exited(entry, status, attempt.used, self._reason(entry, status))
         elif ending.action is Action.REMOVE:
             self.queue.remove(entry, ending.reason)
         else:
@@ -339,6 +339,17 @@ class Supervisor:
             reason = f"its output cannot be brought home from {scratch}: {error}"
             return Hold(reason, HELD_AT_OUTPUT, error.errno or 0)
         return None
+
+    def record(self, entry: Entry) -> dict[str, Any]:
+        """What the agent of a job's last attempt has recorded, if it is home."""
+        name = Path(entry.attempt).name
+        attempt = self.folder.job_folder(entry.index) / "attempts" / name
+        return read_record(attempt) if name else {}
+
+    def _reason(self, entry: Entry, status: int) -> str:
+        """Why an attempt ended that the job is held for, in the agent's words."""
+        record = self.record(entry) if status == Exit.INPUT_RETRYABLE else {}
+        return str(record.get("reason") or "") if record.get("exit") == status else ""
 
     def put_in_place(self, entry: Entry) -> None:
         """Move outputs that have a place of their own on this machine there."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headway.events import Resource, Usage
@@ -69,3 +71,16 @@ def _mebibytes(size: int) -> int:
 
 def _kibibytes(size: int) -> int:
     return -(-size // 2**10)
+
+
+def read_record(attempt: Path) -> dict[str, Any]:
+    """The record that an agent left in its attempt's folder; empty: there is none to be read."""
+    try:
+        record = json.loads((attempt / "record.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    segments = record.get("segments")
+    kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
+    return {**record, "segments": kept}
