@@ -17,6 +17,16 @@ from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool,
 from headway.pool.policy import releases
 from headway.pool.preflight import check
 from headway.pool.prepare import job_digest, prepare
+from headway.pool.results import (
+    KEPT,
+    MISSING,
+    Result,
+    Seen,
+    Survey,
+    all_results,
+    kept_text,
+    survey,
+)
 from headway.spec import Job, load_job
 
 _POOL_LOOK = 2.0  # seconds between looks whether somebody still runs the jobs
@@ -171,6 +181,18 @@ class Run:
         self._check([job])
         return self.folder.job_folder(job) / "outputs"
 
+    def results(self) -> list[Result]:
+        """What there is of every job of the description, those kept from other runs included.
+
+        Each has the number and the `row` of the job, the `run` that has it and its `index` there,
+        a `state` (`kept`: succeeded and its outputs are there; `busy`; `waits`; `missing`), `why`,
+        and `outputs`, each with its `path` and `where` it is.
+
+        Raises:
+            RunError: the run folder is damaged.
+        """
+        return all_results(look(self.folder))
+
     def stream(self, job: int = 0, name: str = "stdout") -> Path | None:
         """The newest attempt's stdout, stderr or agent.log that is here, if any.
 
@@ -237,7 +259,20 @@ class Run:
                 )
 
 
-def prepare_run(job: Job, base: Path, pool: Pool, *, runs: Runs, again: bool = False) -> Run:
+def look(folder: RunFolder) -> Seen:
+    """A run as it is now, for what looks through its results."""
+    run = Run(folder)
+    return Seen(folder, run.jobs, bool(run.lost()))
+
+
+def find_missing(job: Job, base: Path, runs: Runs) -> Survey:
+    """Which jobs of a description have verified outputs in the runs of its name, and which not."""
+    return survey(job, base, runs, look)
+
+
+def prepare_run(
+    job: Job, base: Path, pool: Pool, *, runs: Runs, again: bool = False, kept: str = ""
+) -> Run:
     """The run of this very job that has not ended yet, unless `again`; otherwise a new one.
 
     So a `headway run` that was interrupted can be asked again without doubling its jobs.
@@ -248,7 +283,7 @@ def prepare_run(job: Job, base: Path, pool: Pool, *, runs: Runs, again: bool = F
         run = Run(left, pool)
         if not run.settled():
             return run
-    return Run(prepare(job, base, runs, pool.facts(), digest), pool)
+    return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
 
 
 def run(
@@ -260,6 +295,7 @@ def run(
     base: str | Path | None = None,
     start: str | Path | None = None,
     again: bool = False,
+    only_missing: bool = False,
     wait: bool = True,
     on_change: Callable[[Run], None] | None = None,
 ) -> Run:
@@ -273,8 +309,13 @@ def run(
         base: where a Job's `files` lie; default: the current folder.
         start: where to look for the `.headway` folder; default: the current folder.
         again: a new run, even if one of the same job has not ended.
+        only_missing: run only the jobs that have no verified output yet, and keep the others'.
         wait: whether to wait until nothing more happens by itself.
         on_change: called with the run whenever its event log has grown.
+
+    Returns:
+        The run. With `only_missing`, where nothing is left to run, it is the newest run that has
+        results of the job, and nothing is waited for.
 
     Raises:
         SpecError: the description is wrong.
@@ -290,12 +331,25 @@ def run(
         job = load_job(path, overrides=overrides, resources=resources)
     runs = Runs.here(_folder(start))
     place = open_pool(pool, runs.root.parent) if isinstance(pool, str) else pool
+    kept = ""
+    if only_missing:
+        found = find_missing(job, base, runs)
+        if not found.of(MISSING):
+            return Run(newest_of(found, runs))
+        found.check_places(job, base)
+        job, kept = found.missing_part(job), kept_text(found.of(KEPT))
     check(job, base, place.limits(), pool=place.kind)
-    started = prepare_run(job, base, place, runs=runs, again=again)
+    started = prepare_run(job, base, place, runs=runs, again=again, kept=kept)
     place.submit(started.folder)
     if wait:
         started.wait(on_change=on_change)
     return started
+
+
+def newest_of(found: Survey, runs: Runs) -> RunFolder:
+    """The newest run that has some of the results, or works on them."""
+    labels = {each.run for each in found.results}
+    return next(folder for folder in reversed(list(runs)) if folder.label in labels)
 
 
 def _folder(given: str | Path | None) -> Path | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.api import Run
 from headway.cli.board import Board
+from headway.cli.results import print_kept
 from headway.cli.show import near, paint, printable
 from headway.cli.stream import record_of
 from headway.cli.words import STYLES, count_words, group_of, next_step, why
@@ -29,6 +30,7 @@ def print_ending(run: Run, board: Board) -> None:
     print_trouble(run, board)
     if counts["succeeded"]:
         print(f"results: {results_words(run)}")
+    print_kept(run)
 
 
 def print_trouble(run: Run, board: Board) -> None:

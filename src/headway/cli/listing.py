@@ -26,7 +26,6 @@ def parser(name: str) -> Parser:
 
 def call(arguments: Namespace) -> int:
     from headway.cli.show import near, patience, print_json, print_table
-    from headway.cli.words import count_words
     from headway.pool.folder import Runs
 
     runs = Runs.here()
@@ -43,7 +42,7 @@ def call(arguments: Namespace) -> int:
             str(run["run"]),
             str(run["pool"]),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(run["created"])),
-            count_words(run["counts"]) or "not submitted",
+            _jobs_words(run),
             near(runs.folder / str(run["run"]) / "jobs"),
         )
         for run in found
@@ -52,11 +51,19 @@ def call(arguments: Namespace) -> int:
     return OK
 
 
+def _jobs_words(run: dict[str, Any]) -> str:
+    from headway.cli.words import count_words
+
+    kept = f" ({run['kept']:,} kept from other runs)" if run["kept"] else ""
+    return (count_words(run["counts"]) or "not submitted") + kept
+
+
 def _facts(folder: RunFolder) -> dict[str, Any]:
     from collections import Counter
 
     from headway.api import Run
     from headway.cli.words import group_of
+    from headway.pool.results import read_kept
 
     facts = folder.facts
     counts = Counter(group_of(state) for state in Run(folder).jobs.values())
@@ -66,5 +73,6 @@ def _facts(folder: RunFolder) -> dict[str, Any]:
         "cluster": facts.cluster,
         "created": facts.created,
         "counts": dict(counts),
+        "kept": len(read_kept(folder)),
         "results": str(folder.jobs),
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headway.api import Run
     from headway.cli.board import Board
     from headway.pool.preflight.findings import Finding
+    from headway.pool.results import Survey
 
 POOLS = "local, local:cpus=4,simulate-gpus=2, htcondor, htcondor:schedd=NAME"
 
@@ -34,6 +35,10 @@ def parser(name: str) -> Parser:
             ("headway run job.toml --set count=3 --resource mem=8GB", "with changes"),
             ("headway run job.toml --pool local:cpus=4,simulate-gpus=2", "a share, with GPUs"),
             ("headway run job.toml --detach", "submit, and come back to it later"),
+            (
+                "headway run job.toml --only-missing",
+                "those that failed, or came to the table since",
+            ),
             ("headway run --resume cifar10-3", "go on with a run that was stopped"),
         ],
     )
@@ -57,6 +62,11 @@ def parser(name: str) -> Parser:
         "--again", action="store_true", help="a new run, even if one of the same job has not ended"
     )
     made.add_argument(
+        "--only-missing",
+        action="store_true",
+        help="run only the jobs that have no verified output yet, and keep the others'",
+    )
+    made.add_argument(
         "--no-heal",
         action="store_true",
         help="leave held jobs to their own retries; see `headway heal`",
@@ -78,27 +88,44 @@ def call(arguments: Namespace) -> int:
 
 
 def _start(arguments: Namespace) -> int:
-    from headway.api import prepare_run
+    from headway.api import find_missing, prepare_run
+    from headway.cli import results
     from headway.cli.findings import raise_errors, tell
     from headway.cli.show import patience
     from headway.pool import Runs, open_pool
     from headway.pool.preflight import preflight
+    from headway.pool.results import KEPT, MISSING, WAITS, kept_text
     from headway.spec import load_job
 
+    if arguments.only_missing and arguments.again:
+        raise UsageError(
+            "headway run: --only-missing and --again do not go together",
+            remedy="--only-missing keeps the results that are there; without it all jobs run",
+        )
     path = Path(arguments.job)
     base = path.absolute().parent
-    with patience("reading the job and looking for what could go wrong"):
+    with patience("reading the job"):
         job = load_job(path, overrides=arguments.set, resources=arguments.resource)
         runs = Runs.here()
         pool = open_pool(arguments.pool or "local", runs.root.parent)
+    found, kept = None, ""
+    if arguments.only_missing:
+        with patience("looking for the results that are there"):
+            found = find_missing(job, base, runs)
+        results.tell(found, job, runs, as_json=arguments.json, dry=arguments.dry_run)
+        if not found.of(MISSING):
+            return FAILED if found.of(WAITS) else OK
+        found.check_places(job, base)
+        job, kept = found.missing_part(job), kept_text(found.of(KEPT))
+    with patience("looking for what could go wrong"):
         findings = preflight(job, base, pool.limits(), pool=pool.kind)
     if arguments.dry_run:
         text = pool.describe(job, runs.next(job.name), base)
-        return _dry_run(text, str(runs.next(job.name).path), findings, arguments.json)
+        return _dry_run(text, str(runs.next(job.name).path), findings, arguments.json, found)
     tell(findings, arguments.json)
     raise_errors(findings)
     with patience("packing the job's files"):
-        run = prepare_run(job, base, pool, runs=runs, again=arguments.again)
+        run = prepare_run(job, base, pool, runs=runs, again=arguments.again, kept=kept)
     if run.folder.facts.cluster is not None:
         print(
             f"{run.label} is this very job and has not ended: going on with it"
@@ -118,6 +145,7 @@ def _resume(arguments: Namespace) -> int:
     given += ["--resource"] if arguments.resource else []
     given += ["--dry-run"] if arguments.dry_run else []
     given += ["--again"] if arguments.again else []
+    given += ["--only-missing"] if arguments.only_missing else []
     if given:
         raise UsageError(
             f"headway run: {given[0]} and --resume do not go together",
@@ -194,12 +222,22 @@ def _watch(board: Board, as_json: bool, *, heals: bool) -> int:
     return OK if run.succeeded() else FAILED
 
 
-def _dry_run(text: str, folder: str, findings: Sequence[Finding], as_json: bool) -> int:
+def _dry_run(
+    text: str,
+    folder: str,
+    findings: Sequence[Finding],
+    as_json: bool,
+    found: Survey | None = None,
+) -> int:
+    from headway.cli import results
     from headway.cli.findings import as_dict, print_findings
     from headway.cli.show import print_json
 
     if as_json:
-        print_json({"folder": folder, "describe": text, "findings": [as_dict(f) for f in findings]})
+        document = {"folder": folder, "describe": text, "findings": [as_dict(f) for f in findings]}
+        print_json(
+            document if found is None else {**document, "only_missing": results.document(found)}
+        )
     else:
         print_findings(findings)
         print(text, end="" if text.endswith("\n") else "\n")

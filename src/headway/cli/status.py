@@ -19,7 +19,7 @@ MOST = 200  # rows, unless all are asked for
 def parser(name: str) -> Parser:
     made = Parser(
         name,
-        "[RUN|RUN.JOB|LOG…] [--all]",
+        "[RUN|RUN.JOB|LOG…] [--all | --results]",
         "Show the jobs of a run, those that need attention first, and what to do about them; or\n"
         "those of any HTCondor event log, also a rotated or compressed one, or a folder of logs.\n"
         "Reads the event log alone: it works while the run goes on, and from any account.",
@@ -28,6 +28,7 @@ def parser(name: str) -> Parser:
             ("headway status cifar10-3", "that run"),
             ("headway status cifar10", "the newest run of that name"),
             ("headway status cifar10-3.0", "all that is known of one job"),
+            ("headway status scan-2 --results", "where the outputs of all jobs of the table are"),
             ("headway status train.log", "the jobs of an event log"),
             ("headway status --json", "for programs"),
         ],
@@ -37,6 +38,11 @@ def parser(name: str) -> Parser:
     )
     made.add_argument(
         "--all", action="store_true", help=f"every job, also where there are more than {MOST}"
+    )
+    made.add_argument(
+        "--results",
+        action="store_true",
+        help="where each job's outputs are, those kept from other runs included",
     )
     made.set_defaults(call=call)
     return made
@@ -52,6 +58,13 @@ def call(arguments: Namespace) -> int:
     if are_logs(arguments.address):
         return _call_on_logs(arguments)
     address = find(next(iter(arguments.address), None))
+    if arguments.results:
+        from headway.cli import results
+
+        with patience("looking for the outputs"):
+            found = Run(address.folder).results()
+        results.print_results(address.folder, found, as_json=arguments.json)
+        return OK
     with patience("reading the event log"):
         board = Board(Run(address.folder))
     if arguments.json:
@@ -80,6 +93,8 @@ def _call_on_logs(arguments: Namespace) -> int:
 def document(board: Board, job: int | None = None) -> dict[str, Any]:
     """What `--json` prints."""
 
+    from headway.pool.results import read_kept
+
     run = board.run
     facts = run.folder.facts
     states = run.jobs
@@ -94,12 +109,14 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
         "counts": board.counts,
         "settled": run.settled(),
         "lost": bool(run.lost()),
+        "kept": [each.as_dict() for each in read_kept(run.folder)],
         "states": [board.document(state) for state in chosen],
     }
 
 
 def _print_run(board: Board, everything: bool) -> None:
     from headway.cli.ending import print_trouble, results_words
+    from headway.cli.results import print_kept
     from headway.cli.show import paint
     from headway.cli.states import print_states
     from headway.cli.words import count_words
@@ -118,6 +135,7 @@ def _print_run(board: Board, everything: bool) -> None:
         print(f"nobody runs these jobs now; go on with `headway run --resume {run.label}`")
     if board.counts["succeeded"]:
         print(f"results: {results_words(run)}")
+    print_kept(run)
 
 
 def _print_job(board: Board, job: int) -> None:

@@ -69,6 +69,7 @@ class RunFolder:
         self.job_file = path / "job.json"
         self.plan = path / "plan.json"
         self.rows = path / "rows.csv"  # for people: job.json has them too
+        self.kept = path / "kept.json"  # the results of other runs that this one was spared
         self.payload = path / "payload.tar"
         self.agent = path / "headway-node.pyz"
         self.programs = path.parent.with_name("node")  # what the runs have in common of it

@@ -24,8 +24,10 @@ from headway.spec import Input, Job, dump_job
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
 
-def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str) -> RunFolder:
-    """A new run folder, whole or not at all."""
+def prepare(
+    job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str, kept: str = ""
+) -> RunFolder:
+    """A new run folder, whole or not at all; `kept`: the text of its kept.json, if it has one."""
 
     def write(folder: RunFolder, facts: RunFacts) -> None:
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
@@ -35,6 +37,8 @@ def prepare(job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: s
         folder.plan.write_text(f"{text}\n", encoding="utf-8")
         if job.rows is not None:
             folder.rows.write_text(rows_csv(job), encoding="utf-8")
+        if kept:
+            folder.kept.write_text(kept, encoding="utf-8")
         write_payload(job.files, base, folder.payload)
         share_agent(folder.agent, folder.programs)
         folder.jobs.mkdir()

@@ -52,7 +52,7 @@ class Case:
 
     def _column(self, name: str) -> list[str]:
         if name == "job":
-            return [str(number) for number in range(self.job.size)]
+            return [self.job.row(number)["job"] for number in range(self.job.size)]
         return [row[name] for row in self.job.rows or ()]
 
     # -- files
