@@ -167,9 +167,9 @@ def test_endless_garbage_does_not_pile_up() -> None:
     parser = Parser()
     for _ in range(20):
         assert parser.feed(b"\0" * (1 << 20)) == []
-    assert parser.pending < 17 << 20
+    assert parser.pending < 5 << 20
     assert [e.proc for e in parser.feed(b"\n" + ONE)] == [0]
-    assert sum(skip.length for skip in parser.skipped) == (20 << 20) + 1
+    assert [(skip.offset, skip.length) for skip in parser.skipped] == [(0, 20 << 20)]
 
 
 def test_read_log_takes_a_last_event_whose_newline_an_editor_took(tmp_path: Path) -> None:

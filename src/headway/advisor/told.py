@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headway.events.event import Event, EventType
 from headway.events.kind import Kind, kind_of
+from headway.events.skip import Skip
 
 if TYPE_CHECKING:
     from headway.events.columnar.columns import Columns, Floats
@@ -102,7 +103,7 @@ def _read_logs(chains: Sequence[LogChain], unread: list[tuple[str, str]]) -> lis
         from headway.events.columnar.bulk import read_columns
 
         columns = read_columns([file.path for chain in chains for file in chain.files])
-        unread += columns.unread
+        unread += columns.unread + list(_ended(columns.skipped))
         return list(of_columns(columns))
     from headway.errors import EventLogError
     from headway.events.read import read_log
@@ -113,17 +114,25 @@ def _read_logs(chains: Sequence[LogChain], unread: list[tuple[str, str]]) -> lis
         place = 0
         for file in chain.files:
             try:
-                events = read_log(file.path).events
+                log = read_log(file.path)
             except EventLogError as error:
                 unread.append((str(file.path), str(error)))
                 continue
-            for event in events:
+            unread += _ended((str(file.path), skip) for skip in log.skipped)
+            for event in log.events:
                 made = told_by(event, chain.name, place)
                 place += 1
                 if made:
                     rows.append(made)
         logs.append(rows)
     return logs
+
+
+def _ended(skipped: Iterable[tuple[str, Skip]]) -> Iterator[tuple[str, str]]:
+    """The files that could not be read to their end."""
+    for file, skip in skipped:
+        if not skip.length:
+            yield file, f"was read up to byte {skip.offset:,}: {skip.why}"
 
 
 def of_columns(columns: Columns) -> Iterator[list[Told]]:

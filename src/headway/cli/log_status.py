@@ -146,6 +146,10 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
     skipped = sum(skip.length for _, skip in found.skipped)
     if skipped:
         print(f"skipped {skipped:,} bytes that are part of no event; --json says where")
+    for file, skip in found.skipped:
+        if not skip.length:  # reading ended there
+            where = f"{printable(near(Path(file)))} was read up to byte {skip.offset:,}"
+            print(f"{where}: {printable(skip.why)}")
     if found.jobs:
         print(f"where the time went: headway report {' '.join(names[:3])}")
 

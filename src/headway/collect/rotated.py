@@ -16,6 +16,7 @@ from headway.events.chunk import END
 from headway.events.forms.files import back_in_time
 from headway.events.forms.opening import LogReader, open_log
 from headway.events.forms.sniffing import HEAD_SIZE
+from headway.events.skip import end_of_hole
 
 #: The first bytes of a file, by which it is known again.
 _SIGN_SIZE = 100
@@ -36,6 +37,8 @@ class LogFile:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would keep us waiting
         self._reader: LogReader = open_log(path)
+        #: The bytes before the reader's place in a compressed file, which cannot go back.
+        self._kept = b""
         try:
             self.head = self._reader.head(HEAD_SIZE)
         except BaseException:
@@ -67,12 +70,24 @@ class LogFile:
                 offset += len(piece)
                 size -= len(piece)
             return b"".join(pieces)
-        if self._reader.offset > offset:
+        if self._reader.offset - len(self._kept) > offset:
             self._reader.rewind()
+            self._kept = b""
         while self._reader.offset < offset:
-            if not self._reader.read(min(_STEP, offset - self._reader.offset)):
+            self._kept = self._reader.read(min(_STEP, offset - self._reader.offset))
+            if not self._kept:
                 return b""
-        return self._reader.head(size)
+        start = len(self._kept) - (self._reader.offset - offset)
+        before, data = self._kept[max(0, start - _MARK_SIZE) : start], self._kept[start:]
+        data += self._reader.head(size - len(data)) if len(data) < size else b""
+        self._kept = before + data
+        return data[:size]
+
+    def hole(self, offset: int) -> int:
+        """How many bytes from this offset on nobody has written."""
+        if self._reader.compression:
+            return 0
+        return max(0, end_of_hole(self._reader.fileno(), offset) - offset)
 
     def refresh(self) -> None:
         """Look again how long the file is, and how it begins: it may have been emptied."""

@@ -8,9 +8,10 @@ from datetime import datetime, timezone, tzinfo
 from typing import NamedTuple
 
 from headway.collect.cursor import Cursor, zone_of, zone_text
-from headway.events.chunk import END, EVENT_LIMIT, blank, decoded, look, split
+from headway.events.chunk import END, blank, cut_lines, decoded, look, split
 from headway.events.clock import Clock, utc_hint
 from headway.events.event import Event
+from headway.events.skip import EVENT_LIMIT, Skips
 
 _TERMINATED = b"005"
 #: What would end an event where its words are read again.
@@ -92,6 +93,7 @@ def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
     chunks.pop()
     nuls = b"\0" in data
     cuts: list[_Cut] = []
+    long = Skips()
     at = skipped = 0
     for chunk in chunks:
         while len(chunk) > EVENT_LIMIT:
@@ -103,9 +105,10 @@ def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
             skipped += found.lost
         header = found.header
         if header:
-            cuts.append((offset + at + header.start(), header, chunk[header.end() :]))
+            rest = cut_lines(chunk[header.end() :], offset + at + header.end(), long)
+            cuts.append((offset + at + header.start(), header, rest))
         at += len(chunk) + len(END)
-    return cuts, at, skipped
+    return cuts, at, skipped + sum(skip.length for skip in long)
 
 
 def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[Row], int]:

@@ -11,10 +11,11 @@ from typing import Protocol
 from headway.collect.cursor import Cursor, Gap, Source
 from headway.collect.rotated import LogFile, opened
 from headway.collect.slicing import Row, Sliced, row_of, sliced
-from headway.events.chunk import END, EVENT_LIMIT
+from headway.events.chunk import END
 from headway.events.clock import Clock
 from headway.events.forms.sniffing import Format, sniff
 from headway.events.read import parser_for
+from headway.events.skip import EVENT_LIMIT, is_zeros
 
 _BLOCK = 4 << 20
 #: After so many seconds nobody will write the newline that is missing behind a last event.
@@ -204,7 +205,10 @@ class Tail:
         while True:
             data = file.read(cursor.offset, block)
             at_end = len(data) < block
-            if is_text:
+            if not at_end and is_zeros(data):
+                count = len(data) + file.hole(cursor.offset + len(data))
+                found = Sliced([], count, count)
+            elif is_text:
                 found = _read_text(data, cursor, at_end and final)
             else:
                 found = _read_ads(file.head, data, cursor, at_end and final)

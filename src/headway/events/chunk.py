@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from headway.events.skip import LINE_LIMIT, LONG_LINE, Skips
+
 END = b"\n...\n"
 #: The longest part of an end mark that is none yet.
 ALMOST_END = len(b"\n...\r")
-#: More than this without an end mark is not an event.
-EVENT_LIMIT = 16 << 20
 
 _ANY_END = re.compile(rb"\n\.\.\.\r?\n")
 _HEADER_PATTERN = (
@@ -73,3 +73,19 @@ def decoded(rest: bytes) -> str:
     except UnicodeDecodeError:
         text = rest.decode("latin-1")
     return text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
+
+
+def cut_lines(rest: bytes, offset: int, skipped: Skips) -> bytes:
+    """What follows a header at this offset, with no line that is longer than a line may be."""
+    if len(rest) <= LINE_LIMIT:
+        return rest
+    lines = rest.split(b"\n")
+    for number, line in enumerate(lines):
+        if len(line) > LINE_LIMIT:
+            kept = LINE_LIMIT
+            while kept > LINE_LIMIT - 4 and line[kept] & 0xC0 == 0x80:
+                kept -= 1  # not in the middle of a character
+            skipped.add(offset + kept, len(line) - kept, LONG_LINE)
+            lines[number] = line[:kept]
+        offset += len(line) + 1
+    return b"\n".join(lines)

@@ -15,10 +15,11 @@ class Expr(str):
 
 Value = str | int | float | bool | Expr
 
-_LINE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*\S)\s*\Z", re.ASCII)
+_BLANKS = " \t\n\r\f\v"
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _INT = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
-_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
+_REAL = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _RESERVED = frozenset({"true", "false", "undefined", "error", "is", "isnt", "parent", "not"})
 
 
@@ -26,9 +27,9 @@ def parse_lines(lines: Iterable[str]) -> dict[str, Value]:
     """The attributes among the lines; lines that are no attribute are passed over."""
     found: dict[str, Value] = {}
     for line in lines:
-        match = _LINE.match(line)
-        if match:
-            found[match[1]] = parse_value(match[2])
+        name, equals, value = (part.strip(_BLANKS) for part in line.partition("="))
+        if equals and value and _ATTRIBUTE.match(name):
+            found[name] = parse_value(value)
     return found
 
 
@@ -66,7 +67,7 @@ def format_value(value: Value) -> str:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else "undefined"
     # In a log a backslash is itself, except before a quote, where nothing can write it.
-    text = re.sub(r"\\+(?=\"|\Z)", lambda match: "/" * len(match[0]), inert(value))
+    text = re.sub(r"(?<!\\)\\+(?=\"|\Z)", lambda match: "/" * len(match[0]), inert(value))
     return '"' + text.replace('"', '\\"') + '"'
 
 

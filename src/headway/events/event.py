@@ -123,6 +123,7 @@ _USAGE = re.compile(
 )
 _BYTES = re.compile(r"\s*(\d{1,18})(?:\.\d+)?  -  Run Bytes (Sent|Received) By Job", re.ASCII)
 _SIZE = re.compile(r"\s*(\d{1,18})  -  (\w+) of job", re.ASCII)
+_WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _TABLE = "Partitionable Resources"
 
@@ -306,8 +307,8 @@ class Event:
         """What a 006 event measured: ImageSize and ResidentSetSize (KB), MemoryUsage (MB)."""
         if self.number != EventType.IMAGE_SIZE:
             return {}
-        total = self.text.rpartition(" ")[2]
-        sizes = {"ImageSize": int(total)} if total.isascii() and total.isdigit() else {}
+        total = _WHOLE.match(self.text.rpartition(" ")[2])
+        sizes = {"ImageSize": int(total[0])} if total else {}
         return sizes | {match[2]: int(match[1]) for match in self._matches(_SIZE)}
 
     @property

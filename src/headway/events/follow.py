@@ -16,7 +16,7 @@ from headway.events.clock import Clock
 from headway.events.event import Event
 from headway.events.forms.files import back_in_time
 from headway.events.forms.framing import AdParser
-from headway.events.forms.opening import LogReader, open_log
+from headway.events.forms.opening import LogReader, file_blocks, open_log
 from headway.events.forms.sniffing import HEAD_SIZE
 from headway.events.read import Parser, Skip, parser_for
 
@@ -142,11 +142,12 @@ class Follower:
             parser = self._parser = parser_for(os.pread(self._fd, HEAD_SIZE, 0), clock)
         # What had no end at the last poll may have been cut off and replaced since.
         parser.rewind()
-        at = parser.offset
         events: list[Event] = []
-        while block := os.pread(self._fd, _READ_SIZE, at):
-            at += len(block)
-            events += parser.feed(block)
+        for block in file_blocks(self._fd, parser.offset, None, _READ_SIZE):
+            if isinstance(block, int):
+                parser.zeros(block)
+            else:
+                events += parser.feed(block)
         parser.clock = parser.clock.onward()
         self._zone = parser.clock.zone
         begin = max(0, parser.offset - _MARK_SIZE)
@@ -201,8 +202,11 @@ class Follower:
         head = file.head(HEAD_SIZE)
         parser = parser_for(head, Clock(file.stat.st_mtime, self._zone))
         events = parser.feed(head)
-        while block := file.read(_READ_SIZE):
-            events += parser.feed(block)
+        for block in file.blocks(_READ_SIZE):
+            if isinstance(block, int):
+                parser.zeros(block)
+            else:
+                events += parser.feed(block)
         parser.finish()
         self.skipped += parser.skipped
         self.skipped += [file.damage] if file.damage else []

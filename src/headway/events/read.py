@@ -12,13 +12,13 @@ import time
 from dataclasses import dataclass
 
 from headway.errors import EventLogError
-from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, decoded, look, split
+from headway.events.chunk import ALMOST_END, END, blank, cut_lines, decoded, look, split
 from headway.events.clock import Clock, utc_hint
 from headway.events.event import Event
 from headway.events.forms.framing import AdParser
 from headway.events.forms.opening import open_log
 from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
-from headway.events.skip import Skip
+from headway.events.skip import EVENT_LIMIT, NO_END, ZEROS, Skip, Skips
 
 __all__ = ["Log", "Parser", "Skip", "parser_for", "read_log"]
 
@@ -43,7 +43,7 @@ class Parser:
 
     def __init__(self, reference: float | None = None, *, clock: Clock | None = None) -> None:
         self.offset = 0
-        self.skipped: list[Skip] = []
+        self.skipped = Skips()
         self.clock = clock or Clock(time.time() if reference is None else reference)
         self._tail = b""
 
@@ -72,6 +72,12 @@ class Parser:
         self._tail = self._within_limit(self._tail, EVENT_LIMIT + ALMOST_END)
         return events
 
+    def zeros(self, count: int) -> None:
+        """Take so many zeros: they end what lies before them."""
+        self.finish()
+        self.skipped.add(self.offset, count, ZEROS)
+        self.offset += count
+
     @property
     def pending(self) -> int:
         """Bytes behind the last complete event."""
@@ -88,7 +94,7 @@ class Parser:
 
     def finish(self) -> None:
         """No more will come: what lies behind the last complete event is lost."""
-        self._skip(self.offset, self._tail, "an event without an end")
+        self._skip(self.offset, self._tail, NO_END)
         self.offset += len(self._tail)
         self._tail = b""
 
@@ -102,7 +108,9 @@ class Parser:
         at += int(second)
         if fraction:
             at += float(fraction)
-        rest = chunk[match.end() :]
+        rest = cut_lines(
+            chunk[match.end() :], end - len(END) - len(chunk) + match.end(), self.skipped
+        )
         if number == b"005" and (utc := utc_hint(rest)) is not None:
             self.clock.hint(at, utc)
         lines = decoded(rest).split("\n")
@@ -112,14 +120,14 @@ class Parser:
 
     def _within_limit(self, chunk: bytes, limit: int) -> bytes:
         while len(chunk) > limit:
-            self._skip(self.offset, chunk[:EVENT_LIMIT], "an event without an end")
+            self._skip(self.offset, chunk[:EVENT_LIMIT], NO_END)
             self.offset += EVENT_LIMIT
             chunk = chunk[EVENT_LIMIT:]
         return chunk
 
     def _skip(self, offset: int, lost: bytes, why: str) -> None:
         if not blank(lost):
-            self.skipped.append(Skip(offset, len(lost), why))
+            self.skipped.add(offset, len(lost), why)
 
 
 def parser_for(head: bytes, clock: Clock) -> Parser | AdParser:
@@ -151,9 +159,13 @@ def read_log(path: str | os.PathLike[str]) -> Log:
                 parser = parser_for(head, clock)
                 events = parser.feed(head)
                 last = head[-4:]
-                while block := file.read(_READ_SIZE):
-                    events += parser.feed(block)
-                    last = (last + block)[-4:]
+                for block in file.blocks(_READ_SIZE):
+                    if isinstance(block, int):
+                        parser.zeros(block)
+                        last = b""
+                    else:
+                        events += parser.feed(block)
+                        last = (last + block)[-4:]
                 if parser.ends_with(last):  # an editor took the last newline away
                     events += parser.feed(b"\n")
                 clock = clock.again()

@@ -21,14 +21,16 @@ _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|'(?:[^'\\]|\\.)+'", re.DOTALL)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}(?![0-9A-Za-z_.])")
-_REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?(?![0-9A-Za-z_.])")
+_REAL = re.compile(
+    r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?(?![0-9A-Za-z_.])"
+)
 _WORD = re.compile(r"(?:true|false|undefined|error)(?![A-Za-z0-9_.(])", re.IGNORECASE)
 _END_OF_VALUE = re.compile(r"[;,\]}]|\Z")
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|//[^\n]*|/\*.*?\*/|.', re.DOTALL)
 _OPENING = {"[": "]", "{": "}", "(": ")"}
-_OLD_LINE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*\S)\s*\Z")
+_OLD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class AdError(ValueError):
@@ -60,9 +62,9 @@ def read_old_ad(text: str) -> Ad:
     """An old-style ad, one attribute a line, as in .job.ad; lines that are none are passed over."""
     found: Ad = {}
     for line in text[:MAX_BYTES].splitlines():
-        match = _OLD_LINE.match(line)
-        if match:
-            found[match[1].lower()] = _old_value(match[2])
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if equals and value and _OLD_NAME.match(name):
+            found[name.lower()] = _old_value(value)
     return found
 
 

@@ -25,7 +25,7 @@ from headway.events.columnar.part import (
 from headway.events.columnar.rows import is_nothing, row_of
 from headway.events.columnar.strings import Strings
 from headway.events.event import Event
-from headway.events.skip import Skip
+from headway.events.skip import Skip, bounded
 
 _LONG, _SHORT = np.iinfo(np.int64), np.iinfo(np.int16)
 #: Columns of a part that end with it.
@@ -205,7 +205,7 @@ def _drop_dateless(part: Part) -> None:
     for row in np.flatnonzero(bad).tolist():
         offset, length = int(part.columns["offset"][row]), int(part.columns["length"][row])
         part.skipped.append((int(files[row]), Skip(offset, length, "a date that is none")))
-    part.skipped.sort(key=lambda skip: (skip[0], skip[1].offset))
+    part.skipped = bounded(part.skipped)
     good = ~bad
     bounds = np.cumsum([0, *part.sizes])
     place = np.concatenate([[0], np.cumsum(good)])

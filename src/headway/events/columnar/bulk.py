@@ -16,7 +16,7 @@ from headway.events.columnar.ranges import ranges
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.workers import can_fork, each
 from headway.events.forms.files import find_logs
-from headway.events.forms.opening import open_log
+from headway.events.forms.opening import file_blocks, open_log
 from headway.events.forms.sniffing import Format
 from headway.events.read import read_log
 from headway.node.processors import usable_processors
@@ -177,30 +177,45 @@ def _read_piece(piece: Piece) -> Result:
 def _scan_range(piece: Piece) -> Result:
     scanner = Scanner(piece.start)
     with open(piece.path, "rb", buffering=0) as file:
-        at = piece.start
         # Not mapped: a file that somebody truncates would kill us.
-        while data := os.pread(file.fileno(), min(_BLOCK, piece.stop - at), at):
-            scanner.feed(data)
-            at += len(data)
+        _feed(scanner, file_blocks(file.fileno(), piece.start, piece.stop, _BLOCK))
     return _scanned(piece, scanner)
 
 
 def _scan_stream(piece: Piece) -> Result:
     scanner = Scanner()
     with open_log(piece.path) as reader:
-        while data := b"".join(_filled(reader.read)):
-            scanner.feed(data)
+        _feed(scanner, _filled(reader.blocks(_BLOCK)))
         result = _scanned(piece, scanner)
         if reader.damage:
             result.part.skipped.append((piece.file, reader.damage))
     return result
 
 
-def _filled(read: Callable[[int], bytes]) -> Iterator[bytes]:
+def _feed(scanner: Scanner, blocks: Iterable[bytes | int]) -> None:
+    for block in blocks:
+        if isinstance(block, int):
+            scanner.zeros(block)
+        else:
+            scanner.feed(block)
+
+
+def _filled(blocks: Iterable[bytes | int]) -> Iterator[bytes | int]:
+    """The same in whole blocks: a decompressor gives its bytes in small ones."""
+    held: list[bytes] = []
     size = 0
-    while size < _BLOCK and (data := read(_BLOCK - size)):
-        size += len(data)
-        yield data
+    for block in blocks:
+        if isinstance(block, int):
+            yield b"".join(held)
+            yield block
+        else:
+            held.append(block)
+            size += len(block)
+            if size < _BLOCK:
+                continue
+            yield b"".join(held)
+        held, size = [], 0
+    yield b"".join(held)
 
 
 def _scanned(piece: Piece, scanner: Scanner) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.chunk import ALMOST_END, END, EVENT_LIMIT, blank, look
+from headway.events.chunk import ALMOST_END, END, blank, cut_lines, look
 from headway.events.clock import utc_hint
 from headway.events.columnar.bodies import BODIES, Bodies, transfer_kinds
 from headway.events.columnar.details import READERS, Details, by_event
@@ -34,7 +34,7 @@ from headway.events.columnar.rows import is_nothing
 from headway.events.columnar.strings import Strings
 from headway.events.columnar.view import View
 from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
-from headway.events.skip import Skip
+from headway.events.skip import EVENT_LIMIT, LINE_LIMIT, NO_END, ZEROS, Skips, bounded
 
 _KINDS = np.zeros(1000, np.uint8)
 for _number, _kind in BY_NUMBER.items():
@@ -54,6 +54,8 @@ class Scanner:
         self._strings = Strings()
         self._details = Details(self._strings)
         self._parts: list[Part] = []
+        #: What lies between the blocks of events.
+        self._skipped = Skips()
 
     def feed(self, data: bytes) -> None:
         """Take in the bytes that follow."""
@@ -66,14 +68,20 @@ class Scanner:
         self._tail = data[chunks.tail : size]
         self.offset += chunks.tail
         while len(self._tail) > EVENT_LIMIT + ALMOST_END:
-            lost = self._tail[:EVENT_LIMIT]
-            if not blank(lost):
-                skip = Skip(self.offset, len(lost), "an event without an end")
-                part = no_events()
-                part.skipped.append((0, skip))
-                self._parts.append(part)
-            self._tail = self._tail[EVENT_LIMIT:]
-            self.offset += EVENT_LIMIT
+            self._lose(EVENT_LIMIT)
+
+    def zeros(self, count: int) -> None:
+        """Take so many zeros: they end what lies before them."""
+        self._lose(len(self._tail))
+        self._skipped.add(self.offset, count, ZEROS)
+        self.offset += count
+
+    def _lose(self, count: int) -> None:
+        """Let go of the first bytes behind the last complete event."""
+        if not blank(self._tail[:count]):
+            self._skipped.add(self.offset, count, NO_END)
+        self._tail = self._tail[count:]
+        self.offset += count
 
     def close(self) -> None:
         """The file ends here; an editor may have taken its last newline away."""
@@ -90,6 +98,7 @@ class Scanner:
         part = joined(self._parts) if self._parts else no_events()
         part.strings = self._strings.all
         part.sizes = [len(part)]
+        part.skipped = bounded([*part.skipped, *((0, skip) for skip in self._skipped)])
         return part
 
 
@@ -102,7 +111,7 @@ class _Block:
         self._data, self._offset, self._chunks = data, offset, chunks
         self._view = View(data)
         self._details, self._strings = details, details.strings
-        self._skipped: list[Skip] = []
+        self._skipped = Skips()
         self._usage: list[tuple[Longs, Floats]] = []
         self._hints: list[tuple[int, float]] = []
         self._headers = read_headers(data, chunks.starts)
@@ -135,7 +144,7 @@ class _Block:
 
     def _find_plain(self, size: int) -> NDArray[np.bool_]:
         data, chunks = self._data, self._chunks
-        plain = self._headers.ok & (chunks.ends - chunks.starts <= EVENT_LIMIT)
+        plain = self._headers.ok & (chunks.ends - chunks.starts <= min(LINE_LIMIT, EVENT_LIMIT))
         plain[chunks.suspects] = False
         for byte in (b"\0", b"\r"):
             if data.find(byte, 0, size) >= 0:
@@ -256,7 +265,7 @@ class _Block:
         if chunks.carriage is not None and chunks.carriage[row]:
             chunk += b"\r"
         while len(chunk) > EVENT_LIMIT:
-            self._skip(start, chunk[:EVENT_LIMIT], "an event without an end")
+            self._skip(start, chunk[:EVENT_LIMIT], NO_END)
             chunk = chunk[EVENT_LIMIT:]
             start += EVENT_LIMIT
         found = look(chunk)
@@ -273,7 +282,8 @@ class _Block:
         columns["fraction"][row] = float(fraction or 0)
         columns["offset"][row] = self._offset + start + found.header.start()
         columns["length"][row] = len(chunk) - found.header.start()
-        rest = chunk[found.header.end() :]
+        at = self._offset + start + found.header.end()
+        rest = cut_lines(chunk[found.header.end() :], at, self._skipped)
         self._put(int(number), {row: rest})
         if int(number) == _TERMINATED:
             self._note_hint(row, rest)
@@ -281,7 +291,7 @@ class _Block:
 
     def _skip(self, start: int, lost: bytes, why: str) -> None:
         if not blank(lost):
-            self._skipped.append(Skip(self._offset + start, len(lost), why))
+            self._skipped.add(self._offset + start, len(lost), why)
 
     def _finished(self, keep: NDArray[np.bool_]) -> Part:
         usage_row, usage = _in_order(self._usage)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 from headway.events.clock import Clock
 from headway.events.event import Event
 from headway.events.forms.ad import Ad
 from headway.events.forms.from_ad import event_from_ad
-from headway.events.skip import Skip
+from headway.events.skip import EVENT_LIMIT, LINE_LIMIT, LONG_LINE, NO_END, ZEROS, Skips
 
-#: More than this without an end is not an event.
-_EVENT_LIMIT = 16 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -34,7 +33,7 @@ class AdParser(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self.offset = 0
-        self.skipped: list[Skip] = []
+        self.skipped = Skips()
         self.clock = clock
         self._tail = b""
         self._searched = 0
@@ -56,9 +55,15 @@ class AdParser(ABC):
 
     def finish(self) -> None:
         """No more will come: what lies behind the last complete event is lost."""
-        self._skip(self.offset, self._tail, "an event without an end")
+        self._skip(self.offset, self._tail, NO_END)
         self.offset += len(self._tail)
         self.rewind()
+
+    def zeros(self, count: int) -> None:
+        """Take so many zeros: they end what lies before them."""
+        self.finish()
+        self.skipped.add(self.offset, count, ZEROS)
+        self.offset += count
 
     @staticmethod
     @abstractmethod
@@ -67,7 +72,7 @@ class AdParser(ABC):
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
-        if b"\n" not in data and len(self._tail) + len(data) <= _EVENT_LIMIT:
+        if b"\n" not in data and len(self._tail) + len(data) <= EVENT_LIMIT:
             self._tail += data
             return []
         data = self._tail + data if self._tail else data
@@ -84,7 +89,7 @@ class AdParser(ABC):
         self._tail = data[start:]
         # The newline before the line that has no end yet is part of what ends an event.
         self._searched = max(0, self._tail.rfind(b"\n"))
-        if len(self._tail) > _EVENT_LIMIT:
+        if len(self._tail) > EVENT_LIMIT:
             self.finish()
         return events
 
@@ -101,7 +106,7 @@ class AdParser(ABC):
             return None
         if at:
             torn = self._beginning(frame, at) >= 0
-            self._skip(offset, frame[:at], "an event without an end" if torn else "no event")
+            self._skip(offset, frame[:at], NO_END if torn else "no event")
         try:
             ad = self._ad(frame[at:])
             found = "no ClassAd" if ad is None else event_from_ad(ad, self.clock)
@@ -110,7 +115,15 @@ class AdParser(ABC):
         if isinstance(found, str):
             self._skip(offset + at, frame[at:], found)
             return None
-        return found
+        return found if len(frame) <= LINE_LIMIT else self._cut(found, offset + at)
+
+    def _cut(self, event: Event, offset: int) -> Event:
+        """The event with no line that is longer than a line may be."""
+        lines = [line[:LINE_LIMIT] for line in (event.text, *event.body)]
+        lost = sum(map(len, (event.text, *event.body))) - sum(map(len, lines))
+        if lost:
+            self.skipped.add(offset, lost, LONG_LINE)
+        return replace(event, text=lines[0], body=tuple(lines[1:]))
 
     def _beginning(self, frame: bytes, end: int) -> int:
         """The last place before `end` where an event begins, or -1."""
@@ -123,4 +136,4 @@ class AdParser(ABC):
 
     def _skip(self, offset: int, lost: bytes, why: str) -> None:
         if not self._between.fullmatch(lost):
-            self.skipped.append(Skip(offset, len(lost), why))
+            self.skipped.add(offset, len(lost), why)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
-from headway.events.skip import Skip
+from headway.events.skip import (
+    FREE_BYTES,
+    INFLATED_LIMIT,
+    RATIO_LIMIT,
+    Skip,
+    end_of_hole,
+    is_zeros,
+)
 
 _STEP = 1 << 16
 #: A stream may ask for this much memory to be decompressed, which all usual settings stay below.
@@ -31,7 +38,8 @@ class LogReader:
     """The decompressed bytes of a file, in pieces, with never more in memory than one piece.
 
     Of a damaged or truncated file come all the bytes before the damage; then `damage` says what
-    is wrong. OSError comes through as it is.
+    is wrong. So it does where a compressed file gives more than a log would: see `RATIO_LIMIT` and
+    `INFLATED_LIMIT`. OSError comes through as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -59,8 +67,37 @@ class LogReader:
                 data = self._stream.read(size)
             except _Damaged:
                 data = self._rest(size)
+            if why := self._too_much(len(data)):
+                self.damage = Skip(self.offset, 0, why)
+                data = b""
         self.offset += len(data)
         return data
+
+    def blocks(self, size: int) -> Iterator[bytes | int]:
+        """What is left in blocks of up to `size` bytes; in place of zeros, how many there are."""
+        if self._stream is None:
+            for block in file_blocks(self._file.fileno(), self.offset, None, size):
+                self.offset += block if isinstance(block, int) else len(block)
+                yield block
+            return
+        while data := self.read(size):
+            yield len(data) if is_zeros(data) else data
+
+    def _too_much(self, count: int) -> str:
+        """Why so many bytes more are too many; empty if they are not."""
+        assert self._stream
+        after = self.offset + count
+        if after > INFLATED_LIMIT:
+            return (
+                f"the {self.compression} data go on, and of a compressed file only the first"
+                f" {INFLATED_LIMIT >> 30} GiB are read: decompress it to have it read whole"
+            )
+        if after > FREE_BYTES and after > RATIO_LIMIT * self._stream.taken:
+            return (
+                f"the {self.compression} data grow more than {RATIO_LIMIT}-fold, as no log does:"
+                f" decompress the file to have it read whole"
+            )
+        return ""
 
     def head(self, size: int) -> bytes:
         """The next `size` bytes, or fewer if there are no more."""
@@ -93,21 +130,39 @@ class LogReader:
 
     def _rest(self, size: int) -> bytes:
         # What a decompressor had made of a piece before it met the damage is lost with the error.
-        # So go there again, now byte by byte.
+        # So go there again, and take the piece in byte by byte.
         assert self._stream
+        last, ahead = self._stream.before, self.offset
         self._file.seek(0)
         self._stream = stream = _Stream(self._file, self._stream.make)
-        ahead = self.offset
         found = bytearray()
         try:
-            while ahead and (piece := stream.read(min(ahead, _STEP))):
+            while ahead and stream.taken < last and (piece := stream.read(min(ahead, _STEP))):
                 ahead -= len(piece)
-            while len(found) < size and (piece := stream.read(1)):
+            stream.step = 1
+            while len(found) < ahead + size and (piece := stream.read(size)):
                 found += piece
         except _Damaged as error:
             why = f"the {self.compression} data {error}"
-            self.damage = Skip(self.offset + len(found), 0, why)
-        return bytes(found)
+            self.damage = Skip(self.offset + len(found) - ahead, 0, why)
+        return bytes(found[ahead:])
+
+
+def file_blocks(descriptor: int, at: int, stop: int | None, size: int) -> Iterator[bytes | int]:
+    """The bytes of a file from `at` to `stop`, its end for None, in blocks of up to `size` bytes.
+
+    A block of nothing but zeros comes as their number, and with the hole that follows it: a file
+    may say that it has a terabyte where nobody has written a byte.
+    """
+    while data := os.pread(descriptor, size if stop is None else min(size, stop - at), at):
+        at += len(data)
+        if not is_zeros(data):
+            yield data
+            continue
+        end = end_of_hole(descriptor, at)
+        end = end if stop is None else min(end, stop)
+        yield len(data) + max(0, end - at)
+        at = max(at, end)
 
 
 def open_log(path: str | os.PathLike[str]) -> LogReader:
@@ -124,6 +179,8 @@ class _Stream:
 
     def __init__(self, file: BinaryIO, make: Callable[[], _Decompressor]) -> None:
         self.make = make
+        #: Bytes that are taken in at a time; how many have been, and had been before the last time.
+        self.step, self.taken, self.before = _STEP, 0, 0
         self._file = file
         self._one: _Decompressor | None = None
         self._input = b""
@@ -135,7 +192,7 @@ class _Stream:
             one = self._one
             assert one
             if one.needs_input and not self._input:
-                self._input = self._file.read(_STEP)
+                self._input = self._more()
                 if not self._input:
                     raise _Damaged("end in the middle")
             piece, self._input = self._input, b""
@@ -154,16 +211,21 @@ class _Stream:
     def _begin(self) -> bool:
         # Tape blocks and xz pad streams with zeros.
         while not (rest := self._input.lstrip(b"\0")):
-            self._input = self._file.read(_STEP)
+            self._input = self._more()
             if not self._input:
                 return False
-        if len(rest) < 16:
-            rest += self._file.read(_STEP)
+        while len(rest) < 16 and (more := self._more()):
+            rest += more
         if _compression(rest)[1] is None:
             raise _Damaged("are followed by something else")
         self._input = rest
         self._one = self.make()
         return True
+
+    def _more(self) -> bytes:
+        found = self._file.read(self.step)
+        self.before, self.taken = self.taken, self.taken + len(found)
+        return found
 
 
 class _Gzip:
