@@ -216,6 +216,15 @@ class TestWithoutATrace:
         assert promises["curve"].verdict == promises["resume"].verdict == "kept"
         assert promises["order"].verdict == "not tried" and "trace(" in promises["order"].mend
 
+    @pytest.mark.parametrize("buffer", ["", "1"])
+    def test_lines_that_a_buffer_keeps_to_the_end_do_not_say_how_far_it_is(
+        self, found: Found, buffer: str
+    ) -> None:
+        more = f'[environment]\nPYTHONUNBUFFERED = "{buffer}"\n'
+        promises = found("python3 printing.py --buffered", more, quick=True)
+        assert broken(promises) == set()
+        assert promises["sigterm"].verdict == promises["resume"].verdict == "kept"
+
     def test_what_it_prints_differs(self, found: Found) -> None:
         assert "curve" in broken(found("python3 printing.py", extra="--broken"))
 
@@ -251,6 +260,16 @@ def test_inputs_come_once_and_outputs_stay(found: Found, tmp_path: Path) -> None
     assert broken(promises) == set() and promises["resume"].verdict == "kept"
     assert promises["outputs"].verdict == "kept" and os.listdir(tmp_path / "sent") == []
     assert not (tmp_path / "data.bin").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_pytorchs_mnist_with_five_lines(found: Found) -> None:
+    command = f"{sys.executable} mnist.py --epochs 6 --log-interval 2 --save-model"
+    output = 'outputs = ["mnist_cnn.pt"]'
+    promises = found(command, grace="60 s", quick=True, outputs=output)
+    assert broken(promises) == set()
+    for name in ("sigterm", "exit-code", "resume", "curve", "results"):
+        assert promises[name].verdict == "kept", promises[name]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")

@@ -108,8 +108,26 @@ def test_a_c_locale_reaches_the_command_as_it_was(node: Node) -> None:
     del node.environment["PATH"]
     assert node.run() == 0
     names = {line.partition("=")[0] for line in node.stdout().splitlines()}
-    own = {"HEADWAY_PYTHON", "HEADWAY_JOB", "HEADWAY_ATTEMPT", "PYTHONPATH"}
+    own = {"HEADWAY_PYTHON", "HEADWAY_JOB", "HEADWAY_ATTEMPT", "PYTHONPATH", "PYTHONUNBUFFERED"}
     assert names == own | names & {"PWD", "_"}
+
+
+@pytest.mark.parametrize(("given", "seen"), [({}, "1"), ({"PYTHONUNBUFFERED": ""}, "")])
+def test_what_a_python_command_prints_is_seen_at_once(
+    node: Node, given: dict[str, str], seen: str
+) -> None:
+    code = (
+        "import os, time; print(os.environ['PYTHONUNBUFFERED']); open('printed', 'w').close();"
+        "time.sleep(0.01 if os.environ['PYTHONUNBUFFERED'] == '' else 60)"
+    )
+    node.plan([sys.executable, "-c", code], environment=given, grace=0.1)
+    process = node.start()
+    node.wait_for("printed")
+    if seen:
+        assert node.stdout() == f"{seen}\n"  # while it runs
+        process.terminate()
+    assert node.end(process) == (143 if seen else 0)
+    assert node.stdout() == f"{seen}\n"
 
 
 def test_python_variables_of_the_job_do_not_break_the_agent(node: Node, tmp_path: Path) -> None:

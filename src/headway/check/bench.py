@@ -7,11 +7,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headway.check.follower import TRACE, Follower, listens, programs
+from headway.check.follower import TRACE, Follower, listeners, programs
 from headway.check.results import digests
 from headway.check.saves import DELETED, Watch, copy_paths, fold, relevant
 from headway.check.start import Seen, Start
@@ -28,6 +27,8 @@ from headway.pool.prepare import encoded_row, image_path, prepare
 from headway.spec import Job
 
 _LOOK = 0.004  # seconds between looks at a running command
+_LISTEN = 0.05  # the same, at its handlers
+_SPARE = 20.0  # times as long as such a look takes
 _LEEWAY = 10.0  # seconds beyond the grace after which everything of an attempt is killed
 
 
@@ -157,13 +158,24 @@ class Bench:
         """Look at it until it ends; returns how much was seen of its saves when interrupted."""
         begin, acted, early = time.monotonic(), 0.0, 0
         rows, first, last = 0, 0.0, 0.0
+        started = look = 0.0
+        heard: set[int] = set()
         while attempt.poll() is None:
             now = time.monotonic()
             if not saves and watch.running():
                 saves.append(Watch(attempt.scratch, self.paths))
-            hears = partial(listens, attempt.scratch, attempt.pid)
-            seen = Seen(watch.rows(), watch.printed(), now - begin, hears)
-            made.live = seen.lines
+                started = now
+            seen = Seen(watch.rows(), watch.printed(), now - started if started else 0.0)
+            if started and made.listened is None and now > look:
+                hear = listeners(attempt.scratch, attempt.pid)
+                if hear & heard:  # twice: between fork and exec a program has its parent's
+                    made.listened = seen.seconds
+                heard = hear
+                # on a busy machine there are many processes to look at
+                look = now + max(_LISTEN, _SPARE * (time.monotonic() - now))
+            seen.listened = made.listened
+            if seen.lines > (made.printed[-1][1] if made.printed else 0):
+                made.printed.append((seen.seconds, seen.lines))
             if seen.rows > rows:
                 rows, first, last = seen.rows, first or now, now
             if not acted and when is not None and saves and when(seen):

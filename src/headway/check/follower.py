@@ -13,6 +13,7 @@ from headway.check.start import Start
 from headway.pool.local.strays import marked
 
 TRACE = ".headway-trace"
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "busybox")
 _TAIL = 2000  # characters of stderr that are kept
 
 
@@ -100,18 +101,31 @@ def programs(scratch: Path, agent: int) -> list[str]:
     found = []
     for pid in sorted(marked(scratch)):
         with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            line = b" ".join(words).decode("utf-8", "replace").strip()
+            line = _arguments(pid).replace(b"\0", b" ").decode("utf-8", "replace").strip()
             if pid != agent and line:
                 found.append(line[:200])
     return found
 
 
-def listens(scratch: Path, agent: int) -> bool:
-    """Whether the newest program of an attempt has a handler for SIGTERM."""
-    with contextlib.suppress(OSError, ValueError):
-        newest = max(pid for pid in marked(scratch) if pid != agent)
-        for line in Path(f"/proc/{newest}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
-    return False
+def listeners(scratch: Path, agent: int) -> set[int]:
+    """The programs of an attempt that have a handler for SIGTERM.
+
+    Shells do not count, which have one for the sake of what they start, nor does what the agent has
+    forked and is not yet a program of its own.
+    """
+    found = set()
+    own = _arguments(agent)
+    for pid in marked(scratch):
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(f"/proc/{pid}/status").read_text()
+            told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            caught = int(told.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
+            if caught and told.get("Name", "").strip() not in _SHELLS and _arguments(pid) != own:
+                found.add(pid)
+    return found
+
+
+def _arguments(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""

@@ -26,6 +26,7 @@ QUICK = "left out of a quick check"
 _NEAR = 1e-3  # relative; what would pass as the same beyond it may well be another curve
 _TWICE = 2.0  # a third run may be as far from either of two as they are from each other
 _UNLIKE = "two uninterrupted runs differ: the training is not reproducible"
+_LAST = 0.2  # of a run: who ends within it may have had nothing left to save
 _SHARE = 0.1  # of the interval that saving and sending may take
 _LINE = 12.5e6  # bytes a second: what a checkpoint is sent home with, by assumption
 
@@ -115,6 +116,9 @@ class Judge:
         first = self._found.evicted[0] if self._found.evicted else None
         if first is None or not first.interrupted:
             return self._made("sigterm", "not tried", too_quick(first))
+        if self._finished(0) and first.to_end < _LAST * self._found.whole[-1].seconds:
+            words = f"the command ended {first.to_end:.1f} s after SIGTERM: take a larger slice"
+            return self._made("sigterm", "not tried", words)
         if self._finished(0):
             words = "the command went on to its end, as if there had been no SIGTERM"
             return self._made("sigterm", "broken", words)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.check.saves import Change
+
+_AHEAD = 0.2  # share of the lines that may be seen at once
+_BEFORE_END = 0.9  # share of the run; what is seen later may have been flushed by its end
 
 
 @dataclass
@@ -16,8 +18,8 @@ class Seen:
 
     rows: int = 0  # of its trace, in this start
     lines: int = 0  # that it printed
-    seconds: float = 0.0  # since the agent was started
-    listens: Callable[[], bool] = lambda: True  # whether SIGTERM would not just end it
+    seconds: float = 0.0  # since it was started
+    listened: float | None = None  # seconds after which it had a handler for SIGTERM
 
 
 @dataclass
@@ -47,12 +49,25 @@ class Start:
     after: Path = Path()
     bytes: int = 0  # of the checkpoint afterwards
     outputs: dict[str, str] = field(default_factory=dict)
-    live: int = 0  # lines that were seen while it ran: a buffer may keep them to the end
+    listened: float | None = None  # seconds after which it had a handler for SIGTERM
+    printed: list[tuple[float, int]] = field(default_factory=list)  # lines so far, after seconds
 
     @property
     def saved(self) -> bool:
         """Whether the checkpoint was written to, and is there."""
         return bool(self.bytes and self.changes)
+
+    def live(self, share: float) -> bool:
+        """Whether this share of the lines was seen when it was printed.
+
+        A buffer hands lines over in blocks, or all of them at the end: they do not tell then how
+        far the command is.
+        """
+        total = len(self.lines)
+        for after, seen in self.printed:
+            if seen >= share * total:
+                return seen <= (share + _AHEAD) * total and after < _BEFORE_END * self.seconds
+        return False
 
     def words(self) -> str:
         """How the command ended."""

@@ -128,20 +128,28 @@ class Trials:
         )
 
     def _moment(self, share: float) -> Callable[[Seen], bool]:
-        """When this share of the whole run is done: by steps, or else by time."""
+        """When this share of the whole run is done: by steps, or else by lines, or else by time."""
         whole = self.evidence.whole
         if self.evidence.traced:
             rows = max(1, round(share * len(self.evidence.curve)))
             return lambda seen: seen.rows >= rows
-        printed = sum(len(start.lines) for start in whole)
-        if len(whole) == 1 and printed >= _LIVE and whole[0].live > printed / 2:
-            lines = max(1, round(share * printed))
-            return lambda seen: seen.lines >= lines
-        around = max(0.0, whole[0].wall - whole[0].seconds)
-        seconds = sum(start.seconds for start in whole)
-        after, late = around + share * seconds, around + max(share, _LATER) * seconds
-        # it may not have come yet to where it listens: without steps only its handler tells
-        return lambda seen: seen.seconds >= late or (seen.seconds >= after and seen.listens())
+        if len(whole) == 1 and len(whole[0].lines) >= _LIVE and whole[0].live(share):
+            lines = max(1, round(share * len(whole[0].lines)))
+            late = partial(self._time_has_come, min(_LATER, 2 * share))
+            return lambda seen: seen.lines >= lines or late(seen)
+        return partial(self._time_has_come, share)
+
+    def _time_has_come(self, share: float, seen: Seen) -> bool:
+        """Whether this share of the time is over, from when the command can hear SIGTERM.
+
+        What comes before, such as imports, takes another time in each start.
+        """
+        whole = self.evidence.whole
+        deaf = sum(start.listened or 0.0 for start in whole)
+        wanted = share * (sum(start.seconds for start in whole) - deaf)
+        if whole[0].listened is None:
+            return seen.seconds >= wanted
+        return seen.listened is not None and seen.seconds - seen.listened >= wanted
 
     def _next(self, place: int, start: Start) -> int:
         """Where the pool would start it next: with a checkpoint in its spool, elsewhere."""

@@ -33,6 +33,7 @@ def environment(plan: Plan, attempt: str) -> dict[str, str]:
     """The node's environment and the plan's, without what is headway's own."""
     private = {*_PRIVATE, *os.environ.get("HEADWAY_PRIVATE", "").split()}
     filled = {name: value for name, value in os.environ.items() if name not in private}
+    filled.setdefault("PYTHONUNBUFFERED", "1")  # what it prints is seen when it prints it
     filled.update(plan.environment)
     filled["HEADWAY_JOB"] = plan.row.get("job", "0")
     filled["HEADWAY_ATTEMPT"] = attempt

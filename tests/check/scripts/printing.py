@@ -1,4 +1,4 @@
-"""Keeps every promise but one if told so, and only prints."""
+"""Keeps every promise but one if told so, and only prints: at once, or from a buffer."""
 
 import sys
 
@@ -6,9 +6,9 @@ import toy
 
 
 def tell(epoch, step, loss, samples):
-    print(
-        f"epoch {epoch + 1}/{toy.EPOCHS} batch {step} loss={loss:.6f} seconds=1.{step}", flush=True
-    )
+    at_once = "--buffered" not in sys.argv
+    line = f"epoch {epoch + 1}/{toy.EPOCHS} batch {step} loss={loss:.6f} seconds=1.{step}"
+    print(line, flush=at_once)
 
 
 training = toy.Toy()
