@@ -15,7 +15,7 @@ from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.policy import releases
-from headway.pool.preflight import check
+from headway.pool.preflight import Finding, check
 from headway.pool.prepare import job_digest, prepare
 from headway.pool.results import (
     KEPT,
@@ -41,6 +41,8 @@ class Run:
         self.folder = folder
         #: Told of a job after each event about it, which is cheaper than to look through all jobs.
         self.saw: Callable[[JobState], None] | None = None
+        #: What preflight warned of, where `run` has started it.
+        self.findings: tuple[Finding, ...] = ()
         self._pool = pool
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
@@ -296,6 +298,7 @@ def run(
     start: str | Path | None = None,
     again: bool = False,
     only_missing: bool = False,
+    strict: bool | None = None,
     wait: bool = True,
     on_change: Callable[[Run], None] | None = None,
 ) -> Run:
@@ -310,6 +313,8 @@ def run(
         start: where to look for the `.headway` folder; default: the current folder.
         again: a new run, even if one of the same job has not ended.
         only_missing: run only the jobs that have no verified output yet, and keep the others'.
+        strict: True refuses what no slot of an HTCondor pool could run today, False submits it all
+            the same; None refuses it only where no other slots can come.
         wait: whether to wait until nothing more happens by itself.
         on_change: called with the run whenever its event log has grown.
 
@@ -338,8 +343,10 @@ def run(
             return Run(newest_of(found, runs))
         found.check_places(job, base)
         job, kept = found.missing_part(job), kept_text(found.of(KEPT))
-    check(job, base, place.limits(), pool=place.kind)
+    match = place.match(job)
+    findings = check(job, base, place.limits(), pool=place.kind, match=match, strict=strict)
     started = prepare_run(job, base, place, runs=runs, again=again, kept=kept)
+    started.findings = tuple(findings)
     place.submit(started.folder)
     if wait:
         started.wait(on_change=on_change)

@@ -197,11 +197,11 @@ cm_answers_or_died() { [ -s "$H/cm/log/.collector_address" ] || [ -z "$(master "
 # with the address, since a site that crashed stays on the collector's list under its old one
 all_up() { # site...
   local seen want site
-  want=("Scheduler undefined $(head -1 "$H/cm/spool/.schedd_address" 2>/dev/null)") || return 1
+  want=("Scheduler $(head -1 "$H/cm/spool/.schedd_address" 2>/dev/null)") || return 1
   for site in "$@"; do
-    want+=("Machine $site $(head -1 "$H/sites/$site/log/.startd_address" 2>/dev/null)") || return 1
+    want+=("Machine $(head -1 "$H/sites/$site/log/.startd_address" 2>/dev/null)") || return 1
   done
-  seen=$'\n'$(condor status -any -af MyType GLIDEIN_ResourceName MyAddress)$'\n'
+  seen=$'\n'$(condor status -any -af MyType MyAddress)$'\n'
   for site in "${want[@]}"; do [[ $seen == *$'\n'"$site"$'\n'* ]] || return 1; done
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +56,12 @@ def parser(name: str) -> Parser:
     )
     made.add_argument(
         "--dry-run", action="store_true", help="print exactly what would be submitted"
+    )
+    made.add_argument(
+        "--strict",
+        action=BooleanOptionalAction,
+        help="refuse, or only warn of, what no slot of the pool could run; default: refuse unless"
+        " other slots may come",
     )
     made.add_argument("--detach", action="store_true", help="submit, and do not watch")
     made.add_argument(
@@ -118,7 +124,14 @@ def _start(arguments: Namespace) -> int:
         found.check_places(job, base)
         job, kept = found.missing_part(job), kept_text(found.of(KEPT))
     with patience("looking for what could go wrong"):
-        findings = preflight(job, base, pool.limits(), pool=pool.kind)
+        findings = preflight(
+            job,
+            base,
+            pool.limits(),
+            pool=pool.kind,
+            match=pool.match(job),
+            strict=arguments.strict,
+        )
     if arguments.dry_run:
         text = pool.describe(job, runs.next(job.name), base)
         return _dry_run(text, str(runs.next(job.name).path), findings, arguments.json, found)
@@ -146,6 +159,7 @@ def _resume(arguments: Namespace) -> int:
     given += ["--dry-run"] if arguments.dry_run else []
     given += ["--again"] if arguments.again else []
     given += ["--only-missing"] if arguments.only_missing else []
+    given += ["--strict"] if arguments.strict is not None else []
     if given:
         raise UsageError(
             f"headway run: {given[0]} and --resume do not go together",

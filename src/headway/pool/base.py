@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headway.pool.folder import RunFolder
+from headway.pool.match import Match
 from headway.spec import Job
 
 
@@ -52,6 +53,10 @@ class Pool(ABC):
     @abstractmethod
     def limits(self) -> Limits:
         """What this pool accepts; never blocks for long."""
+
+    def match(self, job: Job) -> Match | None:
+        """What the pool's slots have for a job; None where `limits` says it all."""
+        return None
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:

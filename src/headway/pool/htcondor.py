@@ -17,6 +17,7 @@ from headway.errors import PoolError, PoolUnreachable, RunError
 from headway.events import EventType, read_log
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, write_atomically
+from headway.pool.match import Match, job_attributes, needs_of
 from headway.pool.schedd import Schedd, patience
 from headway.pool.submit import check_paths, destinations, row_lines, submit_description
 from headway.spec import Job
@@ -71,6 +72,9 @@ class HTCondorPool(Pool):
             transfer_input_bytes=int(megabytes) * _MEGABYTE if megabytes.isdigit() else None,
             ospool=is_ospool(self._given["collector"] or collectors),
         )
+
+    def match(self, job: Job) -> Match:
+        return self._schedd.match(job_attributes(job), needs_of(job))
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         check_paths(job, folder, base)

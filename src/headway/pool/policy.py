@@ -7,7 +7,7 @@ the function that the local pool calls. A test evaluates both over their whole d
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from headway.node.exits import REASON, Exit
@@ -209,10 +209,22 @@ def avoid_lines(retries: Retries) -> dict[str, str]:
     }
 
 
-def avoid_sites(sites: Sequence[str]) -> str:
+def avoid_sites(sites: Iterable[str]) -> str:
     """The value of AVOID that keeps a job away from these sites, for as long as by default."""
-    names = ", ".join(f'"{site}"' for site in sites)
-    return _for_a_while(Retries().avoid, "true", names, "{}")
+    return _for_a_while(Retries().avoid, "true", _strings(sites), "{}")
+
+
+def at_sites(sites: Iterable[str]) -> str:
+    """Whether a slot is at one of these sites.
+
+    One term, however many they are: `condor_q -better-analyze` shows term by term.
+    """
+    return f"identicalMember({SITE}, {{{_strings(sites)}}})"
+
+
+def _strings(names: Iterable[str]) -> str:
+    """Names of sites, in which there are neither quotes nor backslashes, as ClassAd strings."""
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def _for_a_while(seconds: float, condition: str, places: str, later: str) -> str:

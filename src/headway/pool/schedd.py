@@ -8,6 +8,7 @@ question. HEADWAY_PATIENCE is how many seconds an answer may take.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import math
 import os
@@ -17,12 +18,15 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
+from headway.pool.match import SLOT_NAMES, Match, Need, match_slots, names_in
 
 _PATIENCE = 60.0
+_LOOK = 10.0  # seconds that a look at the slots may take
 _PAUSES = (1.0, 3.0)  # seconds before a question is put again
 # The current folder is the user's and may hold a json.py: it is no place to import from.
 _PROGRAM = (
@@ -89,6 +93,23 @@ class Schedd:
         """Set an attribute to a ClassAd expression."""
         self._ask_patiently("edit", constraint=constraint, attribute=attribute, value=value)
 
+    def match(self, job: Mapping[str, str], needs: Sequence[Need]) -> Match:
+        """Look at the slots of the pool, once and for a few seconds at most.
+
+        Args:
+            job: The attributes of the job's ad, as expressions.
+            needs: What it requires of a slot.
+
+        Returns:
+            What the collector's slots have for it, or why nobody could look.
+        """
+        terms = [asdict(need) for need in needs]
+        try:
+            facts = self._ask("match", min(patience(), _LOOK), job=dict(job), needs=terms)
+        except PoolError as error:
+            return Match(unknown=error.message)
+        return Match.from_dict(facts)
+
     def parameters(self, *names: str) -> list[str | None]:
         """Values of this machine's HTCondor configuration; asks no schedd."""
         values = self._ask("parameters", patience(), parameters=names)
@@ -122,7 +143,7 @@ class Schedd:
                 pass_fds=keep,
             )
         except subprocess.TimeoutExpired:
-            raise self._unreachable(f"no answer within {seconds:.0f} s") from None
+            raise self._unreachable(what, f"no answer within {seconds:.0f} s") from None
         try:
             answer = json.loads(done.stdout)
         except ValueError:
@@ -134,7 +155,7 @@ class Schedd:
         if "answer" in answer:
             return answer["answer"]
         if answer["fault"] == _UNREACHABLE:
-            raise self._unreachable(answer["words"])
+            raise self._unreachable(what, answer["words"])
         if answer["fault"] == _NO_BINDINGS:
             raise PoolError(
                 f"HTCondor's Python bindings cannot be used here: {answer['words']}",
@@ -142,9 +163,12 @@ class Schedd:
             )
         raise PoolError(answer["words"], remedy=answer["remedy"])
 
-    def _unreachable(self, words: str) -> PoolUnreachable:
+    def _unreachable(self, what: str, words: str) -> PoolUnreachable:
+        who = f"the schedd {self.name or 'of this machine'}"
+        if what == "match":
+            who = f"the collector {self.collector or 'of this pool'}"
         return PoolUnreachable(
-            f"the schedd {self.name or 'of this machine'} cannot be reached: {words}",
+            f"{who} cannot be reached: {words}",
             remedy="asking again is safe; `condor_q` and your pool's status page tell whether it is"
             " up, and CONDOR_CONFIG which pool this is",
         )
@@ -180,6 +204,8 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     what = question["what"]
     if what == "parameters":
         return [htcondor2.param.get(name) for name in question["parameters"]]
+    if what == "match":
+        return asdict(_match(htcondor2, question))
     schedd = _locate(htcondor2, question["schedd"], question["collector"])
     if what == "submit":
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()
@@ -200,6 +226,42 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     except classad2.ClassAdException:  # the schedd would take it for `undefined`
         raise ValueError(f"{question['value']!r} is not a ClassAd expression") from None
     return schedd.edit(constraint, question["attribute"], question["value"])
+
+
+def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
+    import classad2
+
+    setting = htcondor2.param.get
+    ad = classad2.ClassAd()
+    for name, text in question["job"].items():
+        try:
+            ad[name] = classad2.ExprTree(text) if text else ""
+        except classad2.ClassAdException:
+            ad[name] = ""
+    ad["SubmitArch"], ad["SubmitOpSys"] = setting("ARCH") or "", setting("OPSYS") or ""
+    if not question["schedd"]:  # another one may know this user by another name
+        ad["Owner"] = getpass.getuser()
+    needs = [Need(**{**need, "after": tuple(need["after"])}) for need in question["needs"]]
+    found = match_slots(ad, needs, _slots(htcondor2, question["collector"], needs))
+    if setting("FLOCK_TO") or setting("FLOCK_COLLECTOR_HOSTS"):
+        return replace(found, grows="flocking")
+    if "JOB_ROUTER" in (setting("DAEMON_LIST") or "").upper():
+        return replace(found, grows="the job router")
+    return found
+
+
+def _slots(htcondor2: Any, collector: str | None, needs: Sequence[Need]) -> Iterator[Any]:
+    """The ads of all slots but the dynamic ones, with no more than the needs and START name."""
+    pool, kind = htcondor2.Collector(collector), htcondor2.AdType.Startd
+    static, gpus = "DynamicSlot =!= true", "(TotalSlotGPUs ?: GPUs ?: 0) > 0"
+    starts = {str(ad.get("Start")) for ad in pool.query(kind, static, ["Start"])}
+    names = {*SLOT_NAMES, *(n for need in needs for n in names_in(need.expression))}
+    names |= {name for start in starts for name in names_in(start)}
+    if all(need.key != "gpus" for need in needs):
+        yield from pool.query(kind, static, sorted(names))
+        return
+    yield from pool.query(kind, f"{static} && !({gpus})", sorted(names))
+    yield from pool.query(kind, f"{static} && {gpus}")  # each GPU is an attribute of its own name
 
 
 def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:

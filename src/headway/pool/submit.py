@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
 from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
+from headway.pool.match import requests
 from headway.pool.plugins import KEY, brought_urls, plugin_lines, spare_lines, spare_urls
 from headway.pool.policy import (
     NOT_AVOIDED,
-    SITE,
+    at_sites,
     avoid_lines,
     exit_lines,
     log_lines,
@@ -153,14 +154,14 @@ def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
 
 
 def _needs(job: Job) -> dict[str, str]:
-    wanted, gpus = job.resources, job.resources.gpus
+    asked, gpus = requests(job), job.resources.gpus
     lines = {
-        "request_cpus": str(wanted.cpus),
-        "request_memory": f"{-(-wanted.memory // 2**20)} MB",
-        "request_disk": f"{-(-wanted.disk // 2**10)} KB",
+        "request_cpus": str(asked["RequestCpus"]),
+        "request_memory": f"{asked['RequestMemory']} MB",
+        "request_disk": f"{asked['RequestDisk']} KB",
     }
     if gpus is not None:
-        lines["request_gpus"] = str(gpus.count)
+        lines["request_gpus"] = str(asked["RequestGPUs"])
         if gpus.memory is not None:
             lines["gpus_minimum_memory"] = str(-(-gpus.memory // 2**20))
         if gpus.capability is not None:
@@ -171,7 +172,7 @@ def _needs(job: Job) -> dict[str, str]:
         lines["+JobDurationCategory"] = _string(job.duration)
     lines["requirements"] = " && ".join(f"({clause})" for clause in _requirements(job))
     if job.sites.prefer:
-        lines["rank"] = _at(job.sites.prefer)
+        lines["rank"] = at_sites(job.sites.prefer)
     return lines
 
 
@@ -179,15 +180,10 @@ def _requirements(job: Job) -> Iterator[str]:
     if job.requirements:
         yield job.requirements
     if job.sites.only:
-        yield _at(job.sites.only)
+        yield at_sites(job.sites.only)
     if job.sites.avoid:
-        yield f"!{_at(job.sites.avoid)}"
+        yield f"!{at_sites(job.sites.avoid)}"
     yield NOT_AVOIDED
-
-
-def _at(sites: Iterable[str]) -> str:
-    """One term, however many sites they are: `condor_q -better-analyze` shows term by term."""
-    return f"identicalMember({SITE}, {{{', '.join(map(_string, sites))}}})"
 
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headway.errors import PreflightError
 from headway.pool.base import Limits
+from headway.pool.match import Match
 from headway.pool.preflight.case import Case, put_where_cached
 from headway.pool.preflight.command import command_findings
 from headway.pool.preflight.files import file_findings
@@ -20,6 +21,7 @@ from headway.pool.preflight.findings import (
     warning,
     worst_first,
 )
+from headway.pool.preflight.slots import round_down, slot_findings
 from headway.pool.preflight.streams import stream_findings
 from headway.pool.prepare import agent_urls, by_agent
 from headway.spec import Job, Output, format_duration, format_size
@@ -36,10 +38,19 @@ _OSPOOL_GPUS = 1
 _DECODES = 550  # JPEGs a second that one core decodes
 
 
-def preflight(job: Job, base: Path, limits: Limits, *, pool: str) -> list[Finding]:
+def preflight(
+    job: Job,
+    base: Path,
+    limits: Limits,
+    *,
+    pool: str,
+    match: Match | None = None,
+    strict: bool | None = None,
+) -> list[Finding]:
     """Everything worth saying about `job` before `pool` gets it, worst first.
 
-    `base` is the folder of job.toml. Only the job's own files are looked at; nothing is fetched.
+    `base` is the folder of job.toml, `match` a look at the pool's slots; `slot_findings` explains
+    `strict`. Only the job's own files are looked at; nothing is fetched.
     """
     case = Case(job, base, limits, pool)
     checks: tuple[Callable[[Case], Iterator[Finding]], ...] = (
@@ -53,12 +64,21 @@ def preflight(job: Job, base: Path, limits: Limits, *, pool: str) -> list[Findin
         _duration,
         _checkpoint,
     )
-    return worst_first(finding for part in checks for finding in part(case))
+    slots = slot_findings(job, match, strict) if match else ()
+    return worst_first((*slots, *(finding for part in checks for finding in part(case))))
 
 
-def check(job: Job, base: Path, limits: Limits, *, pool: str) -> list[Finding]:
+def check(
+    job: Job,
+    base: Path,
+    limits: Limits,
+    *,
+    pool: str,
+    match: Match | None = None,
+    strict: bool | None = None,
+) -> list[Finding]:
     """The warnings and hints of `preflight`; raises PreflightError if there is any error."""
-    findings = preflight(job, base, limits, pool=pool)
+    findings = preflight(job, base, limits, pool=pool, match=match, strict=strict)
     fatal = errors_of(findings)
     if fatal:
         raise PreflightError([finding.problem for finding in fatal])
@@ -79,17 +99,11 @@ def _requests(case: Case) -> Iterator[Finding]:
             continue
         amount = shown(there) if noun == "cpu" else f"{shown(there)} of {noun}"
         what = f"asks for {shown(wanted)}; {place} {amount}"
-        value = str(there) if noun == "cpu" else _round_down(there)
+        value = str(there) if noun == "cpu" else round_down(there)
         remedy = f"--resource {option}={value}"
         if value == "0MB":
             remedy = f"make room: next to no {noun} is free"
         yield make(f"request-{key}", f"resources.{key}", what, remedy)
-
-
-def _round_down(size: int) -> str:
-    """A size that is not more than `size`, short enough to type."""
-    unit, factor = ("GB", 10**9) if size >= 10**9 else ("MB", 10**6)
-    return f"{size // factor}{unit}"
 
 
 def _gpus(case: Case) -> Iterator[Finding]:
