@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.address import find, find_job, find_run
+from headway.cli.address import find, find_run
 from headway.errors import RunError
 from headway.pool.folder import RunFolder, Runs
 
@@ -108,11 +108,3 @@ def test_a_whole_run(runs: Runs) -> None:
     assert find_run("cifar10", runs).label == "cifar10-2"
     with pytest.raises(RunError, match=r"cifar10-2\.0 is one job"):
         find_run("cifar10.0", runs)
-
-
-def test_one_job(runs: Runs, make_run: Make) -> None:
-    with pytest.raises(RunError, match="last-1 has 10 jobs"):
-        find_job(None, runs)
-    assert str(find_job("3", runs)) == "last-1.3"
-    make_run("single")
-    assert str(find_job(None, runs)) == "single-1.0"

@@ -90,10 +90,6 @@ def test_wrong_words_are_answered(
     assert "Traceback" not in captured.err
 
 
-def test_logs_do_not_follow_as_json(headway: Call) -> None:
-    assert "do not go together" in headway("logs", "-f", "--json", code=2).stderr
-
-
 def test_synonyms_lead_to_commands() -> None:
     assert set(SYNONYMS.values()) <= set(COMMANDS)
     assert not set(SYNONYMS) & set(COMMANDS)

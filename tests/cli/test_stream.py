@@ -6,13 +6,14 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.api import Run
-from headway.cli.stream import Stream, Tamer
+from headway.cli.stream import AllStreams, Stream, Tamer
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
@@ -103,6 +104,56 @@ def test_following_across_attempts(
     assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"one two three four five"
     assert b"".join(Stream(Run(folder), 0, "stdout").read()) == b"four five"
     assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"four five"
+
+
+def test_following_all_jobs_until_the_last_is_over(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("all", jobs=1000, pool="local")
+    writer = EventWriter(folder.events)
+    looked: list[int] = []
+    seen = Stream.attempts
+
+    def attempts(stream: Stream) -> dict[str, Path]:
+        looked.append(stream.job)
+        return seen(stream)
+
+    def write(job: int, text: str) -> None:
+        place = folder.path / f"scratch/{job}.1/headway-out/attempts/{FIRST}"
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "stdout").open("a") as file:
+            file.write(text)
+
+    def over(*jobs: int) -> None:
+        for job in jobs:
+            writer.terminated(1, job, return_value=0)
+
+    def begin() -> None:
+        looked.clear()
+        monkeypatch.setattr(Stream, "attempts", attempts)
+        write(7, "a\nb")
+
+    def check() -> None:
+        assert set(looked) == {7, 8}  # those that never ran cost nothing
+        write(7, "c\n")
+        over(8)
+
+    with writer.group():
+        for job in range(1000):
+            writer.submitted(1, job, "<a>")
+    for job in (7, 8):
+        writer.executing(1, job, "<a>")
+    write(8, "x")
+
+    def end() -> None:
+        write(7, "d")
+        over(7)
+        for job in {*range(1000)} - {7, 8}:
+            writer.aborted(1, job, "gone")
+
+    steps(monkeypatch, begin, check, end)
+    lines = list(AllStreams(Run(folder), "stdout").follow())
+    assert lines == [(7, b"a"), (7, b"bc"), (8, b"x"), (7, b"d")]
 
 
 class Tailing:

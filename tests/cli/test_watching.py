@@ -148,11 +148,6 @@ def test_logs_say_where_the_output_is(headway: Call, make_run: Make, job: str, s
     assert said in done.stderr
 
 
-def test_logs_want_to_know_which_job(headway: Call, make_run: Make) -> None:
-    make_run("tale", jobs=5, events=story)
-    assert "name it, such as tale-1.0" in headway("logs", code=2).stderr
-
-
 def test_the_board_follows_the_log(make_run: Make) -> None:
     folder = make_run("tale", jobs=6, events=story)
     board = Board(Run(folder))
@@ -194,6 +189,35 @@ def test_paths_are_shown_as_one_would_type_them(
     text = headway("status").stdout
     assert "its stderr: .headway/runs/tale-1/jobs/3/attempts/" in text
     assert str(tmp_path) not in text
+
+
+# -- the logs of all jobs
+
+
+def finished(writer: EventWriter) -> None:
+    for job in range(3):
+        writer.submitted(1, job, HOST)
+        writer.executing(1, job, HOST)
+        writer.terminated(1, job, return_value=0)
+
+
+def test_the_logs_of_a_run_are_those_of_all_its_jobs(headway: Call, make_run: Make) -> None:
+    folder = make_run("tale", jobs=3, events=finished)
+    put(folder, 0, "20250101T000000Z-aaaaaa", stdout=b"old")
+    put(folder, 0, "20250101T000009Z-aaaaaa", stdout=b"one\n\xff two\r\n", stderr=b"oh")
+    put(folder, 2, "20250101T000000Z-aaaaaa", stdout=b"10 %\r20 %\r100 %\nno newline")
+    lines = ["tale-1.0 | one", "tale-1.0 | \udcff two", "tale-1.2 | 100 %", "tale-1.2 | no newline"]
+    assert headway("logs", "tale-1").stdout.splitlines() == lines
+    assert headway("logs", "tale-1", "-f").stdout.splitlines() == lines
+    assert headway("logs", "tale-1", "--stderr").stdout == "tale-1.0 | oh\n"
+    nothing = headway("logs", "tale-1", "--agent")
+    assert not nothing.stdout and "nothing is here of the agent.log" in nothing.stderr
+    document = json.loads(headway("logs", "tale-1", "--json").stdout)
+    assert [job["text"][:3] for job in document["jobs"]] == ["one", "", "10 "]
+    told = [json.loads(line) for line in headway("logs", "-f", "--json").stdout.splitlines()]
+    assert [line["job"] for line in told] == [0, 0, 2, 2] and told[2]["text"] == "100 %"
+    told = [json.loads(line) for line in headway("logs", ".2", "-f", "--json").stdout.splitlines()]
+    assert told[1]["text"] == "no newline"
 
 
 # -- the rows of a table

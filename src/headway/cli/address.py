@@ -63,21 +63,6 @@ def find_run(text: str | None, runs: Runs | None = None) -> RunFolder:
     return address.folder
 
 
-def find_job(text: str | None, runs: Runs | None = None) -> Address:
-    """The one job that `text` means; of a run of one job it need not be named."""
-    address = find(text, runs)
-    if address.job is not None:
-        return address
-    size = address.folder.job.size
-    if size == 1:
-        return Address(address.folder, 0)
-    label = address.folder.label
-    raise RunError(
-        f"{label} has {size:,} jobs: which one?",
-        remedy=f"name it, such as {label}.0; `headway status {label}` shows all of them",
-    )
-
-
 def _named(text: str, known: list[RunFolder]) -> RunFolder | None:
     labels = [run for run in known if run.label == text]
     names = [run for run in known if run.facts.name == text]

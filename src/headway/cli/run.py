@@ -37,7 +37,7 @@ def parser(name: str) -> Parser:
             ("headway run job.toml --detach", "submit, and come back to it later"),
             (
                 "headway run job.toml --only-missing",
-                "those that failed, or came to the table since",
+                "what failed, and new rows",
             ),
             ("headway run --resume cifar10-3", "go on with a run that was stopped"),
         ],

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from headway.api import Run
 from headway.cli.show import printable
 from headway.cli.words import group_of, state_word
 from headway.events import JobState, Status
+from headway.pool.htcondor import overlap
 
 _BLOCK = 1 << 16
 _LOOK = 0.2  # seconds
@@ -30,10 +31,17 @@ class Stream:
         self.job = job
         self.name = name
         self._tailed = b""
+        self._asked = b""  # what condor_tail told last
+        self._at: dict[str, int] = {}  # by attempt, how much of it was shown; -1: before our time
 
     @property
     def state(self) -> JobState | None:
         return self.run.jobs.get(self.job)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the output of a running attempt can only be asked for."""
+        return bool(self.run.folder.facts.pool["kind"] != "local")
 
     def attempts(self) -> dict[str, Path]:
         """The stream of each attempt that has one, oldest first; home goes before scratch."""
@@ -58,7 +66,7 @@ class Stream:
 
     def follow(self) -> Iterator[bytes]:
         """The newest attempt's, and what it and those after it write until the job is over."""
-        at = dict.fromkeys(list(self.attempts())[:-1], -1)  # -1: before our time
+        self.begin()
         told: Status | None = None
         looks = 0
         while True:
@@ -67,12 +75,7 @@ class Stream:
             tail = None if over else self._tail(follow=True)
             if tail is not None:
                 yield from self._remember(tail)
-            for name, path in self.attempts().items():
-                if name not in at:
-                    at[name] = self._shown_of(path)
-                for block in _blocks(path, at[name]) if at[name] >= 0 else ():
-                    at[name] += len(block)
-                    yield block
+            yield from self.grown()
             if over:
                 return
             if state is not None and state.status is Status.HELD and told is not Status.HELD:
@@ -85,19 +88,46 @@ class Stream:
                 return
             time.sleep(_LOOK)
 
+    def begin(self) -> None:
+        """What the attempts before the newest wrote is not to be shown."""
+        self._at = dict.fromkeys(list(self.attempts())[:-1], -1)
+
+    def grown(self) -> Iterator[bytes]:
+        """What the files of the attempts have got since the last look."""
+        for name, path in self.attempts().items():
+            if name not in self._at:
+                self._at[name] = self._shown_of(path)
+            for block in _blocks(path, self._at[name]) if self._at[name] >= 0 else ():
+                self._at[name] += len(block)
+                yield block
+
+    def asked(self) -> bytes:
+        """What a job that runs on HTCondor has written since it was last asked for it."""
+        tail = self._tail(follow=False)
+        if tail is None:
+            return b""
+        told = b"".join(tail)
+        news = told[overlap(self._asked, told) :]
+        self._asked = told or self._asked
+        return b"".join(self._remember(iter([news])))
+
     def document(self) -> dict[str, Any]:
         """What `--json` prints."""
         name, path = next(reversed(self.attempts().items()), (None, None))
         state = self.state
         return {
-            "run": self.run.label,
-            "job": self.job,
-            "stream": self.name,
+            **self.document_head(),
             "attempt": name,
             "path": str(path) if path else None,
             "state": group_of(state) if state else None,
             "text": b"".join(self.read()).decode("utf-8", "replace"),
         }
+
+    def document_head(self) -> dict[str, Any]:
+        """Which stream of which job it is, for programs."""
+        rows = self.run.folder.job.rows
+        row = dict(rows[self.job]) if rows is not None else None
+        return {"run": self.run.label, "job": self.job, "row": row, "stream": self.name}
 
     def why_nothing(self) -> str:
         """Where the output is, if it is not here."""
@@ -140,6 +170,93 @@ class Stream:
         tailed, self._tailed = self._tailed, b""
         place = path.read_bytes().rfind(tailed) if tailed else -1
         return place + len(tailed) if place >= 0 else 0
+
+
+class AllStreams:
+    """What all jobs of a run write, line by line, each with the job's number."""
+
+    ASKED = 10  # jobs that run on HTCondor and are asked for their output, unless it is followed
+    LONGEST = 1 << 16  # bytes of a line that are waited for
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.run = run
+        self.streams = [Stream(run, job, name) for job in range(run.folder.job.size)]
+        self.shown = 0
+        self._rest: dict[int, bytes] = {}
+        self._next = 0
+
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        """All that is here of each job's newest attempt, job by job."""
+        away = 0
+        for stream in self.streams:
+            state = stream.state
+            runs = state is not None and state.status is Status.RUNNING
+            away += runs and stream.is_away
+            if away > self.ASKED and runs and stream.is_away:
+                continue
+            for block in stream.read():
+                yield from self._lines(stream.job, block)
+            yield from self._lines(stream.job, b"", last=True)
+        if away > self.ASKED:
+            label, more = self.run.label, away - self.ASKED
+            print(
+                f"{more:,} more jobs run and were not asked; name one: headway logs {label}.JOB",
+                file=sys.stderr,
+            )
+
+    def follow(self) -> Iterator[tuple[int, bytes]]:
+        """The same, and what the jobs write until nothing more happens by itself."""
+        left = {stream.job: stream for stream in self.streams}
+        for stream in self.streams:
+            stream.begin()
+        looks = 0
+        while True:
+            settled, states = self.run.settled(), self.run.jobs
+            for job, stream in list(left.items()):
+                state = states.get(job)
+                if state is None or (not state.attempts and not state.terminal):
+                    continue  # nothing of it can be anywhere
+                for block in stream.grown():
+                    yield from self._lines(job, block)
+                if state.terminal:
+                    yield from self._lines(job, b"", last=True)
+                    del left[job]
+            yield from self._ask_one(left, states)
+            if settled:
+                for job in left:
+                    yield from self._lines(job, b"", last=True)
+                return
+            looks += 1
+            if looks % _ALIVE == 0 and self.run.lost():
+                label = self.run.label
+                print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
+                return
+            time.sleep(_LOOK)
+
+    def _ask_one(
+        self, left: Mapping[int, Stream], states: Mapping[int, JobState]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Ask HTCondor about one job that runs, a different one each time: it takes a while."""
+        running = [
+            job
+            for job, stream in left.items()
+            if stream.is_away and job in states and states[job].status is Status.RUNNING
+        ]
+        if running:
+            self._next += 1
+            job = running[self._next % len(running)]
+            yield from self._lines(job, left[job].asked())
+
+    def _lines(self, job: int, data: bytes, *, last: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Whole lines; of one that a progress bar wrote again and again, what it says at last."""
+        *lines, rest = (self._rest.pop(job, b"") + data).split(b"\n")
+        if len(rest) > self.LONGEST or (last and rest):
+            lines, rest = [*lines, rest], b""
+        if rest:
+            self._rest[job] = rest
+        for line in lines:
+            self.shown += 1
+            yield job, line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 class Tamer:

@@ -333,14 +333,14 @@ def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:
             done = subprocess.run(command, capture_output=True, timeout=_TAIL_PATIENCE)
         except subprocess.TimeoutExpired:
             return
-        yield done.stdout[_overlap(shown, done.stdout) :]
+        yield done.stdout[overlap(shown, done.stdout) :]
         if not follow or done.returncode != 0:
             return
         shown = done.stdout or shown
         time.sleep(_TAIL_PAUSE)
 
 
-def _overlap(before: bytes, now: bytes) -> int:
+def overlap(before: bytes, now: bytes) -> int:
     """How much of `now`, the end of a file that grows, was there `before`."""
     if now.startswith(before):
         return len(before)
