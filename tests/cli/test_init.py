@@ -50,6 +50,27 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+def test_it_asks_for_no_more_disk_than_it_has_reason_to(script: Path, tmp_path: Path) -> None:
+    target, text = write_job_toml(script)
+    assert load_job(target).resources.disk == 2 * 10**9
+    assert "# disk: 2 GB for models and checkpoints.\n" in text
+    assert "# Add the size of cifar-10-binary.tar.gz, which line 7 fetches.\n" in text
+    target.unlink()
+    data = tmp_path / "helpers" / "data.bin"
+    with data.open("wb") as file:
+        file.truncate(3 * 10**9)
+    target, text = write_job_toml(script)
+    assert load_job(target).resources.disk == 81 * 10**8  # and a few more bytes, twice
+    assert "# disk: 3 GB of files, packed and unpacked, and 2 GB for models and che" in text
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "count.sh").write_text("wc -l data.csv > lines.txt\n")
+    (plain / "data.csv").write_bytes(b"x" * 20_000_000)
+    target, text = write_job_toml(plain / "count.sh")
+    assert load_job(target).resources.disk == 11 * 10**8
+    assert "# disk: 20 MB of files, packed and unpacked, and 1 GB for what the comm" in text
+
+
 def test_what_is_read_off_a_script(script: Path) -> None:
     found = guess(script)
     assert found.command == ["python3", "train.py"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.pool.preflight.traps import is_python, read_script
+from headway.pool.prepare import packed_files
 
 _GPU_MODULES = {"torch", "tensorflow", "jax", "lightning", "pytorch_lightning", "keras", "cupy"}
 _RUNNERS = {".py": "python3", ".sh": "bash", ".bash": "bash", ".R": "Rscript", ".r": "Rscript"}
@@ -44,6 +45,7 @@ class Guess:
     above: dict[str, int] = field(default_factory=dict)  # paths that lead out of the folder
     urls: dict[str, int] = field(default_factory=dict)
     gpu_module: str = ""
+    file_bytes: int = 0  # of `files`, with all that is in their folders
 
 
 def guess(script: Path) -> Guess:
@@ -54,7 +56,17 @@ def guess(script: Path) -> Guess:
         _read_python(text, script, found)
     else:
         _read_text(text, script, found)
+    found.file_bytes = sum(
+        _size(path) for _, path in packed_files(tuple(found.files), script.parent)
+    )
     return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def program_words(program: Path, name: str) -> list[str]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from headway.cli.convert import Converted
     from headway.cli.draft import Guess
 
+# Bytes of disk: for what a command writes, for models and their checkpoints, how exact a request
+# is, and what is too little to speak of.
+_ROOM, _ROOM_WITH_MODELS, _STEP, _LITTLE = 10**9, 2 * 10**9, 10**8, 10**7
 _MOST_ROWS = 30  # of a table that stands in job.toml itself
 
 
@@ -174,8 +177,7 @@ def job_toml(script: str, found: Guess) -> str:
         f"files = [{', '.join(quoted(name) for name in found.files)}]",
         "\n# Many jobs: one per row of a table, whose columns fill {placeholders} in the command.\n"
         '# table = "parameters.csv"',
-        "\n# What the command may use; the pool stops it where it takes more.\n"
-        '[resources]\ncpus = 1\nmemory = "4 GB"\ndisk = "10 GB"',
+        _resources(found),
         _gpus(found),
         _inputs(found),
         _outputs(found),
@@ -188,6 +190,28 @@ def job_toml(script: str, found: Guess) -> str:
 def _command(found: Guess) -> str:
     words = ", ".join(quoted(word.replace("{", "{{").replace("}", "}}")) for word in found.command)
     return f"command = [{words}]  # with its arguments, as words"
+
+
+def _resources(found: Guess) -> str:
+    """The requests, and how that for disk was reckoned, so that a person can do better."""
+    from headway.spec import format_size
+
+    room = _ROOM_WITH_MODELS if found.gpu_module else _ROOM
+    twice = 2 * found.file_bytes
+    disk, files = room, ""
+    if twice > _LITTLE:
+        disk += -(-twice // _STEP) * _STEP
+        files = f"{format_size(found.file_bytes)} of files, packed and unpacked, and "
+    what = "models and checkpoints" if found.gpu_module else "what the command writes"
+    lines = [
+        "\n# What the command may use; the pool stops it where it takes more.",
+        f"# disk: {files}{format_size(room)} for {what}.",
+    ]
+    for url, line in found.urls.items():
+        name = one_line(url.rpartition("/")[2])
+        lines.append(f"# Add the size of {name}, which line {line} fetches.")
+    lines += ["[resources]", "cpus = 1", 'memory = "4 GB"', f'disk = "{disk / 10**9:g} GB"']
+    return "\n".join(lines)
 
 
 def _gpus(found: Guess) -> str:
