@@ -68,6 +68,8 @@ def by_heal(ad: dict[str, Any], log: Path | None) -> Advice:
     found = _held({**ad, "UserLog": str(log) if log else None}, {})
     advice = advise(logs.hold(found, logs.holds_now()), logs.history)
     logs.close()
+    refused = permitted(advice, found, Rules(factor=1.0))
+    assert not advice.command or f"by hand: {advice.command}" in refused.objection
     # Whatever heal may not do, it names the same figure.
     heal = permitted(advice, found, Rules(factor=100.0))
     assert [edit.new for edit in heal.edits if edit.old][:1] in ([], [advice.changes[-1].new])
@@ -98,6 +100,9 @@ def test_all_faces_give_one_answer(
     for face, word in (("run", "train-1.0"), ("log", log)):
         told = json.loads(headway("advise", word, "--offline", "--json").stdout)
         found[face] = told["advice"][0]["changes"]
+        if face == "run" and attribute == "RequestMemory":
+            command = "headway set train-1.0 memory=1408MiB && headway release train-1.0"
+            assert told["advice"][0]["command"] == command
     for face, history in (("queue and log", History.from_logs([log])), ("queue", History())):
         (hold,) = holds_of([ad], history)
         found[face] = [change.as_json() for change in advise(hold, history).changes]

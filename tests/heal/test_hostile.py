@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headway.advisor.commands import CONDOR, Commands
 from headway.heal.audit import read
 from headway.heal.decide import Verb
 from headway.heal.healer import Healer
@@ -40,6 +41,7 @@ class Desk:
 
     name = "desk"
     is_here = False
+    commands: Commands = CONDOR
 
     def __init__(self, jobs: Sequence[Held]) -> None:
         self.jobs = list(jobs)

@@ -373,6 +373,11 @@ class Promises:
         gone = runs["gone"].jobs[0]
         assert (gone.hold_code, gone.hold_subcode, gone.holds) == (13, 2, 1)
         assert runs["user"].jobs[0].hold_code == 1 and runs["user"].jobs[0].holds == 1
+        told_set = places["user"].headway("set", "user-1", "memory=50MiB", "time_limit=1h")
+        assert "headway release user-1.0" in told_set.stdout
+        asked = ["-af", "RequestMemory", "HeadwayTimeLimit"]
+        user = str(runs["user"].folder.facts.cluster)
+        assert pool.run_as_user(["condor_q", user, *asked]).stdout.split() == ["50", "3600"]
         assert told("fails") == {"outcome": Outcome.FAILURE, "holds": 0, "attempts": 1}
         for name in ("dead", "gone", "user"):
             places[name].headway("remove", "--all")

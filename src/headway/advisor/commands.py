@@ -46,6 +46,52 @@ class Condor:
 
 
 CONDOR = Condor()
+#: What `headway set` calls an attribute of a job's ad; `headway.spec.override` reads it.
+_SETS = {
+    "RequestMemory": "memory={}MiB",
+    "RequestDisk": "disk={}KiB",
+    "RequestCpus": "cpus={}",
+    "RequestGPUs": "gpus={}",
+    "JobDurationCategory": "duration={}",
+}
+_MOST_NAMED = 10
+
+
+class RunCommands:
+    """How one acts on the jobs of a run."""
+
+    def __init__(self, label: str, local: bool) -> None:
+        self._label = label
+        self._local = local
+
+    def release(self, jobs: Sequence[JobId]) -> str:
+        """`headway release`, or for very many jobs HTCondor's own tool, which takes a rule."""
+        return f"headway release {self._names(jobs)}" if self._few(jobs) else CONDOR.release(jobs)
+
+    def remove(self, jobs: Sequence[JobId]) -> str:
+        """As `release`."""
+        return f"headway remove {self._names(jobs)}" if self._few(jobs) else CONDOR.remove(jobs)
+
+    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
+        """`headway set`; of attributes that it does not know, HTCondor's own tool."""
+        words = set_words(attribute, value)
+        if words and self._few(jobs):
+            return f"headway set {self._names(jobs)} {words}"
+        return "" if self._local else CONDOR.edit(jobs, attribute, value)
+
+    def _few(self, jobs: Sequence[JobId]) -> bool:
+        return self._local or len(jobs) <= _MOST_NAMED
+
+    def _names(self, jobs: Sequence[JobId]) -> str:
+        return " ".join(f"{self._label}.{job.proc}" for job in jobs)
+
+
+def set_words(attribute: str, value: str) -> str:
+    """A change as `headway set` takes it, such as memory=2048MiB; empty: it takes no such one."""
+    value = value.strip('"')
+    if attribute == "RequestDisk" and value.isdigit() and int(value) % 1024 == 0:
+        return f"disk={int(value) // 1024}MiB"
+    return _SETS[attribute].format(value) if attribute in _SETS and value.isalnum() else ""
 
 
 def look(url: str) -> str:

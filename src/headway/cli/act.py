@@ -1,12 +1,12 @@
-"""`headway hold`, `release`, `remove` and `evict`: what a user can ask of jobs in the queue."""
+"""`headway hold`, `release`, `remove`, `evict` and `set`: what one can ask of jobs in the queue."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.cli import FAILED, OK
 from headway.cli.parser import Parser, UsageError
@@ -14,6 +14,7 @@ from headway.cli.parser import Parser, UsageError
 if TYPE_CHECKING:
     from headway.api import Run
     from headway.pool import Action, ActionResult, RunFolder
+    from headway.spec.override import NewRequest
 
 DONE = {"hold": "held", "release": "released", "remove": "removed", "evict": "evicted"}
 _FITTING = {
@@ -32,6 +33,8 @@ _WORDS = {
 
 
 def parser(name: str) -> Parser:
+    if name == "set":
+        return _set_parser()
     made = Parser(
         name,
         "RUN[.JOB]… | --all",
@@ -47,6 +50,110 @@ def parser(name: str) -> Parser:
     made.add_argument("--all", action="store_true", help="all jobs of all runs that are here")
     made.set_defaults(call=partial(call, name))
     return made
+
+
+def _set_parser() -> Parser:
+    made = Parser(
+        "set",
+        "RUN[.JOB]… KEY=VALUE…",
+        "Change what jobs in the queue ask for: memory, disk, cpus, gpus, time_limit and, where\n"
+        "the pool has categories, duration (Medium or Long). It counts from the next start on: a\n"
+        "held job still has to be released, and a running one goes on with what it has.",
+        [
+            ("headway set cifar10-3.0 memory=2GB", "one job"),
+            ("headway set cifar10-3 memory=2GB disk=20GB", "all jobs of a run, two changes"),
+            ("headway set cifar10-3.0 cifar10-3.7 gpus=2", "two jobs"),
+            ("headway set cifar10-3 time_limit=12h", "more time for the command"),
+        ],
+    )
+    made.add_argument(
+        "address", nargs="*", metavar="RUN[.JOB] KEY=VALUE", help="which jobs, and what they get"
+    )
+    made.add_argument("--all", action="store_true", help="all jobs of all runs that are here")
+    made.set_defaults(call=set_requests)
+    return made
+
+
+def set_requests(arguments: Namespace) -> int:
+    """Change requests of jobs, and say from when on that counts."""
+    from headway.api import Run
+    from headway.cli.show import patience, print_json
+    from headway.cli.words import group_of
+    from headway.spec.override import parse_request
+    from headway.spec.words import Wrong
+
+    wanted: list[NewRequest] = []
+    for word in (word for word in arguments.address if "=" in word):
+        try:
+            wanted.append(parse_request(word))
+        except Wrong as error:
+            raise UsageError(f"headway set: {error.what}", remedy=error.remedy) from None
+    keys = [each.key for each in wanted]
+    if not wanted or len(set(keys)) < len(keys):
+        raise UsageError(
+            "headway set: what shall they ask for?" if not wanted else "headway set: a key twice",
+            remedy="name each change once, such as `headway set cifar10-3.0 memory=2GB`",
+        )
+    arguments.address = [word for word in arguments.address if "=" not in word]
+    results: list[dict[str, Any]] = []
+    for folder, jobs in _chosen("set", arguments).items():
+        run = Run(folder)
+        states = run.jobs
+        if jobs is None:
+            jobs = [job for job, state in states.items() if not state.terminal]
+        with patience(f"asking the pool of {folder.label}"):
+            errors = _set(run, jobs, wanted)
+        for job in jobs:
+            state = group_of(states[job]) if job in states else ""
+            told = {"run": folder.label, "job": job, "state": state}
+            results.append({**told, "error": errors.get(job) or None})
+    if arguments.json:
+        changes = {each.key: each.value.strip('"') for each in wanted}
+        print_json({"action": "set", "changes": changes, "results": results})
+    else:
+        _print_set(", ".join(each.words for each in wanted), results)
+    return FAILED if any(result["error"] for result in results) else OK
+
+
+def _set(run: Run, jobs: Sequence[int], wanted: Sequence[NewRequest]) -> dict[int, str]:
+    """The errors by job; after the first one a job is not changed further."""
+    limits = run.pool.limits()
+    errors: dict[int, str] = {}
+    for each in wanted:
+        most = getattr(limits, each.key, None)
+        scale = {"memory": 2**20, "disk": 2**10}.get(each.key, 1)
+        if isinstance(most, int) and int(each.value) * scale > most:
+            words = f"{each.words} is more than any place of {run.pool.name} has"
+            return errors | dict.fromkeys(jobs, words)
+    for each in wanted:
+        left = [job for job in jobs if job not in errors]
+        done = run.edit(left, each.attribute, each.value) if left else []
+        errors |= {result.job: result.error for result in done if result.error}
+    return errors
+
+
+_THEN = {
+    "held": "held: `headway release {}` starts with that",
+    "running": "running: that counts from the next start on; `headway evict {}` brings it about",
+}
+
+
+def _print_set(words: str, results: Sequence[Mapping[str, Any]]) -> None:
+    from headway.cli.show import paint, printable
+
+    groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for each in results:
+        groups[each["run"], each["error"] or "", each["state"]].append(each["job"])
+    for (label, error, state), jobs in groups.items():
+        which = _which(label, jobs)
+        if error:
+            print(f"{paint('not set', 'red')} {which}: {printable(error)}")
+            continue
+        print(f"set {which}: {words}")
+        if state in _THEN:
+            print(f"  {_THEN[state].format(which if len(jobs) == 1 else label)}")
+    if not results:
+        print("there is no job to set")
 
 
 def call(name: str, arguments: Namespace) -> int:

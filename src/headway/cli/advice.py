@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.advisor.advice import Act, Advice, Change
-from headway.advisor.commands import CONDOR
-from headway.advisor.hold import JobId
+from headway.advisor.commands import set_words
 from headway.advisor.phrases import span
 from headway.cli.parser import UsageError
 from headway.cli.show import paint, print_table, printable
@@ -38,34 +37,7 @@ _WORDS = {
 #: What can be done at once comes first, what needs thought next.
 _ORDER = (Act.RELEASE, Act.CHANGE, Act.WAIT, Act.REMOVE, Act.UNKNOWN, Act.LEAVE)
 _WIDEST = 96
-_MOST_NAMED = 10
 _LONGEST_COMMAND = 500
-
-
-class RunCommands:
-    """How one acts on the jobs of a run."""
-
-    def __init__(self, label: str, local: bool) -> None:
-        self._label = label
-        self._local = local
-
-    def release(self, jobs: Sequence[JobId]) -> str:
-        """`headway release`, or for very many jobs HTCondor's own tool, which takes a rule."""
-        return f"headway release {self._names(jobs)}" if self._few(jobs) else CONDOR.release(jobs)
-
-    def remove(self, jobs: Sequence[JobId]) -> str:
-        """As `release`."""
-        return f"headway remove {self._names(jobs)}" if self._few(jobs) else CONDOR.remove(jobs)
-
-    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
-        """Headway has no command for it; the embedded pool takes requests from job.toml alone."""
-        return "" if self._local else CONDOR.edit(jobs, attribute, value)
-
-    def _few(self, jobs: Sequence[JobId]) -> bool:
-        return self._local or len(jobs) <= _MOST_NAMED
-
-    def _names(self, jobs: Sequence[JobId]) -> str:
-        return " ".join(f"{self._label}.{job.proc}" for job in jobs)
 
 
 def document(advices: Iterable[Advice], asked: Asked) -> dict[str, Any]:
@@ -206,12 +178,15 @@ def _piped(members: Sequence[Advice], edits: Sequence[Change], asked: Asked) -> 
     tool = "headway release" if asked.names else "condor_release"
     if members[0].act is Act.REMOVE:
         tool = "headway remove" if asked.names else "condor_rm"
-    parts = [
-        f"{ids} | xargs -I ID condor_qedit ID {edit.attribute} {shlex.quote(edit.new)}"
-        for edit in edits
-        if not asked.names
-    ]
-    return " && ".join([*parts, f"{ids} | xargs {tool}"])
+    if not edits:
+        return f"{ids} | xargs {tool}"
+    # Once a job is edited it is in another group: the names are kept for the last step.
+    parts = [f"{ids} > held-jobs.txt"]
+    for edit in edits:
+        words = set_words(edit.attribute, edit.new)
+        change = f"-I ID condor_qedit ID {edit.attribute} {shlex.quote(edit.new)}"
+        parts.append(f"xargs {f'headway set {words}' if asked.names else change} < held-jobs.txt")
+    return " && ".join([*parts, f"xargs {tool} < held-jobs.txt"])
 
 
 def _print_jobs(advices: Sequence[Advice], asked: Asked, now: float, most: int | None) -> None:

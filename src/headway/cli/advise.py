@@ -222,7 +222,7 @@ def _of_run_or_queue(word: str | None, arguments: Namespace) -> Asked:
 
 
 def _of_run(address: Address, arguments: Namespace) -> Asked:
-    from headway.cli.advice import RunCommands
+    from headway.advisor.commands import RunCommands
 
     run = address.folder
     if not run.events.exists():

@@ -33,6 +33,8 @@ def permitted(advice: Advice, held: Held, rules: Rules) -> Permitted:
     edits: list[Edit] = []
     for change in advice.changes:
         made = _permitted(change, held, rules)
+        if made.objection and advice.command:
+            return Permitted(objection=f"{made.objection}; by hand: {advice.command}")
         if made.objection:
             return made
         edits += made.edits

@@ -129,7 +129,17 @@ class Healer:
         )
         findings = dict(zip(asked, found, strict=True))
         return [
-            Case(job, advise(hold, self.logs.history, findings.get(number), now), told[number])
+            Case(
+                job,
+                advise(
+                    hold,
+                    self.logs.history,
+                    findings.get(number),
+                    now,
+                    commands=self.queue.commands,
+                ),
+                told[number],
+            )
             for number, (job, hold) in enumerate(zip(held, holds, strict=True))
         ]
 

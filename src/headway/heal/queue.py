@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from headway.advisor.commands import CONDOR, Commands, RunCommands
 from headway.errors import PoolError, RunError
 from headway.events import Follower, Jobs, JobState, Status
 from headway.heal.hand import Schedds, carry_out_locally
@@ -47,6 +48,7 @@ class Queue(Protocol):
 
     name: str
     is_here: bool  # whether this machine is the jobs' access point
+    commands: Commands  # how a person acts on these jobs
 
     def held(self) -> list[Held]:
         """The jobs that are held now."""
@@ -69,6 +71,7 @@ class CondorQueue:
 
     def __init__(self, schedd: Schedd, scope: str, name: str) -> None:
         self.name = name
+        self.commands: Commands = CONDOR
         self.is_here = schedd.name is None
         self._schedd = schedd
         self._scope = f"({scope})"
@@ -84,7 +87,9 @@ class CondorQueue:
             )
         schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
         scope = f'ClusterId == {facts.cluster} && HeadwayRun == "{facts.id}"'
-        return cls(schedd, scope, folder.label)
+        made = cls(schedd, scope, folder.label)
+        made.commands = RunCommands(folder.label, local=False)
+        return made
 
     def held(self) -> list[Held]:
         # The ads of clusters too: what a job has and its cluster has not was edited.
@@ -154,6 +159,7 @@ class LocalQueue:
 
     def __init__(self, folder: RunFolder, pool: Pool) -> None:
         self.name = folder.label
+        self.commands: Commands = RunCommands(folder.label, local=True)
         self._folder = folder
         self._pool = pool
         self._follower = Follower(folder.events)

@@ -68,6 +68,18 @@ def read_old_ad(text: str) -> Ad:
     return found
 
 
+def read_job_ad(environment: Mapping[str, str]) -> Ad:
+    """The ad of this job, as the pool has put it beside the job; empty: there is none to be read.
+
+    The names are in lower case.
+    """
+    try:
+        with open(environment.get("_CONDOR_JOB_AD", ""), encoding="utf-8") as file:
+            return read_old_ad(file.read())
+    except (OSError, ValueError):
+        return {}
+
+
 def write_ad(ad: Mapping[str, object]) -> str:
     """One new-style ad on one line."""
     return "[ " + "; ".join(f"{name} = {_written(value)}" for name, value in ad.items()) + " ]"

@@ -9,7 +9,7 @@ from headway.node import command
 from headway.node.attempt import Attempt, begin_attempt
 from headway.node.environment import NAMES
 from headway.node.errors import NodeError, Stopped
-from headway.node.exits import MEANING, Exit
+from headway.node.exits import MEANING, TIME_LIMIT, Exit
 from headway.node.journal import RESERVE, Journal
 from headway.node.place import Place
 from headway.node.plan import OUT, PlanError, read_plan, read_row
@@ -104,6 +104,7 @@ class _Agent:
         with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment) as phase:
             plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
             self._journal.know(plan)
+            plan.time_limit = _time_limit(plan.time_limit)
             # these parts of the job's environment count for the agent's own transfers too
             for name in NAMES & plan.environment.keys():
                 os.environ[name] = plan.environment[name]
@@ -291,6 +292,14 @@ class _Agent:
             os.open(f"{folder}/stdout", flags, 0o644),
             os.open(f"{folder}/stderr", flags, 0o644),
         )
+
+
+def _time_limit(planned: float | None) -> float | None:
+    """The limit that somebody has set for this job in the queue, else the plan's."""
+    from headway.node.ads import read_job_ad
+
+    limit = read_job_ad(os.environ).get(TIME_LIMIT.lower())
+    return float(limit) if isinstance(limit, int) and limit > 0 else planned
 
 
 def _holds_nothing(archive: str) -> bool:

@@ -137,13 +137,9 @@ class Journal:
 
         The number of the start goes with it: what an earlier attempt said is not this one's.
         """
-        from headway.node.ads import read_old_ad
+        from headway.node.ads import read_job_ad
 
-        try:
-            with open(os.environ.get("_CONDOR_JOB_AD", ""), encoding="utf-8") as file:
-                starts = read_old_ad(file.read()).get("numshadowstarts")
-        except (OSError, ValueError):
-            return
+        starts = read_job_ad(os.environ).get("numshadowstarts")
         text = " ".join(words.encode("ascii", "backslashreplace").decode().split())
         text = text[:_LONGEST_REASON].replace("\\", "\\\\").replace('"', '\\"')
         if isinstance(starts, int):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from headway.node.ads import read_old_ad
+from headway.node.ads import read_job_ad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ class WayOut:
     """What the job's ad says of it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        try:
-            with open(environment.get("_CONDOR_JOB_AD", ""), encoding="utf-8") as file:
-                ad = read_old_ad(file.read())
-        except (OSError, ValueError):
-            ad = {}
+        ad = read_job_ad(environment)
         count = ad.get(_COUNT.lower())
         self._count = count if isinstance(count, int) else 0
         self._offered = [name for name in (PLUGINS, INPUT) if isinstance(ad.get(name.lower()), str)]

@@ -117,19 +117,18 @@ class HTCondorPool(Pool):
     ) -> list[ActionResult]:
         ours = self._ours(folder)
         queue = self._queue(ours)
-
-        def edit(job: int) -> ActionResult:
-            if job not in queue.status:
-                return ActionResult(job, queue.absence(job))
+        errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
+        there = [job for job in jobs if job in queue.status]
+        if there:
+            # One request for all of them, which the schedd takes or refuses as a whole.
+            some = f"member(ProcId, {{{','.join(map(str, there))}}})"
             try:
-                self._schedd.edit(f"{ours} && ProcId == {job}", attribute, value)
+                self._schedd.edit(f"{ours} && {some}", attribute, value)
             except PoolUnreachable:
                 raise
             except PoolError as refusal:
-                return ActionResult(job, refusal.message)
-            return ActionResult(job)
-
-        return [edit(job) for job in jobs]
+                errors |= dict.fromkeys(there, refusal.message)
+        return [ActionResult(job, errors.get(job, "")) for job in jobs]
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
         constraint = f"ClusterId == {self._cluster(folder)}"

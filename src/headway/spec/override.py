@@ -1,4 +1,4 @@
-"""`--set` and `--resource`: what the command line changes in a job.toml."""
+"""What the command line changes: in a job.toml (`--set`, `--resource`) and in the queue (`set`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.errors import Problem
 from headway.spec.toml import parse_value
-from headway.spec.units import parse_size
+from headway.spec.units import format_duration, format_size, parse_duration, parse_size
 from headway.spec.words import Loc, Wrong, closest, key_path, show
 
 _SEGMENT = re.compile(r"""\.?(?:([A-Za-z0-9_+-]+)|("(?:[^"\\]|\\.)*"|'[^']*'))|\[([0-9]+)\]""")
@@ -113,6 +113,68 @@ def parse_resource(text: str) -> Setting:
             return Setting(label, ("resources", "gpus"), _REMOVE)
         return Setting(label, ("resources", "gpus", "count"), int(count))
     raise _unknown_resource(name)
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """What a job in the queue shall ask for: an attribute of its ad, and the same for people."""
+
+    key: str
+    attribute: str
+    value: str  # a ClassAd expression
+    words: str
+
+
+_REQUESTS = {
+    "memory": "RequestMemory",
+    "disk": "RequestDisk",
+    "cpus": "RequestCpus",
+    "gpus": "RequestGPUs",
+    "time_limit": "HeadwayTimeLimit",
+    "duration": "JobDurationCategory",
+}
+_CATEGORIES = ("Medium", "Long")
+
+
+def parse_request(text: str) -> NewRequest:
+    """One change of `headway set`, such as memory=2GB; the keys are those of job.toml.
+
+    Args:
+        text: KEY=VALUE.
+
+    Returns:
+        The attribute of the job's ad, its new value, and both in words.
+
+    Raises:
+        Wrong: there is no such key, or the value is none for it.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not value:
+        raise Wrong(f"{show(text)} is not KEY=VALUE", "write it like memory=2GB")
+    attribute = _REQUESTS.get(key)
+    if attribute is None:
+        meant = closest(key, _REQUESTS)
+        hint = f"do you mean `{meant}`? " if meant else ""
+        raise Wrong(f"{show(key)} cannot be set", f"{hint}What can: {', '.join(_REQUESTS)}")
+    if key in ("memory", "disk"):
+        size = parse_size(value)
+        if size <= 0:
+            raise Wrong(f"{key} must be more than nothing", f"write it like {key}=2GB")
+        amount = -(-size // (2**20 if key == "memory" else 2**10))
+        return NewRequest(key, attribute, str(amount), f"{key} = {format_size(size)}")
+    if key == "time_limit":
+        seconds = math.ceil(parse_duration(value))
+        if seconds <= 0:
+            raise Wrong("time_limit must be more than nothing", "write it like time_limit=12h")
+        return NewRequest(key, attribute, str(seconds), f"{key} = {format_duration(seconds)}")
+    if key == "duration":
+        if value not in _CATEGORIES:
+            raise Wrong(f"there is no duration {show(value)}", "it is Medium or Long")
+        return NewRequest(key, attribute, f'"{value}"', f"{key} = {value}")
+    least = 0 if key == "gpus" else 1
+    if not re.fullmatch(r"[0-9]{1,6}", value, re.ASCII) or int(value) < least:
+        raise Wrong(f"{show(value)} is not a number of {key}", f"a whole number from {least} up")
+    return NewRequest(key, attribute, str(int(value)), f"{key} = {int(value)}")
 
 
 def _unknown_resource(name: str) -> Wrong:

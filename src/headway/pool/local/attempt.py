@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import PoolError
+from headway.node.exits import TIME_LIMIT
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local.machine import Claim, Site, find_apptainer
@@ -71,6 +72,8 @@ class Attempt:
         self.site = site
         self.claim = claim
         self.slot_number = slot
+        #: Seconds, where somebody has set the limit since the submit; 0: the plan's counts.
+        self.time_limit = 0
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
         self.used = Used(gpus=claim.gpus)
@@ -264,6 +267,7 @@ class Attempt:
             "RequestMemory": self.claim.memory // 2**20,
             "RequestDisk": self.claim.disk // 2**10,
             "RequestGPUs": len(self.claim.gpus),
+            **({TIME_LIMIT: self.time_limit} if self.time_limit else {}),
         }
 
     def _machine_ad(self) -> dict[str, object]:

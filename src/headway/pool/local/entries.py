@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headway.events import Event, EventType
-from headway.node.exits import Exit
+from headway.node.exits import TIME_LIMIT, Exit
 from headway.pool.local.machine import Request, Site
 from headway.pool.policy import HISTORY, backoff, blames_place, node_avoidance, releases
 from headway.spec import Job
@@ -19,13 +19,14 @@ HELD_BY_USER = 1
 HELD_BY_POLICY = 3
 HELD_AT_START = 6
 HELD_AT_OUTPUT = 12
-_EDIT = re.compile(r"Setting job attribute (Request\w+) to ([0-9]{1,15})\Z", re.ASCII)
+_EDIT = re.compile(r"Setting job attribute ([A-Z]\w+) to ([0-9]{1,15})\Z", re.ASCII)
 _BEGINS = " phase=check state=begin "
 REQUESTS = {
     "RequestCpus": ("cpus", 1),
     "RequestMemory": ("memory", 2**20),
     "RequestDisk": ("disk", 2**10),
     "RequestGPUs": ("gpus", 1),
+    TIME_LIMIT: ("time_limit", 1),
 }
 
 

@@ -68,6 +68,7 @@ class Request:
     gpus: int = 0
     gpu_memory: int = 0
     gpu_capability: float = 0.0
+    time_limit: int = 0  # seconds, where somebody has set it since the submit; 0: the plan's
 
     @classmethod
     def of(cls, job: Job) -> Request:

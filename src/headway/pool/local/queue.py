@@ -216,8 +216,9 @@ class Queue(Entries):
             return "it has already left the queue"
         if attribute not in REQUESTS:
             return f"the local pool can edit {', '.join(REQUESTS)}, not {attribute}"
-        if not re.fullmatch(r"0*[1-9][0-9]{0,11}", value, re.ASCII):
-            return f"{attribute} must be a whole number above zero, not {value!r}"
+        least = 0 if attribute == "RequestGPUs" else 1
+        if not re.fullmatch(r"0*[0-9]{1,12}", value, re.ASCII) or int(value) < least:
+            return f"{attribute} must be a whole number from {least} up, not {value!r}"
         self._writer.attribute_update(self._cluster, entry.index, attribute, value)
         self._edited(entry, attribute, value)
         return ""

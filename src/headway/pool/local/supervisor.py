@@ -261,6 +261,7 @@ class Supervisor:
         taken = {attempt.slot_number for attempt in self.running.values()}
         slot = next(number for number in itertools.count(1) if number not in taken)
         attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
+        attempt.time_limit = self.queue.request(entry).time_limit
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
             attempt.start(self.agent, encoded_row(self.job, entry.index), self.image)
