@@ -96,20 +96,17 @@ class Pool:
         self._script("add", POOL_SITES="\n".join(lines))
 
     def user_dir(self) -> Path:
-        """Make a fresh folder of hwuser's in which the pool may write too."""
+        """Make a fresh folder of hwuser's, which others may read and only hwuser may write."""
         path = Path(tempfile.mkdtemp(dir=self.home / "user"))
+        path.chmod(0o755)  # jobs of a test look into it for a sign
         self.give(path)
         return path
 
     def give(self, path: Path) -> None:
         """Make hwuser the owner of a folder or file and all below it, as if it had made them."""
-        user, group = pwd.getpwnam(USER).pw_uid, pwd.getpwnam(POOL_USER).pw_gid
+        account = pwd.getpwnam(USER)
         for item in [path, *path.rglob("*")]:
-            if item.is_symlink():
-                continue
-            os.chown(item, user, group)
-            # the daemons write logs and outputs as the group; new files inherit it from the folder
-            item.chmod(0o2775 if item.is_dir() else item.stat().st_mode & 0o777 | 0o664)
+            os.chown(item, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
     def popen_as_user(
         self,
@@ -128,7 +125,7 @@ class Pool:
             user=account.pw_uid,
             group=account.pw_gid,
             extra_groups=os.getgrouplist(USER, account.pw_gid),
-            umask=0o002,
+            umask=0o022,
             start_new_session=True,
             text=True,
             **{"stdin": subprocess.DEVNULL, **options},

@@ -23,8 +23,9 @@
 #   POOL_EXTRA_SITES    configuration lines for every site
 #   POOL_MIRROR         a Debian mirror, where /etc/apt names none
 #
-# As root, daemons and jobs run as hwpool, and hwuser is there to submit: root and hwpool may do anything
-# to anybody's jobs, so neither can stand for a user. README.md says what that means for files.
+# As root, the access point starts as root, as a real one does, so that a shadow is the submitter; sites and
+# jobs run as hwpool. hwuser is there to submit: root and hwpool may do anything to anybody's jobs, so
+# neither can stand for a user.
 set -euo pipefail
 umask 022
 exec 3>&2
@@ -118,12 +119,12 @@ master() { # dir
   if grep -qzsxF "HEADWAY_POOL_PROCESS=$1" "/proc/$pid/environ"; then echo "$pid"; fi
 }
 
-start() { # dir, configuration
+start() { # dir, configuration, and what makes it another user
   [ -z "$(master "$1")" ] || return 0
   reap "$1" # what a killed master left behind
   rm -f "$1"/log/.*_address
   # nothing here forks before condor_master runs, so $! is its pid
-  (cd / && exec "${AS_OWNER[@]}" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/ CONDOR_CONFIG="$2" \
+  (cd / && exec "${@:3}" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/ CONDOR_CONFIG="$2" \
     HEADWAY_POOL_PROCESS="$1" setsid "$RUNTIME/usr/sbin/condor_master" -f) \
     < /dev/null >> "$1/log/master.out" 2>&1 3>&- &
   echo $! > "$1/run/master.pid"
@@ -172,7 +173,7 @@ up() {
   if [ $# = 0 ]; then mapfile -t sites < <(sites); set -- "${sites[@]}"; fi
   for site in "$@"; do
     [ -d "$H/sites/$site" ] || fail "no site $site, only: $(sites | tr '\n' ' ')"
-    start "$H/sites/$site" "$H/etc/site-$site"
+    start "$H/sites/$site" "$H/etc/site-$site" "${AS_OWNER[@]}"
   done
   wait_until 30 all_up "$@" || fail "not everything came up, see $H/cm/log and $H/sites/*/log"
 }

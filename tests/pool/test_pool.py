@@ -133,6 +133,7 @@ def test_sites_go_and_come_back(condor_pool: Pool) -> None:
         )
         (folder / "last-words").touch()
         condor_pool.give(folder)
+        (folder / "last-words").chmod(0o666)  # the job runs as the site's user
         submit(
             condor_pool,
             folder,
