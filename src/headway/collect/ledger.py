@@ -7,7 +7,6 @@ become true in the same moment, and whoever is killed before that has done nothi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from headway.collect.cursor import Gap, Gaps, Source, source_as_json, source_from_json
 from headway.errors import CollectError
 from headway.events.collected import FORMAT, LEDGER
+from headway.node.locks import lock
 
 _LOCK = "lock"
 
@@ -118,7 +118,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, error) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = lock(descriptor)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             who = f" (process {owner})" if owner.isdigit() else ""
@@ -131,7 +131,10 @@ def locked(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        yield
+        try:
+            yield
+        finally:
+            held.release()
     finally:
         os.close(descriptor)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,6 +29,7 @@ from headway.events.format import (
     transfer_lines,
     usage_lines,
 )
+from headway.node.locks import NONE_HERE, lock
 
 _LASTING = frozenset({EventType.TERMINATED, EventType.ABORTED, EventType.HELD})
 _END = b"\n...\n"
@@ -323,17 +323,18 @@ class EventWriter:
     def _exclusive(self) -> Iterator[None]:
         if self._fd < 0:
             raise EventLogError(f"the event log {self.path} has been closed")
+        held = None
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            held = lock(self._fd, wait=True)
         except OSError as error:
-            # Some shared file systems have no locks: O_APPEND alone must do there.
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+            # Where nothing can be locked, O_APPEND alone must do.
+            if error.errno not in NONE_HERE:
                 raise
         try:
             yield
         finally:
-            with suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+            if held is not None:
+                held.release()
 
     def _repair(self) -> int:
         size = os.fstat(self._fd).st_size

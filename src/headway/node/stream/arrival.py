@@ -22,13 +22,13 @@ marked is on disk and proven, and stays so.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
 import time
 
 from headway.node.errors import TransferError
+from headway.node.locks import Lock, lock
 from headway.node.transfer.naming import create_new, planted
 
 TYPE_CHECKING = False
@@ -60,6 +60,7 @@ class Arrival:
     def __init__(self, file: int, path: str) -> None:
         self.path = path
         self._file = file
+        self._lock: Lock | None = None
         self._map = mmap.mmap(file, 0)
         self.size: int
         self.chunk: int
@@ -82,14 +83,16 @@ class Arrival:
             # a full disk must show now, not in the map
             os.posix_fallocate(file, 0, _PAGE + 2 * chunks)
             os.pwrite(file, _NUMBER.pack(room), _ROOM)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            held = lock(file, wait=True)
             os.rename(draft, path)
         except BaseException:
             os.close(file)
             with contextlib.suppress(OSError):
                 os.unlink(draft)
             raise
-        return cls(file, path)
+        made = cls(file, path)
+        made._lock = held
+        return made
 
     @classmethod
     def go_on(cls, path: str, size: int, chunk: int, *, room: int = 0) -> Arrival:
@@ -101,7 +104,7 @@ class Arrival:
         if (found.size, found.chunk, found.room) != (size, chunk, room):
             found.close()
             return cls.begin(path, size, chunk, room=room)
-        fcntl.flock(found._file, fcntl.LOCK_EX)  # a reader that looks holds it for a moment
+        found._lock = lock(found._file, wait=True)  # a reader that looks holds it for a moment
         found._map[_STATE] = ARRIVING
         return found
 
@@ -119,6 +122,8 @@ class Arrival:
     def close(self) -> None:
         if self._file >= 0:
             self._map.close()
+            if self._lock is not None:
+                self._lock.release()
             os.close(self._file)
             self._file = -1
 
@@ -294,7 +299,7 @@ class Arrival:
         try:
             if os.fstat(here).st_ino != os.fstat(self._file).st_ino:
                 self._turn_to(here)
-            fcntl.flock(here, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock(here, shared=True).release()
             return False
         except BlockingIOError:
             return True

@@ -8,6 +8,7 @@ import os
 import stat
 from urllib.parse import unquote, urlsplit
 
+from headway.node.locks import Lock, lock
 from headway.node.transfer.naming import name_new, planted, settle
 from headway.node.transfer.source import Fault
 from headway.node.transfer.target import FULL, Pace, Target
@@ -81,31 +82,36 @@ def _part(target: str, source: str) -> Iterator[tuple[BinaryIO, str]]:
     part = os.path.join(folder, f".{name}.{mark}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     file = os.open(part, flags, 0o666)
-    if not _alone(file, part):
+    held = _alone(file, part)
+    if held is None:
         os.close(file)
         part = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.part")
         file = os.open(part, flags | os.O_EXCL, 0o666)
     try:
         with open(file, "wb") as stream:
             stream.truncate()
-            yield stream, part
+            try:
+                yield stream, part
+            finally:
+                if held is not None:
+                    held.release()
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
 
 
-def _alone(file: int, part: str) -> bool:
-    """Whether the file still has this name and nobody else writes it, as far as locks can tell."""
+def _alone(file: int, part: str) -> Lock | None:
+    """A lock, if the file still has this name and nobody else writes it."""
     try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = lock(file)
         about, named = os.fstat(file), os.lstat(part)
-    except (ImportError, OSError):
-        return False
-    if not stat.S_ISREG(about.st_mode) or planted(about):
-        return False
-    return about.st_ino == named.st_ino and about.st_nlink == 1
+    except OSError:
+        return None
+    plain = stat.S_ISREG(about.st_mode) and not planted(about)
+    if plain and about.st_ino == named.st_ino and about.st_nlink == 1:
+        return held
+    held.release()
+    return None
 
 
 def exists() -> Fault:

@@ -9,6 +9,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError, TransferError
+from headway.node.locks import Lock, lock
 from headway.node.transfer.naming import name_new, planted, settle
 from headway.node.transfer.target import FULL
 
@@ -48,6 +49,7 @@ class Part:
         self.seconds = 0.0  # in writing
         self.written = 0
         self._gone = False
+        self._held: Lock | None = None
         try:
             os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
             try:
@@ -72,7 +74,7 @@ class Part:
         # a second name: whole, by a process that was killed just then, or somebody else's hand
         if about.st_nlink > 1 or planted(about):
             os.unlink(self.place)
-            os.close(self.file)
+            self._let_go()
             self._open(os.O_EXCL)
 
     def _open(self, more: int = 0) -> None:
@@ -86,7 +88,7 @@ class Part:
                 self._refuse_planted(about)
             self._lock()
         except Exception:
-            os.close(self.file)
+            self._let_go()
             raise
 
     def _refuse_planted(self, about: os.stat_result) -> None:
@@ -99,23 +101,28 @@ class Part:
 
     def _lock(self) -> None:
         try:
-            import fcntl
-
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._held = lock(self.file)
         except BlockingIOError:
             raise TransferError(
                 f"another process is bringing {self.name} at this moment",
                 retryable=True,
                 remedy="wait for it, or end it",
             ) from None
-        except (ImportError, OSError):
-            pass  # a file system without locks
+        except OSError:
+            pass  # a system without locks
         try:
             brought = os.lstat(self.place).st_ino != os.fstat(self.file).st_ino
         except FileNotFoundError:
             brought = True
         if brought:
             raise TransferError(f"another process has just brought {self.name}", retryable=True)
+
+    def _let_go(self, busy: bool = False) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+        if not busy:
+            os.close(self.file)
 
     def clear(self) -> None:
         """Make it empty."""
@@ -224,12 +231,7 @@ class Part:
         if not self._gone and not keep:
             with contextlib.suppress(OSError):
                 os.unlink(self.place)
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(self.file, fcntl.LOCK_UN)
-        if not busy:
-            os.close(self.file)
+        self._let_go(busy)
 
     def trouble(self, error: OSError) -> DiskError:
         """The node's disk failed us."""

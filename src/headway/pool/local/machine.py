@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import PoolError
+from headway.node.locks import lock
 from headway.node.processors import usable_processors
 from headway.spec import Job, parse_size
 
@@ -226,7 +226,7 @@ class Ledger:
                 handle, name = tempfile.mkstemp(dir=self.folder, prefix="claims-", suffix=".json")
                 self._own = os.fdopen(handle, "r+")
                 self._path = Path(name)
-                fcntl.flock(self._own, fcntl.LOCK_EX)
+                self._held = lock(self._own.fileno(), wait=True)
         except OSError as error:
             raise PoolError(
                 f"{self.folder}, where runs tell each other what they use, cannot be written:"
@@ -254,6 +254,7 @@ class Ledger:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()
+        self._held.release()
         self._own.close()
 
     def _write(self, running: Sequence[Held]) -> None:
@@ -264,9 +265,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        with open(self.folder / "lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        with open(self.folder / "lock", "ab") as file:
+            held = lock(file.fileno(), wait=True)
+            try:
+                yield
+            finally:
+                held.release()
 
     def _others(self) -> Iterable[Claim]:
         for path in self.folder.glob("claims-*.json"):
@@ -274,7 +278,7 @@ class Ledger:
                 continue
             with contextlib.suppress(OSError, ValueError, TypeError), path.open() as file:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(file.fileno()).release()
                 except BlockingIOError:
                     for facts in json.loads(file.read() or "[]"):
                         yield Claim(**{**facts, "gpus": tuple(facts["gpus"])})
