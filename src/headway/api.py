@@ -279,6 +279,7 @@ def prepare_run(
 
     So a `headway run` that was interrupted can be asked again without doubling its jobs.
     """
+    runs.check_own()
     digest = job_digest(job, base, pool.name)
     left = None if again else runs.same(digest)
     if left is not None:

@@ -129,3 +129,29 @@ def test_its_lines_are_evidence_for_a_model(tmp_path: Path) -> None:
     advice = decision["advice"]
     assert advice["probability"] == 0.7 and advice["hold"]["template"]
     assert decision["verb"] == "release" and decision["releases"] == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"act": "Vacate"}, {"key": ["1 || true", 0]}, {"key": [1, 0, 2]}, {"key": [True, 0]},
+        {"holds": "1"}, {"code": "13 || true"}, {"subcode": None}, {"since": "x"},
+        {"since": float("inf")}, {"claim": 'x" || true || "'}, {"before": ["x"]}, {"heals": -1},
+        {"edits": [{"attribute": "Cmd", "new": "1"}]}, {"user": 5}, {"avoid": ['A", "B']},
+        {"edits": [{"attribute": "RequestMemory", "new": "time()"}]},
+        {"edits": [{"attribute": "RequestMemory", "new": "1", "old": "1 || true"}]},
+        {"edits": [{"attribute": "JobDurationCategory", "new": '"Forever"'}]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_intent_that_heal_would_not_write_is_no_intent(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    path = tmp_path / "heal.jsonl"
+    line = intent_line()
+    forged = {**line, "intent": {**line["intent"], **change}}  # type: ignore[dict-item]
+    with Audit(path) as audit:
+        audit.write(line)
+        audit.write(forged)
+    assert len(State.of(read(path), RULES).pending) == 1
+    assert sum(record["kind"] == "intent" for record in read(path)) == 1

@@ -15,7 +15,7 @@ from headway.heal.hand import Schedds
 from headway.heal.held import CLAIM, HEAL, HEALS, Key
 from headway.heal.state import Edit, Intent
 from headway.pool.policy import AVOID
-from headway.pool.schedd import Schedd
+from headway.pool.schedd import Schedd, run_scope
 
 classad2 = pytest.importorskip("classad2")
 SINCE = 1_800_000_000
@@ -95,7 +95,7 @@ def test_killed_at_every_step_and_done_once() -> None:
     intents = [intent(0), intent(1, edits=grown), intent(2, avoid=("A-SITE",)), intent(3)]
     for fuses in itertools.product(range(10), repeat=2):
         schedd = Paper(job(0), job(1), job(2), job(3, **{HEAL: False}))
-        hands = Schedds(schedd)
+        hands = Schedds(schedd, "true")
         schedd.fuse = fuses[0]
         with pytest.raises(Killed):
             hands.carry_out(intents)
@@ -125,7 +125,7 @@ def test_killed_at_every_step_and_done_once() -> None:
 def test_what_changed_since_it_was_seen_is_not_touched(change: dict[str, Any]) -> None:
     grown = (Edit("RequestMemory", "300", "100"),)
     schedd = Paper(job(0, **change))
-    told = Schedds(schedd).carry_out([intent(0, edits=grown)])
+    told = Schedds(schedd, "true").carry_out([intent(0, edits=grown)])
     assert not schedd.released
     assert told["me/7.0"][0] is False
 
@@ -134,7 +134,7 @@ def test_what_changed_since_it_was_seen_is_not_touched(change: dict[str, Any]) -
 def test_what_changes_at_the_last_moment_too(change: dict[str, Any]) -> None:
     schedd = Paper(job(0))
     schedd.meanwhile = lambda: schedd.ads[0].update(change)
-    Schedds(schedd).carry_out([intent(0)])
+    Schedds(schedd, "true").carry_out([intent(0)])
     assert not schedd.released
 
 
@@ -143,21 +143,42 @@ def test_of_two_only_one_gets_its_claim_in() -> None:
     mine, yours = intent(0), intent(0, id="you/7.0", claim="you/1/1")
     # both have seen the same; the other one is quicker
     schedd.meanwhile = lambda: None
-    assert Schedds(schedd).carry_out([yours])["you/7.0"] == (True, "")
-    assert Schedds(schedd).carry_out([mine])["me/7.0"] == (False, "somebody else was first")
+    assert Schedds(schedd, "true").carry_out([yours])["you/7.0"] == (True, "")
+    assert Schedds(schedd, "true").carry_out([mine])["me/7.0"] == (False, "somebody else was first")
     assert len(schedd.released) == 1 and schedd.ads[0][HEALS] == 1
 
 
 def test_each_release_is_signed_with_its_own_claim() -> None:
     """What two earlier rounds left open is settled together, and each keeps its name."""
     schedd = Paper(job(0), job(1))
-    Schedds(schedd).carry_out([intent(0), intent(1, claim="me/1/2")])
+    Schedds(schedd, "true").carry_out([intent(0), intent(1, claim="me/1/2")])
     assert schedd.released == [(0, "via headway heal me/1/1"), (1, "via headway heal me/1/2")]
 
 
 def test_a_removal_and_a_job_that_has_left() -> None:
     schedd = Paper(job(0), job(1))
-    done = Schedds(schedd).carry_out([intent(0, act="remove"), intent(5)])
+    done = Schedds(schedd, "true").carry_out([intent(0, act="remove"), intent(5)])
     assert done["me/7.0"][0] is True and schedd.ads[0]["JobStatus"] == 3
     assert done["me/7.5"] == (None, "it has left the queue since")
     assert schedd.ads[1]["JobStatus"] == 5
+
+
+def test_no_intent_reaches_a_job_outside_the_scope() -> None:
+    """Whatever an audit says: what somebody put into it is not carried out on other jobs."""
+    mine = {"HeadwayRun": "abc"}
+    schedd = Paper(job(0, **mine), job(1, HeadwayRun="other"), job(2))
+    grown = (Edit("RequestMemory", "300", "100"),)
+    forged = [intent(0), intent(1, edits=grown, avoid=("A-SITE",)), intent(2, act="remove")]
+    hands = Schedds(schedd, run_scope(7, "abc"))
+    hands.carry_out(forged)
+    assert [number for number, _ in schedd.released] == [0]
+    for ad in schedd.ads[1:]:
+        assert ad["JobStatus"] == 5 and ad["RequestMemory"] == 100 and CLAIM not in ad
+    assert set(hands.ads([Key(7, 0), Key(7, 1), Key(7, 2)])) == {Key(7, 0)}
+
+
+def test_a_name_cannot_become_an_expression() -> None:
+    schedd = Paper(job(0, HeadwayRun="abc"))
+    for name in ('x" || true || "', "x\\", '\\" || true || "'):
+        assert not schedd.query(run_scope(7, name), ["ProcId"])
+    assert schedd.query(run_scope(7, "abc"), ["ProcId"])

@@ -46,8 +46,10 @@ def check(
     job = load_job(path, overrides=overrides, resources=resources)
     _refuse(job, path.name, row)
     job = sliced(job, extra)
-    house = Runs.here(start).root
-    house.mkdir(parents=True, exist_ok=True)
+    runs = Runs.here(start)
+    runs.check_own()
+    house = runs.root
+    house.mkdir(0o755, parents=True, exist_ok=True)
     _remove_forgotten(house)
     root = Path(tempfile.mkdtemp(prefix="check-", dir=house))
     begin = time.monotonic()

@@ -148,6 +148,8 @@ def _healer(arguments: Namespace, path: Path, folder: RunFolder | None) -> Heale
         name = arguments.pool or "htcondor"
         queue: Queue = queue_of_pool(name, logs=logs, everybody=arguments.everybody)
     else:
+        if arguments.do:
+            folder.check_own()
         rules = rules_of_run(folder, rules, arguments.most_per_job)
         queue = queue_of_run(folder, pool_of(folder.facts.pool))
     return Healer(queue, path, rules, do=arguments.do)

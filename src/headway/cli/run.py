@@ -165,7 +165,9 @@ def _resume(arguments: Namespace) -> int:
             f"headway run: {given[0]} and --resume do not go together",
             remedy="a run is resumed as it was submitted; start a new one to change something",
         )
-    return _go(Run(find_run(arguments.resume)), arguments)
+    folder = find_run(arguments.resume)
+    folder.check_own()
+    return _go(Run(folder), arguments)
 
 
 def _go(run: Run, arguments: Namespace) -> int:

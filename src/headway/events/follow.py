@@ -87,7 +87,8 @@ class Follower:
         events: list[Event] = []
         if self._file != seen[:2]:
             try:
-                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                # a pipe that nobody writes to would not be opened without O_NONBLOCK
+                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
                 return self._without()
             events += self._move(fd)

@@ -7,7 +7,6 @@ a full disk cut short is closed off and passed over; it was never acted upon.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
+from headway.node.locks import lock
+from headway.pool.owners import open_own, open_plain
 
 FORMAT = 1
 
@@ -32,11 +33,12 @@ class Audit:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            # what it says is done: nobody else may have written it, and it must lead nowhere else
+            self._fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise _failed(path, error) from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock(self._fd)
         except BlockingIOError:
             os.close(self._fd)
             raise AuditError(
@@ -44,6 +46,9 @@ class Audit:
                 remedy="one is enough; end it first, or look at what it does with"
                 " `headway heal --audit`",
             ) from None
+        except OSError as error:
+            os.close(self._fd)
+            raise _failed(path, error) from error
         try:
             self._mend()
             self.records = list(read(path))
@@ -74,6 +79,7 @@ class Audit:
     def close(self) -> None:
         """Let go of it."""
         if self._fd >= 0:
+            self._lock.release()
             os.close(self._fd)
             self._fd = -1
 
@@ -93,7 +99,7 @@ class Audit:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of an audit; what is none is passed over."""
     try:
-        with path.open("rb") as file:
+        with open(open_plain(path), "rb") as file:
             for line in file:
                 record = _record(line)
                 if record is not None:
@@ -120,8 +126,7 @@ def _makes_sense(record: Mapping[str, Any]) -> bool:
 
     try:
         if record["kind"] == "intent":
-            intent = Intent.of(record["intent"])
-            float(intent.time), float(intent.since), int(intent.key.cluster)
+            Intent.of(record["intent"])
         elif record["kind"] == "outcome":
             Ending(record["how"])
         float(record.get("time", 0.0))

@@ -8,13 +8,10 @@ from typing import NamedTuple
 from headway.advisor.advice import Advice, Change
 from headway.heal.held import FIRST, Held
 from headway.heal.rules import Rules
-from headway.heal.state import Edit
+from headway.heal.state import CATEGORIES, SITE, WHOLE, Edit
 from headway.pool.policy import AVOID, AVOIDED
 
-_WHOLE = re.compile(r"[0-9]{1,15}\Z", re.ASCII)
-_SITE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z", re.ASCII)
 _LISTED = re.compile(r"['\"]([A-Za-z0-9_.-]{1,100})['\"]", re.ASCII)
-_CATEGORIES = ('"Medium"', '"Long"')
 _MOST_SITES = 3
 #: A requirement, or an attribute that one names, with this in it keeps the job away from its past
 #: sites already.
@@ -48,7 +45,7 @@ def _permitted(change: Change, held: Held, rules: Rules) -> Permitted:
     if change.attribute in caps:
         return _request(change, held, rules, *caps[change.attribute])
     if change.attribute == "JobDurationCategory" and rules.duration:
-        if change.new not in _CATEGORIES:
+        if change.new not in CATEGORIES:
             return Permitted(objection=f"there is no duration category {change.new}")
         return Permitted((Edit(change.attribute, change.new),))
     if not change.attribute:
@@ -59,7 +56,7 @@ def _permitted(change: Change, held: Held, rules: Rules) -> Permitted:
 def _request(change: Change, held: Held, rules: Rules, cap: int, unit: str) -> Permitted:
     name = change.attribute
     now = held.facts.get(name)
-    if not _WHOLE.match(change.new):
+    if not WHOLE.match(change.new):
         return Permitted(objection=f"{name} would become an expression")
     if not isinstance(now, int) or isinstance(now, bool) or now <= 0:
         return Permitted(objection=f"its {name} is an expression, which heal does not change")
@@ -81,7 +78,7 @@ def sites_to_avoid(advice: Advice, held: Held) -> tuple[str, ...]:
     """The sites that a job is to be kept away from by an edit; none: it needs no edit."""
     site = held.site or advice.hold.site
     requirements = held.facts.get("Requirements")
-    if not advice.avoid_site or not _SITE.match(site) or not isinstance(requirements, str):
+    if not advice.avoid_site or not SITE.match(site) or not isinstance(requirements, str):
         return ()
     avoids = str(held.facts.get(AVOID) or "")
     if _AVOIDS_ITSELF in requirements or (AVOIDED in requirements and _AVOIDS_ITSELF in avoids):

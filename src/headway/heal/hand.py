@@ -16,7 +16,7 @@ from headway.heal.held import CLAIM, HEAL, HEALS, Key, whole
 from headway.heal.state import Intent
 from headway.pool import Action, Pool, RunFolder
 from headway.pool.policy import AT_AVOIDED_PLACE, AVOID, AVOIDED, NOT_AVOIDED, avoid_sites
-from headway.pool.schedd import Schedd
+from headway.pool.schedd import Schedd, quoted
 
 _HELD, _REMOVED, _COMPLETED = 5, 3, 4
 _ACTIONS = {"release": "Release", "remove": "Remove"}
@@ -24,10 +24,17 @@ Guard = Callable[[Intent], str]
 
 
 class Schedds:
-    """Acts on the jobs of a schedd."""
+    """Acts on the jobs of a schedd.
 
-    def __init__(self, schedd: Schedd) -> None:
+    Args:
+        schedd: Where they are.
+        scope: The constraint that they meet. It is a part of every question, so that whatever an
+            intent says, no job outside of it is touched or even looked at.
+    """
+
+    def __init__(self, schedd: Schedd, scope: str) -> None:
         self._schedd = schedd
+        self._scope = f"({scope})"
 
     def carry_out(self, intents: Sequence[Intent]) -> dict[str, tuple[bool | None, str]]:
         """For each intent whether it was done (None: the queue cannot tell), and in words.
@@ -35,10 +42,10 @@ class Schedds:
         Doing it again does no more.
         """
         for (act, claim), some in _by(intents, lambda i: (i.act, i.claim)).items():
-            self._edit(some, _free, CLAIM, _string(claim))
+            self._edit(some, _free, CLAIM, quoted(claim))
             if act == "release":
                 self._prepare(some)
-            self._schedd.act(_ACTIONS[act], _any(some, _ready), f"via headway heal {claim}")
+            self._schedd.act(_ACTIONS[act], self._any(some, _ready), f"via headway heal {claim}")
         ads = self.ads([intent.key for intent in intents])
         return {intent.id: _told(intent, ads.get(intent.key)) for intent in intents}
 
@@ -54,7 +61,7 @@ class Schedds:
             for cluster, procs in clusters.items()
         )
         wanted = ["ClusterId", "ProcId", "JobStatus", "NumHolds", "EnteredCurrentStatus", CLAIM]
-        ads = self._schedd.query(constraint, wanted)
+        ads = self._schedd.query(f"{self._scope} && ({constraint})", wanted)
         return {Key(int(ad["ClusterId"]), int(ad["ProcId"])): ad for ad in ads}
 
     def _prepare(self, intents: Sequence[Intent]) -> None:
@@ -81,7 +88,7 @@ class Schedds:
         """
         self._edit(intents, _ours, AVOID, avoid_sites(sites))
         self._edit(intents, _ours, AVOIDED, AT_AVOIDED_PLACE)
-        ads = self._schedd.query(_any(intents, _ours), ["ClusterId", "ProcId", "Requirements"])
+        ads = self._schedd.query(self._any(intents, _ours), ["ClusterId", "ProcId", "Requirements"])
         known = {Key(int(ad["ClusterId"]), int(ad["ProcId"])): ad["Requirements"] for ad in ads}
         lacking = [i for i in intents if AVOID not in str(known.get(i.key) or AVOID)]
         for requirements, some in _by(lacking, lambda i: str(known[i.key])).items():
@@ -89,13 +96,18 @@ class Schedds:
 
     def _edit(self, intents: Sequence[Intent], guard: Guard, attribute: str, value: str) -> None:
         try:
-            self._schedd.edit(_any(intents, guard), attribute, value)
+            self._schedd.edit(self._any(intents, guard), attribute, value)
         except PoolUnreachable:
             raise
         except PoolError:
             # No job is as it must be: it was done before, or shall not be done any more. What
             # follows is guarded by its having been done.
             pass
+
+    def _any(self, intents: Iterable[Intent], guard: Guard) -> str:
+        """The jobs of some intents that are as the guard wants them, and within the scope."""
+        guarded = " || ".join(f"({guard(intent)})" for intent in intents)
+        return f"{self._scope} && ({guarded})"
 
 
 def _told(intent: Intent, ad: Mapping[str, Any] | None) -> tuple[bool | None, str]:
@@ -130,12 +142,12 @@ def _same(intent: Intent) -> str:
 
 def _free(intent: Intent) -> str:
     """Nobody has claimed it since it was looked at."""
-    before = f'({CLAIM} ?: "") == {_string(intent.before)}'
-    return f"{_same(intent)} && ({before} || {CLAIM} == {_string(intent.claim)})"
+    before = f'({CLAIM} ?: "") == {quoted(intent.before)}'
+    return f"{_same(intent)} && ({before} || {CLAIM} == {quoted(intent.claim)})"
 
 
 def _ours(intent: Intent) -> str:
-    return f"{_same(intent)} && {CLAIM} == {_string(intent.claim)}"
+    return f"{_same(intent)} && {CLAIM} == {quoted(intent.claim)}"
 
 
 def _ready(intent: Intent) -> str:
@@ -147,20 +159,11 @@ def _ready(intent: Intent) -> str:
     return " && ".join(parts)
 
 
-def _any(intents: Iterable[Intent], guard: Guard) -> str:
-    return " || ".join(f"({guard(intent)})" for intent in intents)
-
-
 def _by(intents: Sequence[Intent], name: Callable[[Intent], Any]) -> dict[Any, list[Intent]]:
     found = defaultdict(list)
     for intent in intents:
         found[name(intent)].append(intent)
     return dict(found)
-
-
-def _string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def carry_out_locally(pool: Pool, folder: RunFolder, intent: Intent) -> tuple[bool, str]:

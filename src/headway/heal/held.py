@@ -13,7 +13,7 @@ HEAL = "HeadwayHeal"  # false: this job is nobody's to heal
 HEALS = "HeadwayHeals"  # how often heal has released the job
 CLAIM = "HeadwayHealClaim"  # the decision that is being carried out
 FIRST = "HeadwayFirst"  # before the name of a request: what the user asked for
-_PLAIN = re.compile(r"[A-Za-z0-9/_.-]{0,100}\Z", re.ASCII)
+PLAIN = re.compile(r"[A-Za-z0-9/_.-]{0,100}\Z", re.ASCII)
 _COUNT = re.compile(r"(\w+)\s*=\s*(\d{1,9})")
 
 
@@ -55,7 +55,7 @@ class Held:
     def claim(self) -> str:
         """The decision that some heal carries out, or has carried out last."""
         claim = self.facts.get(CLAIM)
-        return claim if isinstance(claim, str) and _PLAIN.match(claim) else ""
+        return claim if isinstance(claim, str) and PLAIN.match(claim) else ""
 
     @property
     def starts(self) -> int:

@@ -74,6 +74,7 @@ class Inside:
         from headway.heal.queue import queue_of_run
         from headway.heal.rules import Rules
 
+        self._folder.check_own()
         rules = rules_of_run(self._folder, Rules())
         queue = queue_of_run(self._folder, self._pool)
         healer = Healer(queue, audit_of_run(self._folder), rules, do=True)

@@ -17,7 +17,7 @@ from headway.heal.held import CLAIM, FIRST, HEAL, HEALS, Held, Key, whole
 from headway.heal.state import Intent
 from headway.pool import Pool, RunFolder
 from headway.pool.policy import AVOID, release_expression
-from headway.pool.schedd import Schedd
+from headway.pool.schedd import Schedd, quoted, run_scope
 
 _SEEN = ("ClusterId", "ProcId", "Owner", "JobStatus", "ServerTime", "UserLog", "Iwd")
 _HOLD = (
@@ -75,7 +75,7 @@ class CondorQueue:
         self.is_here = schedd.name is None
         self._schedd = schedd
         self._scope = f"({scope})"
-        self._hands = Schedds(schedd)
+        self._hands = Schedds(schedd, scope)
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> CondorQueue:
@@ -86,8 +86,7 @@ class CondorQueue:
                 remedy=f"submit it with `headway run --resume {folder.label}`",
             )
         schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
-        scope = f'ClusterId == {facts.cluster} && HeadwayRun == "{facts.id}"'
-        made = cls(schedd, scope, folder.label)
+        made = cls(schedd, run_scope(facts.cluster, facts.id), folder.label)
         made.commands = RunCommands(folder.label, local=False)
         return made
 
@@ -264,7 +263,7 @@ def queue_of_pool(name: str, *, logs: Sequence[Path] = (), everybody: bool = Fal
             remedy="for example htcondor:schedd=ap40.example.org,collector=cm.example.org",
         )
     schedd = Schedd(values.get("schedd"), values.get("collector"))
-    scope = "true" if everybody else f'Owner == "{_user()}"'
+    scope = "true" if everybody else f"Owner == {quoted(_user())}"
     if logs:
         names = dict.fromkeys(name for log in logs for name in (log.absolute(), log.resolve()))
         scope = f"{scope} && member(UserLog, {{{', '.join(map(_string, names))}}})"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 from headway.heal.breaker import Breaker
-from headway.heal.held import Key
+from headway.heal.held import FIRST, PLAIN, Key
 from headway.heal.rules import HOUR, Rules
 
+WHOLE = re.compile(r"[0-9]{1,15}\Z", re.ASCII)
+SITE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z", re.ASCII)
+CATEGORIES = ('"Medium"', '"Long"')
 WIDE = "cause "  # what the name of a breaker begins with that is over all sites and sources
 
 
@@ -32,6 +37,19 @@ class Edit:
     attribute: str
     new: str
     old: str = ""
+
+    def is_sound(self) -> bool:
+        """Whether it is one that heal makes: a request's new number, or a category."""
+        if self.attribute == "JobDurationCategory":
+            return self.new in CATEGORIES and self.old == ""
+        requests = ("RequestMemory", "RequestDisk")
+        return (
+            self.attribute in (*requests, *(f"{FIRST}{name}" for name in requests))
+            and isinstance(self.new, str)
+            and isinstance(self.old, str)
+            and bool(WHOLE.match(self.new))
+            and (self.old == "" or bool(WHOLE.match(self.old)))
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +83,13 @@ class Intent:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Intent:
-        """From a line of the audit."""
+        """From a line of the audit.
+
+        Raises:
+            KeyError, TypeError, ValueError: The line is not one that heal writes.
+        """
         known = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
-        return cls(
+        intent = cls(
             **{
                 **known,
                 "key": Key(*facts["key"]),
@@ -76,6 +98,28 @@ class Intent:
                 "edits": tuple(Edit(**edit) for edit in facts.get("edits", ())),
             }
         )
+        intent._check()
+        return intent
+
+    def _check(self) -> None:
+        """ValueError unless each value is of the kind that heal writes: they become constraints."""
+        counts = (*self.key, self.holds, self.heals)
+        codes = (self.code, self.subcode)
+        texts = (self.id, self.user, self.cause, self.log, *self.breakers)
+        sound = (
+            self.act in ("release", "remove")
+            and all(type(number) is int for number in (*counts, *codes))
+            and all(number >= 0 for number in counts)
+            and all(type(at) in (int, float) and isfinite(at) for at in (self.time, self.since))
+            and all(isinstance(text, str) for text in texts)
+            and all(
+                isinstance(text, str) and PLAIN.match(text) for text in (self.claim, self.before)
+            )
+            and all(isinstance(site, str) and SITE.match(site) for site in self.avoid)
+            and all(edit.is_sound() for edit in self.edits)
+        )
+        if not sound:
+            raise ValueError("not an intent of heal's")
 
 
 @dataclass

@@ -45,7 +45,10 @@ class Limits:
 
 
 class Pool(ABC):
-    """A place that runs the jobs of a run folder and writes its event log."""
+    """A place that runs the jobs of a run folder and writes its event log.
+
+    What acts (`submit`, `act`, `edit`) refuses a run folder that is not the user's own.
+    """
 
     kind: ClassVar[str]
     name: str  # as --pool has it

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
+import math
 import os
 import re
 import shutil
@@ -18,13 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import RunError
+from headway.node.locks import Lock, lock
+from headway.pool.owners import check_keeps, check_own, open_own, open_plain
 
 if TYPE_CHECKING:
     from headway.spec import Job
 
 FORMAT = 1
+HOUSE = ".headway"
+_MOST_FACTS = 2**20  # bytes of run.json
 _FORGOTTEN = 86400.0
 _LONGEST = 4000  # bytes of a path
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
 
 
@@ -60,6 +65,35 @@ class RunFacts:
     format: int = FORMAT
 
 
+def _checked(facts: RunFacts) -> RunFacts:
+    """The same facts if each of them is what it should be: whose run it is, nobody knows yet."""
+
+    def whole(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+    def moment(value: object) -> bool:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+
+    texts = (facts.id, facts.name, facts.base, facts.digest)
+    pool = facts.pool
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and _ID.fullmatch(facts.id)
+        and whole(facts.number)
+        and moment(facts.created)
+        and (facts.cluster is None or whole(facts.cluster))
+        and (facts.submitted is None or moment(facts.submitted))
+        and isinstance(pool, dict)
+        and pool.get("kind") in ("local", "htcondor")
+        and all(isinstance(pool.get(key, ""), (str, type(None))) for key in ("schedd", "collector"))
+    )
+    if not sound:
+        raise TypeError("it is not what headway wrote")
+    if not whole(facts.format) or facts.format > FORMAT:
+        raise TypeError("a newer headway wrote it")
+    return facts
+
+
 class RunFolder:
     """One run on disk; the event log in it is the truth about its jobs."""
 
@@ -89,11 +123,8 @@ class RunFolder:
     def facts(self) -> RunFacts:
         file = self.path / "run.json"
         try:
-            facts = RunFacts(**json.loads(file.read_bytes()))
-            if not (isinstance(facts.number, int) and isinstance(facts.pool, dict)):
-                raise TypeError("it is not what headway wrote")
-            float(facts.created)
-            return facts
+            with open(open_plain(file), "rb") as text:
+                return _checked(RunFacts(**json.loads(text.read(_MOST_FACTS))))
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} is not a run folder: run.json is missing",
@@ -140,32 +171,66 @@ class RunFolder:
         folder = self.job_folder(job) / "attempts"
         return sorted(folder.iterdir()) if folder.is_dir() else []
 
+    def check_own(self) -> None:
+        """Refuse to act on the run unless it is the user's own, and nobody else can change it.
+
+        Raises:
+            RunError: It, or the folder that it lies in, is another user's or open to others.
+        """
+        check_own(self.path)
+        runs = self.path.parent
+        if runs.name == "runs" and runs.parent.name == HOUSE:
+            Runs(runs.parent).check_own()
+        else:
+            check_keeps(runs)
+
     @contextlib.contextmanager
-    def locked(self, name: str = "run", *, wait: bool = False) -> Iterator[None]:
-        """Hold one of the run's locks; raises RunError where another process has it."""
-        try:
-            file = open(self.path / f"{name}.lock", "ab")  # noqa: SIM115 (closed below)
-        except OSError as error:
-            raise RunError(
-                f"{self.label} cannot be worked on: {error.strerror}",
-                remedy=f"you need to write to {self.path}",
-            ) from error
-        with file:
+    def locked(self, name: str = "run", *, patience: float = 0.0) -> Iterator[Lock]:
+        """Hold one of the run's locks.
+
+        Args:
+            name: Which one.
+            patience: For how many seconds to wait for another process to let go of it.
+
+        Raises:
+            RunError: Another process has it, or this run cannot be written to.
+        """
+        deadline = time.monotonic() + patience
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+                file = open_own(self.path / f"{name}.lock", flags)
+                stack.callback(os.close, file)
+                held = None
+                while held is None:
+                    try:
+                        held = lock(file)
+                    except BlockingIOError:
+                        if time.monotonic() >= deadline:
+                            raise
+                        time.sleep(0.1)
             except BlockingIOError:
                 raise RunError(
                     f"another headway is working on {self.label}",
                     remedy=f"wait for it, or look at it with `headway status {self.label}`",
                 ) from None
-            yield
+            except OSError as error:
+                raise RunError(
+                    f"{self.label} cannot be worked on: {error.strerror}",
+                    remedy=f"you need to write to {self.path}",
+                ) from error
+            stack.callback(held.release)
+            yield held
 
     def is_locked(self, name: str = "run") -> bool:
         """Whether some process holds that lock now; two who only look do not see each other."""
         try:
-            with open(self.path / f"{name}.lock", "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            file = open_plain(self.path / f"{name}.lock")
+            try:
+                lock(file, shared=True).release()
                 return False
+            finally:
+                os.close(file)
         except FileNotFoundError:
             return False
         except BlockingIOError:
@@ -186,12 +251,44 @@ class Runs:
 
     @classmethod
     def here(cls, start: Path | None = None) -> Runs:
-        """The nearest `.headway` at or above `start`, as git finds its own; else one there."""
+        """The nearest `.headway` at or above `start`; else one there, which may not exist yet.
+
+        As git does, the search ends at a folder of another owner and at the edge of a file system.
+        Above `start` only what is the user's own is found.
+
+        Args:
+            start: Where to begin; the current folder unless told otherwise.
+        """
         start = (start or Path.cwd()).absolute()
         for folder in (start, *start.parents):
-            if (folder / ".headway" / "runs").is_dir():
-                return cls(folder / ".headway")
-        return cls(start / ".headway")
+            found = cls(folder / HOUSE)
+            if found.folder.is_dir() and (folder == start or found.is_own()):
+                return found
+            try:
+                here, above = folder.stat(), folder.parent.stat()
+            except OSError:
+                break
+            if here.st_uid != os.geteuid() or here.st_dev != above.st_dev:
+                break
+        return cls(start / HOUSE)
+
+    def is_own(self) -> bool:
+        """Whether Headway may act on the runs here: see `check_own`."""
+        try:
+            self.check_own()
+        except RunError:
+            return False
+        return True
+
+    def check_own(self) -> None:
+        """Refuse to act on runs that are not the user's own, or that others can change.
+
+        Raises:
+            RunError: It says whose they are, or who can write, and what to do about it.
+        """
+        for folder in (self.root, self.folder):
+            check_own(folder)
+        check_keeps(self.root.parent)
 
     def __iter__(self) -> Iterator[RunFolder]:
         """Oldest first; a run whose run.json is damaged is left out, and told when named."""
@@ -247,11 +344,14 @@ class Runs:
         """Make NAME-N whole or not at all: `fill` writes into it before it gets its name."""
         stem = re.sub(r"[^\w.-]", "_", name)
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
+        self.check_own()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._remove_drafts()
+            self.root.parent.mkdir(parents=True, exist_ok=True)
             draft = self.folder / f".new-{facts.id}"
-            draft.mkdir()
+            for folder in (self.root, self.folder):
+                folder.mkdir(0o755, exist_ok=True)  # not the group's to write, whatever the umask
+            self._remove_drafts()
+            draft.mkdir(0o755)
         except OSError as error:
             raise RunError(
                 f"a run folder cannot be made in {self.folder}: {error.strerror}",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
 import shutil
 import subprocess
@@ -18,7 +16,7 @@ from headway.events import EventType, read_log
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, write_atomically
 from headway.pool.match import Match, job_attributes, needs_of
-from headway.pool.schedd import Schedd, patience
+from headway.pool.schedd import Schedd, patience, quoted, run_scope
 from headway.pool.submit import check_paths, destinations, row_lines, submit_description
 from headway.spec import Job
 
@@ -81,18 +79,20 @@ class HTCondorPool(Pool):
         return submit_description(job, folder, "<made at submit>", base)
 
     def submit(self, folder: RunFolder) -> None:
-        with _alone(folder) as lock:
+        folder.check_own()
+        with folder.locked("submit", patience=patience() + 5.0) as lock:  # no submit takes longer
             facts = folder.facts
             if facts.cluster is not None:
                 return
             cluster = self._find(folder, facts.id)
             if cluster is None:
-                cluster = self._submit(folder, facts.id, lock)
+                cluster = self._submit(folder, facts.id, lock.descriptor)
             folder.update(cluster=cluster, submitted=time.time())
 
     def act(
         self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
     ) -> list[ActionResult]:
+        folder.check_own()
         ours = self._ours(folder)
         queue = self._queue(ours)
         if jobs is None:
@@ -115,6 +115,7 @@ class HTCondorPool(Pool):
     def edit(
         self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
     ) -> list[ActionResult]:
+        folder.check_own()
         ours = self._ours(folder)
         queue = self._queue(ours)
         errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
@@ -131,8 +132,7 @@ class HTCondorPool(Pool):
         return [ActionResult(job, errors.get(job, "")) for job in jobs]
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        constraint = f"ClusterId == {self._cluster(folder)}"
-        ads = self._schedd.query(constraint, ())
+        ads = self._schedd.query(self._ours(folder), ())
         return {int(ad["ProcId"]): ad for ad in ads}
 
     def leave(self, folder: RunFolder) -> str:
@@ -168,7 +168,7 @@ class HTCondorPool(Pool):
 
     def _ours(self, folder: RunFolder) -> str:
         """The constraint that this run's jobs meet, and no others under a number used again."""
-        return f'ClusterId == {self._cluster(folder)} && HeadwayRun == "{folder.facts.id}"'
+        return run_scope(self._cluster(folder), folder.facts.id)
 
     def _find(self, folder: RunFolder, run_id: str) -> int | None:
         """The cluster of this run, if an earlier try got it into the queue.
@@ -176,7 +176,7 @@ class HTCondorPool(Pool):
         A job that has left the queue again has left its events in the log, so there is no need
         to search the history.
         """
-        constraint = f'HeadwayRun == "{run_id}"'
+        constraint = f"HeadwayRun == {quoted(run_id)}"
         ads = self._schedd.query(constraint, ["ClusterId"], clusters=True)
         if ads:
             return int(ads[0]["ClusterId"])
@@ -303,25 +303,6 @@ class _Queue:
         )
         jobs = [job for job in sorted(self.status) if not self.objection(action, job)]
         return [*jobs, *range(self.next_job or 0, size)] if later else jobs
-
-
-@contextlib.contextmanager
-def _alone(folder: RunFolder) -> Iterator[int]:
-    """Hold the run's submit lock; yields the open file, for a program that may outlive this one."""
-    deadline = time.monotonic() + patience() + 5.0  # no submit takes longer
-    with open(folder.path / "submit.lock", "ab") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RunError(
-                        f"another headway is submitting {folder.label}",
-                        remedy=f"wait for it, or look at it with `headway status {folder.label}`",
-                    ) from None
-                time.sleep(0.1)
-        yield file.fileno()
 
 
 def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:

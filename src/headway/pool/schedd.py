@@ -23,16 +23,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
+from headway.node.process import isolated
 from headway.pool.match import SLOT_NAMES, Match, Need, match_slots, names_in
 
 _PATIENCE = 60.0
 _LOOK = 10.0  # seconds that a look at the slots may take
 _PAUSES = (1.0, 3.0)  # seconds before a question is put again
-# The current folder is the user's and may hold a json.py: it is no place to import from.
-_PROGRAM = (
-    "import sys; sys.path[:] = filter(None, sys.path);"
-    " from headway.pool.schedd import main; sys.exit(main())"
-)
+_PROGRAM = "from headway.pool.schedd import main; sys.exit(main())"
 _SHOWN = 5  # names
 _LONGEST = 240  # characters of what HTCondor says
 # What the schedd answers instead of a job's number.
@@ -53,6 +50,17 @@ def patience() -> float:
         if 0 < seconds < math.inf:
             return seconds
     return _PATIENCE
+
+
+def quoted(text: str) -> str:
+    """A text as a ClassAd string, of which no part can be taken for an expression."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def run_scope(cluster: int, run_id: str) -> str:
+    """The constraint that a run's jobs meet, and no others under a number that was used again."""
+    return f"ClusterId == {int(cluster)} && HeadwayRun == {quoted(run_id)}"
 
 
 class Schedd:
@@ -133,7 +141,7 @@ class Schedd:
         question["seconds"] = math.ceil(seconds) + 1
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _PROGRAM],
+                isolated(_PROGRAM),
                 input=json.dumps(question),
                 capture_output=True,
                 text=True,

@@ -23,6 +23,7 @@ from headway.pool.policy import (
     remove_lines,
 )
 from headway.pool.prepare import encoded_row, image_path, url_basename
+from headway.pool.schedd import quoted
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 
@@ -49,7 +50,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
         "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
         "who asked": {
             "batch_name": folder.label,
-            "+HeadwayRun": _string(run_id),
+            "+HeadwayRun": quoted(run_id),
             "+WantIOProxy": "true",
         },
     }
@@ -169,7 +170,7 @@ def _needs(job: Job) -> dict[str, str]:
         if gpus.runtime is not None:
             lines["gpus_minimum_runtime"] = gpus.runtime
     if job.duration is not None:
-        lines["+JobDurationCategory"] = _string(job.duration)
+        lines["+JobDurationCategory"] = quoted(job.duration)
     lines["requirements"] = " && ".join(f"({clause})" for clause in _requirements(job))
     if job.sites.prefer:
         lines["rank"] = at_sites(job.sites.prefer)
@@ -267,8 +268,3 @@ def _remapped(name: str) -> str:
 def _destination(path: Path) -> str:
     """Where `transfer_output_remaps` puts it; here `=` means itself."""
     return path.as_posix().replace(";", "\\;")
-
-
-def _string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
