@@ -14,6 +14,7 @@ from headway.node.journal import RESERVE, Journal
 from headway.node.place import Place
 from headway.node.plan import OUT, PlanError, read_plan, read_row
 from headway.node.process import NO_DATA, OUT_OF_TIME, CannotStart, Group, Outcome
+from headway.node.temporary import short_folder
 from headway.node.verdict import ENDED_BY_POOL, Failed, code_of, words_of
 from headway.node.watch import EVICTED, Watch
 
@@ -197,23 +198,25 @@ class _Agent:
         journal, attempt = self._journal, self._attempt
         journal.command = {"argv": plan.command, "shell": plan.shell}
         with journal.phase("run", segment=attempt.segment) as phase:
-            group = Group(
-                command.argv(plan), command.environment(plan, attempt.id), *self._open_files()
-            )
+            environment = command.environment(plan, attempt.id)
             limit = plan.time_limit
             if limit is not None:
                 limit = max(0.0, limit - attempt.used)
             begin = journal.clock.now()
             streams = self._streams
+            own = {name: environment[name] for name in environment.keys() - plan.environment.keys()}
             try:
-                outcome = group.run(
-                    self._watch,
-                    grace=plan.grace,
-                    limit=limit,
-                    nudge=command.nudge(plan),
-                    tick=streams.tick if streams is not None else None,
-                    hopeless=streams.hopeless if streams is not None else lambda: False,
-                )
+                with short_folder(own, journal.problem) as changes:
+                    files = self._open_files()
+                    group = Group(command.argv(plan), {**environment, **changes}, *files)
+                    outcome = group.run(
+                        self._watch,
+                        grace=plan.grace,
+                        limit=limit,
+                        nudge=command.nudge(plan),
+                        tick=streams.tick if streams is not None else None,
+                        hopeless=streams.hopeless if streams is not None else lambda: False,
+                    )
             except CannotStart as error:
                 raise Failed(Exit.COMMAND_FAILED, f"the command did not start: {error}") from None
             journal.command.update(

@@ -27,6 +27,19 @@ _DEFAULT = [
 ]
 
 
+def isolated(code: str) -> list[str]:
+    """The words that start this Python with a program of ours, wherever the current folder is.
+
+    `-m`, and `-c` alone, import from the current folder first: a json.py in it would be taken for
+    Python's own. `-I` would also leave out what the user has installed, and `-P` is not there
+    before Python 3.11.
+
+    Args:
+        code: Statements, which may import `headway` and use `sys`.
+    """
+    return [sys.executable, "-c", f"import sys; sys.path[:] = filter(None, sys.path); {code}"]
+
+
 class CannotStart(Exception):
     """The command is not there or cannot be executed; says why in words."""
 

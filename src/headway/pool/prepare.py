@@ -30,6 +30,8 @@ def prepare(
     """A new run folder, whole or not at all; `kept`: the text of its kept.json, if it has one."""
 
     def write(folder: RunFolder, facts: RunFacts) -> None:
+        for file in (folder.job_file, folder.plan, folder.payload):
+            file.touch(0o600)  # `environment` and `files` may hold what is nobody else's business
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
         # the local pool has no plugins: whatever a plugin would bring, the agent fetches
         planned = by_agent(job) if pool["kind"] == "local" else job

@@ -14,7 +14,7 @@ import headway.node
 from headway.node.errors import HeadwayError
 from headway.node.exits import Exit
 from headway.node.inputs import describe_sources
-from headway.node.process import signal_name
+from headway.node.process import isolated, signal_name
 from headway.node.stream.arrival import SUFFIX as ARRIVAL
 from headway.node.stream.arrival import Arrival
 from headway.node.stream.source import bytes_of_epoch
@@ -133,7 +133,7 @@ class Feed:
         try:
             self._pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, *_program(), "fetcher"],
+                [*_program(), "fetcher"],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs, 0),
@@ -309,5 +309,5 @@ def _program() -> list[str]:
     package = os.path.abspath(headway.node.__path__[0])
     archive = os.path.dirname(os.path.dirname(package))
     if os.path.isfile(archive):
-        return ["-I", "-S", "-X", "utf8", archive]
-    return ["-m", "headway.node"]
+        return [sys.executable, "-I", "-S", "-X", "utf8", archive]
+    return isolated("from headway.node.__main__ import start; start(sys.argv[1:])")

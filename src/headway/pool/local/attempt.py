@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headway.errors import PoolError
 from headway.node.exits import TIME_LIMIT
+from headway.node.temporary import sweep
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local.machine import Claim, Site, find_apptainer
@@ -109,12 +110,15 @@ class Attempt:
         self.folder.job_folder(self.job).mkdir(parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
         remove_tree(self.scratch)
-        self.scratch.mkdir(parents=True)
+        self.scratch.parent.mkdir(0o700, exist_ok=True)
+        self.scratch.mkdir(0o700)
         if saved.is_dir():
             restore_checkpoint(saved, self.scratch)
         for file in (self.folder.plan, self.folder.payload):
             give(file, self.scratch / file.name)
-        (self.scratch / ".chirp.config").write_text(chirp_config, encoding="ascii")
+        chirp = self.scratch / ".chirp.config"
+        chirp.touch(0o600)
+        chirp.write_text(chirp_config, encoding="ascii")
         ads = {".job.ad": self._job_ad(), ".machine.ad": self._machine_ad()}
         for name, attributes in ads.items():
             text = "".join(f"{key} = {_literal(value)}\n" for key, value in attributes.items())
@@ -222,6 +226,7 @@ class Attempt:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         kill_marked(self.scratch)
+        sweep()
 
     def save_checkpoint(self, done: Callable[[], None]) -> None:
         """Begin to copy the checkpoint to where the next attempt finds it.
@@ -255,6 +260,7 @@ class Attempt:
 
     def clean(self) -> None:
         remove_tree(self.scratch)
+        sweep()  # what an agent left that was killed by somebody else
 
     def _job_ad(self) -> dict[str, object]:
         facts = self.folder.facts

@@ -94,7 +94,7 @@ def _handle_signals(supervisor: Supervisor) -> None:
 
 
 def main() -> int:
-    """`python -m headway.pool.local.main RUN`."""
+    """Supervise the run whose folder the arguments name; returns the exit code."""
     parser = argparse.ArgumentParser(prog="headway.pool.local.main")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ready", type=int)
@@ -114,7 +114,3 @@ def main() -> int:
             print(_last_words(folder, error), file=sys.stderr, flush=True)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from headway.errors import PoolError, RunError
 from headway.events import read_log
+from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
 from headway.pool.local import control
@@ -26,6 +26,7 @@ from headway.pool.local.supervisor import LOCK, Supervisor
 from headway.pool.prepare import plan
 from headway.spec import Job
 
+_PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
 _START_PATIENCE = 120.0
 _ROOM_FOR_WORDS = 4096
 
@@ -81,6 +82,7 @@ class LocalPool(Pool):
         return f"# {job.size} job(s) on the local pool, each with this plan\n{shares}\n{text}\n"
 
     def submit(self, folder: RunFolder) -> None:
+        folder.check_own()
         if not folder.is_locked(LOCK):
             try:
                 self._start_supervisor(folder)
@@ -94,6 +96,7 @@ class LocalPool(Pool):
     def act(
         self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
     ) -> list[ActionResult]:
+        folder.check_own()
         chosen = list(self.query(folder)) if jobs is None else list(jobs)
         body = {"action": action.value, "jobs": chosen, "reason": reason}
         return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
@@ -101,6 +104,7 @@ class LocalPool(Pool):
     def edit(
         self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
     ) -> list[ActionResult]:
+        folder.check_own()
         body = {"edit": [attribute, value], "jobs": list(jobs)}
         return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
 
@@ -160,8 +164,7 @@ class LocalPool(Pool):
         """Start it and wait until it has read the log, so that what is wrong is told now."""
         ready, tell_ready = os.pipe()
         held, leash = os.pipe()
-        command = [sys.executable, "-m", "headway.pool.local.main", str(folder.path)]
-        command += ["--ready", str(tell_ready)]
+        command = [*isolated(_PROGRAM), str(folder.path), "--ready", str(tell_ready)]
         passed = [tell_ready]
         if not self.detached:
             command += ["--leash", str(held)]

@@ -8,6 +8,7 @@ from typing import Any
 
 from headway.events import read_log
 from headway.node.exits import Exit
+from headway.node.temporary import sweep
 from headway.node.verdict import ENDED_BY_POOL
 from headway.pool.local import control
 from headway.pool.local.entries import Entry
@@ -27,6 +28,7 @@ def recover(supervisor: Supervisor) -> None:
     scratch = folder.path / "scratch"
     if scratch.is_dir():
         kill_marked(scratch)
+        sweep()
     for entry in queue.in_status("running"):
         _end_attempt(supervisor, entry, scratch / f"{entry.index}.{entry.starts}")
     for left in scratch.glob("*"):
