@@ -396,7 +396,15 @@ class Runs:
                 if time.time() - draft.stat().st_mtime > _FORGOTTEN:
                     shutil.rmtree(draft, ignore_errors=True)
 
+    def last_number(self, stem: str) -> int:
+        """The highest number of a run that was removed; no other run gets it."""
+        try:
+            return int((self.folder / f".last-{stem}").read_text(encoding="ascii")[:20])
+        except (OSError, ValueError):
+            return 0
+
     def _numbers(self, stem: str) -> Iterator[int]:
+        yield self.last_number(stem)
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _NAME.match(entry.name)
             if match and match["name"] == stem:
