@@ -15,6 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "streaming.md").read_text(encoding=
 EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 EXPECTED = {
     "trains": r"epoch 1: waited \d+ s for data\nepoch 2: waited \d+ s for data\n",
+    "map": r"epoch 1: 16 steps\nepoch 2: 16 steps\n",
     "cifar": r"\(100, 3, 32, 32\) 0 9\n",
     "files": r"n\d/\d+\.jpeg n\d 40\d waited 0 s\n20 files are left\n407 121\n",
 }

@@ -1,4 +1,4 @@
-"""Data for PyTorch out of a tar file that is whole or still arriving, without unpacking it.
+"""Data for PyTorch, with exact resume; out of a tar file, too, that is whole or still arriving.
 
     from headway.torch import Loader, TarDataset
 
@@ -10,9 +10,10 @@
             ...
             checkpoint.tick(model=model, optimizer=optimizer, loader=loader)
 
-A loader gives every sample of an epoch once, to all ranks together; the order and all random
-choices of `transform` follow from the seed alone, whatever the number of workers, and go on after
-`load_state_dict` with the very next sample.
+Any data set with `__len__` and `__getitem__` will do in place of the TarDataset: MNIST, one of
+Hugging Face, ImageFolder. A loader gives every sample of an epoch once, to all ranks together; the
+order and all random choices of `transform` follow from the seed alone, whatever the number of
+workers, and go on after `load_state_dict` with the very next sample.
 """
 
 from headway.node.errors import NodeError, TransferError

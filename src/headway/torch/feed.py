@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headway.node.stream.growing import Place
-    from headway.torch.dataset import TarDataset
+    from headway.torch.dataset import MapDataset, TarDataset
 
     Ask = tuple[int, Sequence[int] | Sequence[Place]]  # a batch: its noise, and its samples
     Trouble = tuple[str, str, str, bool]
@@ -34,14 +34,16 @@ class Feed(Dataset):  # type: ignore[type-arg]
     Between processes an exception would lose its type and its remedy.
     """
 
-    def __init__(self, dataset: TarDataset, collate: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self, dataset: TarDataset | MapDataset, collate: Callable[[list[Any]], Any]
+    ) -> None:
         self.dataset, self.collate = dataset, collate
 
     def __getitem__(self, ask: Ask) -> Made:
         seed, wanted = ask
         try:
             with _noise(seed) if self.dataset.draws else contextlib.nullcontext():
-                made, faults = self.dataset.make(wanted)
+                made, faults = self.dataset.make(wanted)  # type: ignore[arg-type]
                 return self.collate(made) if made else None, faults, None
         except HeadwayError as error:
             return None, {}, trouble_of(error)

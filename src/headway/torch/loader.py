@@ -10,11 +10,13 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import default_collate
 
 from headway.node.children import heed_parent_alone
+from headway.node.stream.order import Order
 from headway.node.stream.quality import quality_of
 from headway.node.stream.samples import DataError
 from headway.node.stream.source import Lead
 from headway.node.stream.steps import count_steps
-from headway.node.stream.tally import RAISE, SHARE, SampleError, Tally
+from headway.node.stream.tally import RAISE, SHARE, SKIP, SampleError, Tally
+from headway.torch.dataset import MapDataset, as_dataset
 from headway.torch.feed import Feed, asks, local_rank, numbers_of, raise_trouble, ranks_here
 from headway.torch.stream import ARRIVAL, BUFFER, INDEX, Progress, Steps, TarStream
 
@@ -23,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
-    from headway.node.stream.order import Order
     from headway.node.stream.quality import Quality
-    from headway.torch.dataset import TarDataset
+    from headway.torch.dataset import Permutation
     from headway.torch.feed import Ask, Made
 
 PREFETCH = 2  # batches that each worker of torch's loader prepares unless told otherwise
@@ -44,7 +45,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: TarDataset,
+        dataset: Any,
         batch_size: int,
         *,
         seed: int = 0,
@@ -60,13 +61,42 @@ class Loader:
         corrupt_share: float = SHARE,
         **settings: Any,
     ) -> None:
-        """`rank` and `ranks` come from torch.distributed or torchrun unless they are told.
+        """Make a loader at the beginning of epoch 0.
 
-        `corrupt`: "raise", or "skip" for up to `corrupt_share` of an epoch. `settings` are those of
-        torch's DataLoader: pin_memory, prefetch_factor, multiprocessing_context, …
+        Args:
+            dataset: a TarDataset, or any data set with `__len__` and `__getitem__`.
+            batch_size: samples of a batch, for each rank.
+            seed: what the order and the random choices of transforms follow from.
+            shuffle: False: in the order of the data set.
+            workers: processes that make batches; 0: this one does. `num_workers` is the same.
+            rank: which of `ranks` this is; from torch.distributed or torchrun unless told.
+            ranks: how many share the data.
+            drop_last: leave out a last batch that is not full.
+            window: of a tar file: blocks that a sample is drawn from.
+            buffer: of a tar file that arrives without a manifest: samples to draw from.
+            collate: makes a batch of a list of samples. `collate_fn` is the same.
+            corrupt: "raise", or "skip" for up to `corrupt_share` of an epoch.
+            corrupt_share: see `corrupt`.
+            settings: those of torch's DataLoader: pin_memory, prefetch_factor, …
+
+        Raises:
+            DataError: the data set has no samples by number, or a setting does not fit.
         """
-        if batch_size < 1:
+        if batch_size is None or batch_size < 1:
             raise DataError(f"a batch of {batch_size} samples is none")
+        for name in ("sampler", "batch_sampler"):
+            if settings.pop(name, None) is not None:
+                raise DataError(
+                    f"{name}: the loader has an order of its own, by which it keeps its place",
+                    remedy="leave it out; torch.utils.data.Subset chooses samples",
+                )
+        # as torch's DataLoader calls them
+        workers = settings.pop("num_workers", workers)
+        collate = settings.pop("collate_fn", None) or collate
+        self._data = as_dataset(dataset, skip=corrupt == SKIP)
+        self._is_map = isinstance(self._data, MapDataset)
+        if window is not None and self._is_map:
+            raise DataError("window: only a tar file is read in blocks; leave it out")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.rank, self.ranks = ranks_here(rank, ranks)
         self._local = local_rank(self.rank)
@@ -78,10 +108,10 @@ class Loader:
         self._kind: str | None = None  # of this epoch's order; None: it has not begun
         self._tally = Tally(corrupt, corrupt_share)
         self._turn = 0
-        self._feed = Feed(dataset, collate)
+        self._feed = Feed(self._data, collate)
         if workers:
             settings.setdefault("persistent_workers", True)
-            settings.setdefault("worker_init_fn", _begin_worker)
+            settings["worker_init_fn"] = _Begin(settings.get("worker_init_fn"))
         # a generator of its own: the training's random numbers must not depend on when it began
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
         prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
@@ -95,10 +125,10 @@ class Loader:
 
     def __len__(self) -> int:
         """The steps of a whole epoch."""
-        if not self.dataset.source.indexed:
+        if not self._data.source.indexed:
             raise TypeError("how many samples there are is not known before all of it is here")
         return count_steps(
-            len(self.dataset), self.batch_size, ranks=self.ranks, drop_last=self.drop_last
+            len(self._data), self.batch_size, ranks=self.ranks, drop_last=self.drop_last
         )
 
     @property
@@ -114,10 +144,13 @@ class Loader:
 
     def quality(self) -> Quality:
         """How well this epoch is shuffled; costs about as much as reading it without its bytes."""
-        return quality_of(self._order(), self.dataset.source.samples.labels)
+        order = self._order()
+        if not isinstance(order, Order):
+            raise DataError("a data set that is not a tar file is shuffled as a whole: all is well")
+        return quality_of(order, self._data.source.samples.labels)
 
     def state_dict(self) -> dict[str, Any]:
-        source = self.dataset.source
+        source = self._data.source
         return {
             "format": 1,
             "epoch": self.epoch,
@@ -130,19 +163,23 @@ class Loader:
             "skipped": self.skipped,
             "size": source.size,
             "sha256": source.sha256,
-            "samples": len(self.dataset) if source.indexed else None,
+            "samples": len(self._data) if source.indexed else None,
+            "map": self._is_map,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with this loader's batch size, workers and ranks."""
         if state.get("format") != 1 or not _is_sound(state):
             raise DataError("this is no loader's state, or that of another version of Headway")
-        source = self.dataset.source
-        own = (source.size, len(self.dataset) if source.indexed else state["samples"])
-        if (state["size"], own[1] if state["samples"] is None else state["samples"]) != own:
+        source = self._data.source
+        own = (source.size, len(self._data) if source.indexed else state["samples"])
+        given = (state["size"], own[1] if state["samples"] is None else state["samples"])
+        was_map = bool(state.get("map"))
+        if given != own or was_map != self._is_map:
             raise DataError(
-                f"the loader's state is of another data set: {state['samples']} samples in"
-                f" {state['size']} bytes, and {source.path} has {own[1]} in {own[0]}"
+                f"the loader's state is of another data set: {_told(given, was_map)},"
+                f" and {source.path} has {_told(own, self._is_map)}",
+                remedy="go on with the data that it was made with, or begin anew",
             )
         before, here = state.get("sha256"), source.sha256
         if before is not None and here is not None and before != here:
@@ -161,22 +198,23 @@ class Loader:
         self.epoch, self.position, self._kind = epoch, 0, None
         self._tally = Tally(self._tally.policy, self._tally.share)
 
-    def _order(self) -> Order:
-        order = self.dataset.source.order(
+    def _order(self) -> Order | Permutation:
+        order: Order | Permutation = self._data.source.order(
             seed=self._seed,
             epoch=self.epoch,
             window=self._window,
             unit=self._unit,
             ahead=self._ahead,
         )
-        if self._seed is not None:  # from now on, should a later Headway choose others
+        if self._seed is not None and isinstance(order, Order):
+            # from now on, should a later Headway choose others
             self._window, self._unit = order.window, order.blocks.unit
         return order
 
     def _batches(self, turn: int) -> Iterator[Any]:
         start = time.monotonic()
         if self._kind is None:
-            first = self.epoch == 0 and not self.dataset.source.indexed
+            first = self.epoch == 0 and not self._data.source.indexed
             self._kind = ARRIVAL if first else INDEX
         progress = Progress(self.position)
         batches = self._by_index(progress) if self._kind == INDEX else self._as_it_goes()
@@ -213,8 +251,8 @@ class Loader:
     def _by_index(self, progress: Progress) -> Generator[tuple[int, list[int], Made], None, None]:
         order = self._order()
         lead = None
-        if self._local == 0:
-            lead = Lead(self.dataset.source, order, self.position)
+        if self._local == 0 and isinstance(order, Order):
+            lead = Lead(self._data.source, order, self.position)
         each = asks(
             progress.samples(order, lead),
             self.batch_size,
@@ -238,7 +276,7 @@ class Loader:
 
     def _as_it_goes(self) -> Generator[tuple[int, list[int], Made], None, None]:
         stream = TarStream(
-            self.dataset,
+            self._data,
             self.batch_size,
             seed=self._seed,
             epoch=self.epoch,
@@ -255,11 +293,12 @@ class Loader:
 
     def _total(self) -> int:
         """How many samples the epoch has, as far as is known."""
-        return len(self.dataset) if self._kind == INDEX else max(self.position, _FEW)
+        return len(self._data) if self._kind == INDEX else max(self.position, _FEW)
 
     def _count_wait(self, seconds: float) -> None:
         self.waited += seconds
-        self.dataset.source.object.loop_waits(self._local, self.waited)
+        if not self._is_map:
+            self._data.source.object.loop_waits(self._local, self.waited)
 
 
 class _Asked(Sampler):  # type: ignore[type-arg]
@@ -284,13 +323,29 @@ def _is_sound(state: dict[str, Any]) -> bool:
     )
 
 
+def _told(size: tuple[int, int | None], is_map: bool) -> str:
+    return f"{size[1]} samples" if is_map else f"{size[1]} samples in {size[0]} bytes"
+
+
 def _noting(each: Iterator[tuple[int, Ask]], asked: deque[tuple[int, list[int]]]) -> Iterator[Ask]:
     for taken, ask in each:
         asked.append((taken, numbers_of(ask)))
         yield ask
 
 
-def _begin_worker(*_: object) -> None:
+class _Begin:
+    """What a worker does first; then what the user wants it to do."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        _begin_worker()
+        if self._then is not None:
+            self._then(worker)
+
+
+def _begin_worker() -> None:
     heed_parent_alone()
     # From the largest block that was ever freed glibc learns how much freed memory to keep: twice
     # as much. The batches themselves are in shared memory, so without this it would give the room

@@ -9,9 +9,11 @@ from torch.utils.data import IterableDataset, Sampler, get_worker_info
 from torch.utils.data.dataloader import default_collate
 
 from headway.node.errors import HeadwayError
+from headway.node.stream.order import Order
 from headway.node.stream.source import Lead
 from headway.node.stream.steps import delayed
 from headway.node.stream.tally import RAISE, Tally
+from headway.torch.dataset import as_dataset
 from headway.torch.feed import (
     Feed,
     asks,
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headway.node.stream.growing import Place
-    from headway.node.stream.order import Order
-    from headway.torch.dataset import TarDataset
+    from headway.torch.dataset import Permutation, TarDataset
     from headway.torch.feed import Ask, Made
 
 BUFFER = 4096  # samples that a shuffle without an index draws from
@@ -41,7 +42,7 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
 
     def __init__(
         self,
-        dataset: TarDataset,
+        dataset: Any,
         *,
         seed: int = 0,
         epoch: int = 0,
@@ -50,15 +51,30 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
         ranks: int | None = None,
         window: int | None = None,
     ) -> None:
-        """`begin`: how many samples of the epoch all ranks together have had."""
+        """Make a sampler.
+
+        Args:
+            dataset: a TarDataset, or any data set with `__len__` and `__getitem__`.
+            seed: what the order follows from.
+            epoch: which order of that seed.
+            begin: how many samples of the epoch all ranks together have had.
+            rank: which of `ranks` this is; from torch.distributed or torchrun unless told.
+            ranks: how many share the data.
+            window: of a tar file: blocks that a sample is drawn from.
+
+        Raises:
+            DataError: the data set has no samples by number.
+        """
+        self._source = as_dataset(dataset).source
         self.dataset, self.seed, self.epoch, self.begin = dataset, seed, epoch, begin
         self.rank, self.ranks = ranks_here(rank, ranks)
         self.window = window
 
     def __iter__(self) -> Iterator[int]:
-        source = self.dataset.source
+        source = self._source
         order = source.order(seed=self.seed, epoch=self.epoch, window=self.window)
-        lead = Lead(source, order, self.begin) if local_rank(self.rank) == 0 else None
+        leads = isinstance(order, Order) and local_rank(self.rank) == 0
+        lead = Lead(source, order, self.begin) if leads else None
         samples = Progress(self.begin).samples(order, lead, follow=True)
         return islice(samples, self.rank, None, self.ranks)
 
@@ -157,7 +173,9 @@ class Progress:
         self._lots: deque[tuple[int, int]] = deque()  # the place of each lot, and its position
         self._lead: Lead | None = None
 
-    def samples(self, order: Order, lead: Lead | None, *, follow: bool = False) -> Iterator[int]:
+    def samples(
+        self, order: Order | Permutation, lead: Lead | None, *, follow: bool = False
+    ) -> Iterator[int]:
         """`follow`: nobody calls `passed`; what is asked for is taken to be read."""
         self._lead = lead
         try:
