@@ -107,6 +107,11 @@ class Run:
         self.refresh()
         return self._jobs.cluster()
 
+    @property
+    def submitted(self) -> bool:
+        """Whether its jobs ever got into a queue; a pool may have refused them."""
+        return self.folder.facts.cluster is not None or bool(self.jobs)
+
     def settled(self) -> bool:
         """Whether nothing more will happen by itself: all jobs are over, or held for good."""
         jobs = self.jobs

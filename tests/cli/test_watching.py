@@ -267,3 +267,37 @@ def test_rows_in_few_words() -> None:
     wide = RowWords([{f"c{n}": str(row) for n in range(40)} for row in range(2)])
     assert width_of(wide(1)) == RowWords.ROW and wide(1, 20).endswith("…")
     assert RowWords(None)(0) == ""
+
+
+def test_a_refused_submit_has_one_answer(headway: Call, make_run: Make) -> None:
+    """`status` and `list` say the same, and what to do next."""
+    make_run("refused", jobs=3, cluster=None)
+    make_run("waits", jobs=3, cluster=7)  # submitted, and its log has nothing yet
+    text = headway("status", "refused-1").stdout
+    assert "refused-1 on htcondor: not submitted" in text and "idle" not in text
+    assert "headway run --resume refused-1" in text
+    assert "is not submitted" in headway("status", "refused-1.0").stdout
+    listed = headway("list").stdout.splitlines()
+    assert "not submitted" in listed[1] and "3 idle" in listed[2]
+    assert "3 idle" in headway("status", "waits-1").stdout
+    for label, submitted in (("refused-1", False), ("waits-1", True)):
+        one = json.loads(headway("status", label, "--json").stdout)
+        runs = json.loads(headway("list", "--json").stdout)["runs"]
+        (other,) = [run for run in runs if run["run"] == label]
+        assert one["submitted"] is other["submitted"] is submitted
+        assert {group: n for group, n in one["counts"].items() if n} == other["counts"]
+
+
+def test_a_finished_run_that_is_resumed_shows_how_long_it_took(
+    headway: Call, make_run: Make
+) -> None:
+    def events(log: EventWriter) -> None:
+        log.submitted(1, 0, "<127.0.0.1:1>", time=1000.0)
+        log.executing(1, 0, "<127.0.0.1:1>", time=1010.0)
+        log.terminated(1, 0, return_value=0, time=1120.0)
+
+    make_run("old", events=events)  # created 1001 s after the epoch
+    text = headway("run", "--resume", "old-1").stdout
+    assert "old-1 finished after 2 min: 1 succeeded" in text
+    *_, end = headway("run", "--resume", "old-1", "--json").stdout.splitlines()
+    assert json.loads(end)["seconds"] == 120.0

@@ -70,9 +70,18 @@ class Board(Groups):
         self.label = run.label
         self.row = RowWords(run.folder.job.rows)
         self._cluster: int | None = None
+        self._submitted = False  # or not known to be
         for state in run.jobs.values():
             self.take(state)
         run.saw = self.take
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """As of all groups; a run that was never submitted has no job that waits."""
+        counts = super().counts
+        if counts["idle"] and not self._submitted:
+            self._submitted = self.run.submitted
+        return counts if self._submitted else {**counts, "idle": len(self.groups["idle"])}
 
     def name(self, job: int) -> str:
         """A job with its row, in plain text: `scan-1.3 (lr=0.3)`."""

@@ -55,24 +55,24 @@ def _jobs_words(run: dict[str, Any]) -> str:
     from headway.cli.words import count_words
 
     kept = f" ({run['kept']:,} kept from other runs)" if run["kept"] else ""
-    return (count_words(run["counts"]) or "not submitted") + kept
+    words = count_words(run["counts"]) if run["submitted"] else "not submitted"
+    return words + kept
 
 
 def _facts(folder: RunFolder) -> dict[str, Any]:
-    from collections import Counter
-
     from headway.api import Run
-    from headway.cli.words import group_of
+    from headway.cli.board import Board
     from headway.pool.results import read_kept
 
-    facts = folder.facts
-    counts = Counter(group_of(state) for state in Run(folder).jobs.values())
+    facts, run = folder.facts, Run(folder)
+    counts = {group: number for group, number in Board(run).counts.items() if number}
     return {
         "run": folder.label,
         "pool": facts.pool["kind"],
         "cluster": facts.cluster,
         "created": facts.created,
-        "counts": dict(counts),
+        "submitted": run.submitted,
+        "counts": counts,
         "kept": len(read_kept(folder)),
         "results": str(folder.jobs),
     }

@@ -104,6 +104,7 @@ def document(board: Board, job: int | None = None) -> dict[str, Any]:
         "pool": facts.pool["kind"],
         "cluster": facts.cluster,
         "created": facts.created,
+        "submitted": run.submitted,
         "folder": str(run.folder.path),
         "jobs": board.size,
         "counts": board.counts,
@@ -123,6 +124,11 @@ def _print_run(board: Board, everything: bool) -> None:
 
     run = board.run
     kind = run.folder.facts.pool["kind"]
+    if not run.submitted:
+        print(f"{paint(run.label, 'bold')} on {kind}: not submitted")
+        print(f"submit it with `headway run --resume {run.label}`")
+        print_kept(run)
+        return
     print(f"{paint(run.label, 'bold')} on {kind}: {count_words(board.counts)}")
     states = board.first(board.size if everything else MOST)
     if states:
@@ -147,7 +153,10 @@ def _print_job(board: Board, job: int) -> None:
     state = run.jobs.get(job)
     print(f"{paint(board.name(job), 'bold')} ", end="")
     if state is None:
-        print("is not in the event log yet")
+        if run.submitted:
+            print("is not in the event log yet")
+        else:
+            print(f"is not submitted; submit it with `headway run --resume {run.label}`")
         return
     said = cause(run, state)
     print(state_word(state) + (f": {printable(said)}" if said else ""))
