@@ -281,6 +281,13 @@ def test_a_collector_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path) -
     assert "the collector 127.0.0.1" in unknown["what"] and "within 2 s" in unknown["what"]
 
 
+def test_the_program_that_asks_starts_quickly() -> None:
+    """It is started for every question, so it loads nothing that a question does not need."""
+    code = "import sys, headway.pool.schedd; print({'pydantic', 'headway.spec'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def dry_run(folder: Path, pool: str, **env: str) -> list[dict[str, str]]:
     command = [sys.executable, "-m", "headway", "run", "job.toml", "--dry-run", "--json"]
     done = subprocess.run(

@@ -1,14 +1,21 @@
-"""Where jobs run."""
+"""Where jobs run.
+
+The names below load when they are first used: the program that asks a schedd is started for every
+question, and needs none of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.errors import PoolError
-from headway.pool.base import Action, ActionResult, Limits, Pool
-from headway.pool.folder import RunFolder, Runs
+
+if TYPE_CHECKING:
+    from headway.pool.base import Action, ActionResult, Limits, Pool
+    from headway.pool.folder import RunFolder, Runs
 
 __all__ = [
     "Action",
@@ -20,6 +27,16 @@ __all__ = [
     "open_pool",
     "pool_of",
 ]
+
+
+_HOME = dict.fromkeys(("Action", "ActionResult", "Limits", "Pool"), "base")
+_HOME |= dict.fromkeys(("RunFolder", "Runs"), "folder")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def open_pool(text: str, folder: Path) -> Pool:

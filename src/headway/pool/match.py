@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headway.pool.policy import at_sites
-from headway.spec import Job
+if TYPE_CHECKING:
+    from headway.spec import Job
 
+SITE = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
 START = "start"
 _FIGURES = ("Cpus", "Memory", "Disk", "GPUs")
 _GPU = ("GlobalMemoryMb", "Capability", "MaxSupportedVersion")
@@ -165,6 +166,19 @@ def _on_gpus(term: str) -> str:
     """A term for as many of a slot's GPUs as are asked for, or as it has: their number is apart."""
     wanted = "min({RequestGPUs, TARGET.GPUs ?: 0})"
     return f"{wanted} == 0 || countMatches({term}, TARGET.AvailableGPUs) >= {wanted}"
+
+
+def at_sites(sites: Iterable[str]) -> str:
+    """Whether a slot is at one of these sites.
+
+    One term, however many they are: `condor_q -better-analyze` shows term by term.
+    """
+    return f"identicalMember({SITE}, {{{site_names(sites)}}})"
+
+
+def site_names(names: Iterable[str]) -> str:
+    """Names of sites, in which there are neither quotes nor backslashes, as ClassAd strings."""
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def _gpu_properties(job: Job) -> dict[str, tuple[str, float]]:

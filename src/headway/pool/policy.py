@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from headway.node.exits import REASON, Exit
+from headway.pool.match import SITE, site_names
 from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
-SITE = "(TARGET.GLIDEIN_ResourceName ?: TARGET.Machine)"
 AVOID = "HeadwayAvoid"  # the places that a job leaves alone now: sites first, later nodes
 AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place
 AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.Name, {AVOID})"
@@ -211,20 +211,7 @@ def avoid_lines(retries: Retries) -> dict[str, str]:
 
 def avoid_sites(sites: Iterable[str]) -> str:
     """The value of AVOID that keeps a job away from these sites, for as long as by default."""
-    return _for_a_while(Retries().avoid, "true", _strings(sites), "{}")
-
-
-def at_sites(sites: Iterable[str]) -> str:
-    """Whether a slot is at one of these sites.
-
-    One term, however many they are: `condor_q -better-analyze` shows term by term.
-    """
-    return f"identicalMember({SITE}, {{{_strings(sites)}}})"
-
-
-def _strings(names: Iterable[str]) -> str:
-    """Names of sites, in which there are neither quotes nor backslashes, as ClassAd strings."""
-    return ", ".join(f'"{name}"' for name in names)
+    return _for_a_while(Retries().avoid, "true", site_names(sites), "{}")
 
 
 def _for_a_while(seconds: float, condition: str, places: str, later: str) -> str:

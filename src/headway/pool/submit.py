@@ -11,11 +11,10 @@ from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
 from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
-from headway.pool.match import requests
+from headway.pool.match import at_sites, requests
 from headway.pool.plugins import KEY, brought_urls, plugin_lines, spare_lines, spare_urls
 from headway.pool.policy import (
     NOT_AVOIDED,
-    at_sites,
     avoid_lines,
     exit_lines,
     log_lines,
