@@ -96,6 +96,31 @@ class Contract:
             assert (run.outputs(n) / f"row {n}.txt").read_text() == f"{n * n}-{n}\n"
         assert len(run.jobs) == 20
 
+    def only_what_is_missing_is_run_again_and_all_runs_have_one_program(self, place: Place) -> None:
+        job = (
+            'name = "scan"\ncommand = ["sh", "work.sh", "{lr}"]\nfiles = ["work.sh"]\n'
+            'table = "lr.csv"\noutputs = [{path = "out.txt", to = "results/{lr}.txt"}, "log"]\n'
+            + SMALL
+        )
+        work = 'echo lr $1; mkdir log; echo $1 > log/a; echo "$1 $HEADWAY_JOB" > out.txt\n'
+        place.write({"work.sh": f"[ $1 = 2 ] && exit 3\n{work}", "lr.csv": "lr\n1\n2\n"})
+        first = place.run(job, code=1)
+        place.write({"work.sh": work, "lr.csv": "lr\n3\n2\n1\n"})
+        second = place.run(job, "--only-missing")
+        assert second.label == "scan-2" and len(second.jobs) == 2 and second.succeeded()
+        texts = {path.name: path.read_text() for path in (place.folder / "results").iterdir()}
+        assert texts == {"1.txt": "1 0\n", "2.txt": "2 1\n", "3.txt": "3 0\n"}
+        done = place.headway("run", "job.toml", "--pool", place.pool, "--only-missing")
+        assert "nothing to run" in done.stdout and place.newest().label == "scan-2"
+        places = [(each.name, [one.where for one in each.outputs]) for each in second.results()]
+        assert [name for name, _ in places] == ["scan-2.0", "scan-2.1", "scan-1.0"]
+        assert places[2][1] == [
+            str(place.folder / "results/1.txt"), str(first.outputs(0) / "log")
+        ]  # fmt: skip
+        assert first.folder.agent.samefile(second.folder.agent)
+        lines = place.headway("logs", "scan-2").stdout.splitlines()
+        assert sorted(lines) == ["scan-2.0 lr=3 | lr 3", "scan-2.1 lr=2 | lr 2"]
+
     def a_container(self, place: Place) -> None:
         shutil.copy(place.image, place.folder / "image.sif")
         place.write({"where.py": "import os\nopen('where.txt', 'w').write(os.getcwd())\n"})
