@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -136,16 +135,14 @@ def sweep(runs: Runs, *, act: bool) -> int:
 def _ended(folder: RunFolder, look: Look, *, locked: bool = False) -> tuple[float | None, str]:
     """When a run ended; or why it cannot be said to have."""
     try:
-        found = folder.path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
+        if folder.path.is_symlink():
             return None, "is not a folder of its own"
-        if os.geteuid() not in (0, found.st_uid):
-            return None, "belongs to another user"
+        folder.check_own()
         facts, size = folder.facts, folder.job.size
         states = look(folder).states
     except (HeadwayError, OSError) as error:
         said = error.message if isinstance(error, HeadwayError) else str(error)
-        return None, f"cannot be read, and is left alone: {said}"
+        return None, f"left alone: {said}"
     if not locked:
         with contextlib.suppress(HeadwayError):
             if folder.is_locked("supervisor") or folder.is_locked("submit"):

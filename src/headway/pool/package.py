@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import headway.node
+from headway.pool.owners import check_own, others_can_write
 
 # what a command may import beside the node half itself: files and folders of the package
 _FOR_COMMANDS = ("checkpoint", "files", "torch")
@@ -43,6 +44,7 @@ def share_agent(path: Path, store: Path) -> None:
     """
     data = _bytes()
     store.mkdir(mode=0o700, exist_ok=True)
+    check_own(store)
     shared = store / f"headway-node-{short_digest(data)}.pyz"
     link_shared(shared, path, lambda: shared.read_bytes() == data, lambda: data)
 
@@ -92,9 +94,7 @@ def _is_own(file: Path) -> bool:
     except OSError:
         return False
     return (
-        stat.S_ISREG(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others_can_write(found)
     )
 
 

@@ -23,6 +23,7 @@ from headway.errors import HeadwayError, PreflightError, Problem, RunError
 from headway.events import JobState, Outcome, Status
 from headway.node.template import fill
 from headway.pool.folder import RunFolder
+from headway.pool.owners import open_plain
 from headway.pool.prepare import packed_files
 from headway.spec import Job, Output
 from headway.text import many
@@ -419,7 +420,8 @@ def kept_text(results: Iterable[Result]) -> str:
 def read_kept(folder: RunFolder) -> list[Result]:
     """The results that a run was spared; empty for a run of all jobs."""
     try:
-        data = json.loads(folder.kept.read_bytes())
+        with os.fdopen(open_plain(folder.kept), "rb") as file:
+            data = json.loads(file.read())
         return [
             Result(
                 **{
