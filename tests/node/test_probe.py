@@ -27,6 +27,7 @@ def facts(**values: object) -> Facts:
         ({"free": 11, "missing": 11}, False, ""),
         ({"free": 10, "missing": 0, "disk": 100}, False, "10 bytes are free of the 100"),
         ({"free": None, "missing": 11}, False, ""),
+        ({"unreadable": "t.tar.zst"}, True, "neither zstd nor Python 3.14"),
         ({"gpus_wanted": 2, "gpus": 1}, True, "1 GPUs are visible, the job needs 2"),
         ({"gpus_wanted": 1, "gpus": 1}, False, ""),
         ({"gpus_wanted": 1, "gpus": None}, False, ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.lab import Server
 from tests.lab import Status as Answers
+from tests.node.test_unpack import tar_of, zip_of
 
 from headway.events import Outcome, Status
 from headway.node.exits import Exit
@@ -53,21 +55,30 @@ class Contract:
         checksum = hashlib.sha256(DATA).hexdigest()
         place.write({"tool/work.sh": '#!/bin/sh\ncat "tool/words.txt" - > "sum of it.txt"\n'})
         place.write({"tool/words.txt": "wörds\n"})
-        with Server({"/data.bin": DATA}) as server:
+        packed = {
+            "/t.tar.gz": gzip.compress(tar_of({"a": b"tar"})),
+            "/z.zip": zip_of({"b": b"zip"}),
+        }
+        with Server({"/data.bin": DATA, **packed}) as server:
+            unpacked = (
+                f'[[inputs]]\nurl = "{server.url("/t.tar.gz")}"\npath = "in/t"\nunpack = true\n'
+                f'[[inputs]]\nurl = "{server.url("/z.zip")}"\nvia = "plugin"\nunpack = true\n'
+            )
             run = place.run(
                 'name = "first job"\nshell = true\n'
                 'command = """(echo $GREETING; cksum < in/data.bin) | tool/work.sh; '
-                'echo said; echo err >&2"""\n'
+                'echo said; cat in/t/a z/b; ls in z; echo err >&2"""\n'
                 'files = ["tool"]\noutputs = ["sum of it.txt"]\n'
                 '[environment]\nGREETING = "it\'s \\"quoted\\" & $HOME"\n'
                 f'[[inputs]]\nurl = "{server.url("/data.bin")}"\npath = "in/data.bin"\n'
-                f'size = {len(DATA)}\nchecksum = "sha256:{checksum}"\n' + SMALL
+                f'size = {len(DATA)}\nchecksum = "sha256:{checksum}"\n' + unpacked + SMALL
             )
         text = (run.outputs() / "sum of it.txt").read_text()
         assert text.splitlines()[:2] == ["wörds", 'it\'s "quoted" & $HOME']
         assert text.splitlines()[2].endswith(f" {len(DATA)}")
         stdout, stderr = run.stream(0, "stdout"), run.stream(0, "stderr")
-        assert stdout is not None and stdout.read_text() == "said\n"
+        assert stdout is not None
+        assert stdout.read_text() == "said\ntarzipin:\ndata.bin\nt\n\nz:\nb\n"
         assert stderr is not None and stderr.read_text() == "err\n"
         state = run.jobs[0]
         assert state.outcome is Outcome.SUCCESS and state.attempts == 1

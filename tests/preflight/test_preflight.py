@@ -279,6 +279,19 @@ def test_a_manifest_among_the_files(base: Path) -> None:
     assert "5.12 MB come anew in every epoch (0% more than it has), 25.6 MB in five" in again
 
 
+def test_what_is_unpacked(base: Path) -> None:
+    given = {"url": "https://x/y.zip", "unpack": True, "size": 3 * 10**9}
+    far: dict[str, Any] = {"limits": OSPOOL, "pool": "htcondor", "duration": "Long"}
+    assert look(base, inputs=[given], resources={"disk": "10 GB"}) == {}
+    needs = look(base, inputs=[given], resources={"disk": "5 GB"})["disk"]
+    assert needs.severity is Severity.ERROR and "6 GB are declared" in needs.what
+    for command in ("python3 y/train.py", "y/run.sh"):
+        found = look(base, inputs=[given], resources={"disk": "10 GB"}, command=command)
+        assert found == {}  # it may be in the archive
+    packed = {**given, "url": "https://x/y.tar.zst?x"}
+    assert set(look(base, inputs=[packed], resources={"disk": "10 GB"}, **far)) == {"zstd"}
+
+
 def test_zip_and_guideline(base: Path) -> None:
     assert set(look(base, inputs=[{"url": "https://x/y.zip?z=1"}])) == {"zip"}
     keys: dict[str, Any] = {"resources": {"disk": "200 GB"}, "duration": "Long"}

@@ -174,6 +174,32 @@ def test_an_input_must_not_hide_a_file(wrong: Wrong, tmp_path: Path, path: str) 
     assert "would hide" in problem.what
 
 
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ('inputs = [{url = "http://a/t.tar", unpack = true}, "http://a/t"]', "another input"),
+        ('inputs = [{url = "http://a/t.tar", unpack = true}, "http://b/t.tar"]', "another input"),
+        (
+            'inputs = [{url = "http://a/t.tar", unpack = true},{url = "http://a/b", path = "t/b"}]',
+            "lies within",
+        ),
+        ('files = ["t"]\ninputs = [{url = "http://a/t.tar", unpack = true}]', "would hide"),
+        ('files = ["t.tar"]\ninputs = [{url = "http://a/t.tar", unpack = true}]', "would hide"),
+        (
+            'inputs = [{url = "http://a/t.tar", unpack = true}]\n[checkpoint]\npaths = ["t/state"]',
+            "unpacked anew",
+        ),
+    ],
+)
+def test_what_is_unpacked_takes_no_other_place(
+    wrong: Wrong, tmp_path: Path, document: str, words: str
+) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x").write_text("")
+    (tmp_path / "t.tar").write_text("")
+    assert words in wrong(document)[0].what
+
+
 def test_an_input_beside_files(load: Load, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     load('files = ["src"]\ninputs = [{url = "http://a/b", path = "src/data.bin"}]')

@@ -173,6 +173,7 @@ class _Agent:
                             lambda: watch.cause != "",
                             journal.note,
                             told,
+                            plan.disk,
                         ),
                         teller.tick,
                     )

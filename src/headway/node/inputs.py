@@ -59,25 +59,39 @@ def stage_in(
     should_stop: Callable[[], bool],
     note: Callable[[str], None],
     told: list[dict[str, object]],
+    disk: int | None = None,
 ) -> None:
-    """Bring each input to its path and prove it; `told` takes what the record says of them."""
+    """Bring each input to its path, prove it, and unpack it where that is wanted.
+
+    `told` takes what the record says of them; `disk` is what the job has asked for of it.
+    """
     before = {each.get("path"): each for each in attempt.inputs}
+    here = 0  # bytes of inputs by now
     for each in inputs:
         begin = time.monotonic()
         progress.begin(each.path)
         if _unchanged(each, attempt) and each.path in before:
-            progress.finished(os.stat(each.path).st_size)
+            progress.finished(_bytes_of(before[each.path]))
             told.append(before[each.path])  # an earlier segment's word on where it came from
             continue
+        unpacked = None
         try:
             came = _bring(each, progress, should_stop)
             status = os.stat(each.path)
+            here += status.st_size
+            if each.unpack is not None:
+                room = None if disk is None else max(0, disk - here)
+                unpacked = _unpack(each, came, room, progress, should_stop, note)
+                here += _bytes_of(unpacked) - status.st_size
         except Exception as error:
             told.append(_failed(each, time.monotonic() - begin, error, progress.snapshot))
             if isinstance(error, HeadwayError):
                 error.brief = brief(each, error)
             raise
-        attempt.proven[each.path] = _mark(status)
+        if each.unpack is None:
+            attempt.proven[each.path] = _mark(status)
+        else:
+            attempt.proven[each.unpack] = _folder_mark(os.stat(each.unpack))
         progress.finished(status.st_size)
         seconds = round(time.monotonic() - begin, 3)
         proof = f", proven by its {came.proof}" if came.proof else ""
@@ -93,6 +107,7 @@ def stage_in(
                 "proof": came.proof,
                 "fetched": came.last is not None,
                 "sources": sources,
+                **({} if unpacked is None else {"unpacked": unpacked}),
             }
         )
         if came.last is not None and seconds >= FIRST:
@@ -176,6 +191,42 @@ def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> 
     came = _Came("fetched", got.proof, host_of(got.url))
     came.last = got.snapshot
     return came
+
+
+def _unpack(
+    each: Input,
+    came: _Came,
+    room: int | None,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    note: Callable[[str], None],
+) -> dict[str, object]:
+    """Turn the archive into the folder that the command wants; returns what the record says."""
+    from headway.node.unpack import unpack
+
+    assert each.unpack is not None
+    begin = time.monotonic()
+    _stay_inside(each.unpack)
+    progress.file = f"{each.path}, unpacking"
+    proven = came.proof in ("checksum", "manifest")
+    made = unpack(each.path, each.unpack, room=room, proven=proven, should_stop=should_stop)
+    seconds = round(time.monotonic() - begin, 3)
+    note(f"{each.path}: unpacked to {each.unpack} in {seconds} s: {made.files} files, {made.bytes}"
+         " bytes")  # fmt: skip
+    for left in made.left_out:
+        note(f"{each.path}: left out {left}")
+    return {
+        "path": each.unpack,
+        "files": made.files,
+        "bytes": made.bytes,
+        "seconds": seconds,
+        "left_out": made.left_count,
+    }
+
+
+def _bytes_of(told: dict[str, object]) -> int:
+    count = told.get("bytes")
+    return count if isinstance(count, int) else 0
 
 
 def _pinned(
@@ -287,6 +338,8 @@ def _plausible(each: Input, manifest: Manifest | None = None) -> bool:
 def _unchanged(each: Input, attempt: Attempt) -> bool:
     """Whether an earlier segment of this attempt has proven the very file that is here."""
     try:
+        if each.unpack is not None:
+            return attempt.proven.get(each.unpack) == _folder_mark(os.stat(each.unpack))
         return attempt.proven.get(each.path) == _mark(os.stat(each.path))
     except OSError:
         return False
@@ -294,6 +347,11 @@ def _unchanged(each: Input, attempt: Attempt) -> bool:
 
 def _mark(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _folder_mark(status: os.stat_result) -> list[int]:
+    """What stays the same of a folder while the command works in it."""
+    return [0, 0, status.st_ino]
 
 
 def _take_brought(each: Input) -> None:

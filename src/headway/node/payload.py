@@ -44,7 +44,7 @@ def unpack(
                 if member.isdir():
                     _make_folder(folder, name)
                 elif member.issym():
-                    if _leaves(name, member.linkname):
+                    if leaves(name, member.linkname):
                         problem(f"the link {name} leads out of the job's folder; it was left out")
                     else:
                         links.append((name, member.linkname))
@@ -78,7 +78,8 @@ def _safe_name(name: str, reserved: Collection[str]) -> str:
     return plain
 
 
-def _leaves(name: str, pointed: str) -> bool:
+def leaves(name: str, pointed: str) -> bool:
+    """Whether a link of that name leads out of the folder that it is in."""
     end = os.path.normpath(os.path.join(os.path.dirname(name), pointed))
     return pointed.startswith("/") or end.split("/")[0] == ".."
 

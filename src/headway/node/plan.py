@@ -46,6 +46,8 @@ class Input:
             raise PlanError(f"{data.where}.manifest: not a sha256: {self.manifest!r}")
         self.patience = data.seconds("patience")
         self.streams = data.optional_text("mode") == "stream"  # it arrives while the command runs
+        # the folder that it becomes: `path` is the archive then, and gone when the command starts
+        self.unpack = data.path("unpack", filled=True) if data.value("unpack") is not None else None
         self.keep = data.flag("keep", True)
         self.window = data.whole("window")  # bytes of disk, unless it is kept
 
@@ -103,7 +105,8 @@ class Plan:
         grace = top.seconds("grace")
         self.grace = 60.0 if grace is None else grace
         self.time_limit = top.seconds("time_limit")
-        _distinct([each.path for each in self.inputs], "inputs")
+        unpacked = [each.unpack for each in self.inputs if each.unpack is not None]
+        _distinct([*(each.path for each in self.inputs), *unpacked], "inputs")
         _distinct([each.path for each in self.outputs], "outputs")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headway.node.transfer.urls import Name
 
 TIMEOUT = 5.0  # seconds in which a host must answer
+ZSTD = (".zst", ".tzst", ".zstd")
 _NO_NETWORK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
 _NO_GPU = ("", "-1", "none", "void", "nodevfiles", "10000")  # 10000: HTCondor's word for none
 
@@ -30,6 +31,7 @@ class Facts:
         self.free: int | None = None  # bytes
         self.missing = 0  # bytes of the inputs that are still to come
         self.disk: int | None = None  # bytes that the job asked for, less what is used
+        self.unreadable = ""  # an archive that nothing here can unpack
         self.gpus_wanted = 0
         self.gpus: int | None = None  # visible; None: cannot tell
         # input path -> host -> what went wrong, "" when it answered
@@ -54,6 +56,13 @@ def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]
     facts.missing = sum(
         (each.size if each.keep else min(each.size or 0, each.window or 0)) or 0 for each in missing
     )
+    archives = [each for each in missing if each.unpack is not None]
+    facts.missing += sum(each.size or 0 for each in archives)  # what is in it takes as much or more
+    packed = [each.path for each in archives if each.arrives_as.lower().endswith(ZSTD)]
+    if packed:
+        from headway.node.unpack import can_read_zstd
+
+        facts.unreadable = "" if can_read_zstd() else packed[0]
     try:
         room = os.statvfs(os.curdir)
         facts.free = room.f_bavail * room.f_frsize
@@ -82,6 +91,9 @@ def judge(facts: Facts) -> list[Finding]:
         elif facts.disk is not None and facts.free < facts.disk - facts.missing:
             words = f"{facts.free} bytes are free of the {facts.disk} that the job asked for"
             findings.append(Finding(False, words))
+    if facts.unreadable:
+        words = f"{facts.unreadable} is to be unpacked, and there is neither zstd nor Python 3.14"
+        findings.append(Finding(True, words))
     if facts.gpus_wanted and facts.gpus is not None and facts.gpus < facts.gpus_wanted:
         words = f"{facts.gpus} GPUs are visible, the job needs {facts.gpus_wanted}"
         findings.append(Finding(True, words))

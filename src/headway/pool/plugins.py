@@ -87,7 +87,7 @@ def _plugins(job: Job, folder: RunFolder, through: list[Input]) -> str:
 
 def _with_manifest(job: Job, given: Input) -> list[str]:
     first = given.urls[0]
-    packed = f"{given.path}{SUFFIX}" in job.files
+    packed = f"{given.file}{SUFFIX}" in job.files
     return [first, manifest_url(first)] if given.manifest and not packed else [first]
 
 

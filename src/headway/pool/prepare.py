@@ -61,7 +61,8 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
         "inputs": [
             {
                 "urls": agent_urls(job, given),
-                "path": given.path,
+                "path": given.file,
+                "unpack": given.path if given.unpack else None,
                 "arrives_as": url_basename(given.urls[0]),
                 "checksum": given.checksum,
                 "size": given.size,

@@ -30,6 +30,7 @@ class Draft:
     rows: Sequence[Mapping[str, str]] | None
     size: int
     folder: Path
+    saved: Sequence[str] = ()  # the paths of the checkpoint
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def check(draft: Draft) -> Iterator[Found]:
     """Everything that is wrong between the keys of a description."""
     columns = _Columns(draft)
     places = [columns.fill_path(("inputs", n, "path"), i.path) for n, i in draft.inputs]
+    places += [columns.fill_path(("inputs", n, "url"), i.file) for n, i in draft.inputs if i.unpack]
     yield from _paths(columns, places)
     for number, given in draft.inputs:
         for index, url in enumerate(given.urls):
@@ -56,6 +58,7 @@ def check(draft: Draft) -> Iterator[Found]:
     yield from _same_place(columns, places, "input")
     yield from _nested(places)
     yield from _hidden(columns, places, draft)
+    yield from _saved_within(places, draft)
     left = [columns.fill_path(("outputs", n, "path"), o.path) for n, o in draft.outputs]
     yield from _paths(columns, left)
     yield from _same_place(columns, left, "output")
@@ -182,6 +185,18 @@ def _hidden(columns: _Columns, places: Sequence[_Filled], draft: Draft) -> Itera
                 what = f"the input {show(path)} would hide one of `files`{where}"
                 yield place.loc, what, "give it another `path`"
                 break
+
+
+def _saved_within(places: Sequence[_Filled], draft: Draft) -> Iterator[Found]:
+    """A checkpoint below an input that is unpacked: it is restored first, and would be replaced."""
+    unpacked = {number for number, given in draft.inputs if given.unpack}
+    folders = {place[0]: place for place in places if place.loc[1] in unpacked}
+    for number, path in enumerate(draft.saved):
+        plain = tidy(path) or path
+        up = next((each for each in (plain, *parents(plain)) if each in folders), None)
+        if up:
+            what = f"{show(path)} lies within {show(up)}, which is an input that is unpacked anew"
+            yield ("checkpoint", "paths", number), what, "let the command save it elsewhere"
 
 
 def _destinations(columns: _Columns, sent: Sequence[_Filled], draft: Draft) -> Iterator[Found]:

@@ -20,9 +20,10 @@ from headway.errors import Problem, SpecError
 from headway.spec import fields as f
 from headway.spec.command import arguments
 from headway.spec.units import parse_size
-from headway.spec.urls import url_basename
+from headway.spec.urls import unpacked_name, url_basename
 from headway.spec.words import Wrong, show
 
+_NOT_UNPACKED = (".7z", ".rar", ".z", ".lz4", ".lz", ".deb", ".rpm", ".iso", ".sif", ".h5", ".pt")
 Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
 
 
@@ -82,6 +83,7 @@ class Input(Model):
     patience: f.Period | None = None  # without a byte from anywhere; default: the engine's
     via: Literal["agent", "plugin"] = "agent"  # who brings it: the agent, or HTCondor before it
     mode: Literal["file", "stream"] = "file"  # there before the command starts, or while it runs
+    unpack: f.Flag = False  # an archive becomes the folder `path`, a compressed file the file
     keep: f.Flag = True  # false: what was read is given back, and fetched again in the next epoch
     # of the disk, with keep = false
     window: Annotated[f.Memory | None, Field(validate_default=True)] = None
@@ -95,6 +97,34 @@ class Input(Model):
                 "leave out `via`: the agent streams it",
             )
         return mode
+
+    @field_validator("unpack")
+    @classmethod
+    def _whole(cls, unpack: bool, info: ValidationInfo) -> bool:
+        if not unpack:
+            return unpack
+        if info.data.get("mode") == "stream":
+            raise Wrong(
+                "an input that streams is read as it is, while it arrives",
+                'leave out mode = "stream", or read the members with headway.torch',
+            )
+        first = info.data.get("urls", ("",))[0].partition("?")[0].lower()
+        if first.endswith(_NOT_UNPACKED):
+            raise Wrong(
+                f"Headway does not unpack {first.rpartition('.')[2]} files",
+                "pack it as .tar, .tar.gz, .tar.zst or .zip",
+            )
+        return unpack
+
+    @property
+    def file(self) -> str:
+        """Where its bytes arrive: at its path, or, if it is to be unpacked, beside that."""
+        if not self.unpack:
+            return self.path
+        folder, _, name = self.path.rpartition("/")
+        arrives = url_basename(self.urls[0]) or name
+        arrives = f"{arrives}.packed" if arrives == name else arrives
+        return f"{folder}/{arrives}" if folder else arrives
 
     @field_validator("keep")
     @classmethod
@@ -129,7 +159,7 @@ class Input(Model):
             first = url[0] if isinstance(url, (list, tuple)) and url else url
             name = url_basename(first) if isinstance(first, str) else None
             if name and "path" not in value:
-                return {**value, "path": name}
+                return {**value, "path": unpacked_name(name) if value.get("unpack") else name}
         return value
 
     @field_validator("urls", mode="before")

@@ -34,6 +34,7 @@ _MEANS = {
     "inputs.patience": "stall stall_timeout",
     "inputs.via": "through transfer",
     "inputs.mode": "how streaming stream",
+    "inputs.unpack": "extract untar unzip decompress gunzip expand",
     "inputs.keep": "cache store retain",
     "inputs.window": "cache_limit cache_size buffer",
     "outputs": "results artifacts artefacts transfer_output_files transfer_output_remaps "

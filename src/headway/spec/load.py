@@ -166,7 +166,14 @@ def _draft(
     count = document.get("count", 1)
     good = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= 1_000_000
     size = len(rows) if rows is not None else count if good and columns is not None else 1
-    return Draft(inputs, outputs, document.get("files", ()), rows, size, folder)
+    files = document.get("files", ())
+    return Draft(inputs, outputs, files, rows, size, folder, _checkpoint_paths(document))
+
+
+def _checkpoint_paths(document: Mapping[str, Any]) -> list[str]:
+    given = document.get("checkpoint")
+    paths = given.get("paths") if isinstance(given, dict) else None
+    return [p for p in paths if isinstance(p, str)] if isinstance(paths, list) else []
 
 
 def _good(model: type[AnyModel], items: Any, context: Reading) -> list[tuple[int, AnyModel]]:

@@ -12,6 +12,8 @@ INPUT_SCHEMES = ("http", "https", "file", "osdf", "stash", "pelican")
 OUTPUT_SCHEMES = INPUT_SCHEMES
 _FEDERATION = ("osdf", "stash", "pelican")
 
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
+_ARCHIVES = (".tar", ".tgz", ".tbz2", ".tbz", ".txz", ".tzst", ".zip")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
 _PLAIN = re.compile(r"(?:https?://[\w.:-]+|(?:file|osdf|stash)://)/[\w./=+%?&~-]*\w")
 # No part of it begins with a dot, so it climbs nowhere and is as short as it can be.
@@ -87,6 +89,15 @@ def url_basename(text: str) -> str | None:
     if "/" not in path:
         return None
     return unquote(path.rpartition("/")[2]).rpartition("/")[2] or None
+
+
+def unpacked_name(name: str) -> str:
+    """What an archive or a compressed file is called once it is unpacked: data.tar.gz is data."""
+    plain = name
+    for endings in (_COMPRESSED, _ARCHIVES):
+        ending = next((each for each in endings if plain.lower().endswith(each)), "")
+        plain = plain[: len(plain) - len(ending)] or plain
+    return plain
 
 
 def is_url(text: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headway.errors import PreflightError
+from headway.node.probe import ZSTD
 from headway.pool.base import Limits
 from headway.pool.match import Match
 from headway.pool.preflight.case import Case, put_where_cached
@@ -144,9 +145,15 @@ def _inputs(case: Case) -> Iterator[Finding]:
             what = "is left to the job's own transfer plugin, and the local pool runs none"
             remedy = "take transfer_plugins out of [submit]; Headway fetches it by itself"
             yield error("input-plugin", where, what, remedy)
-        if any(url.lower().split("?")[0].endswith(".zip") for url in given.urls):
+        names = [url.lower().split("?")[0] for url in given.urls]
+        if any(name.endswith(".zip") for name in names) and not given.unpack:
             what = "is a zip archive: `unzip` is missing in many containers"
-            yield hint("zip", where, what, "repack it as .tar and read it as it is")
+            remedy = "unpack = true has the agent unpack it; or repack it as .tar and read it as is"
+            yield hint("zip", where, what, remedy)
+        if given.unpack and any(name.endswith(ZSTD) for name in names) and not case.local:
+            what = "is unpacked only where a node has the program zstd or Python 3.14"
+            remedy = "other nodes are passed over; gzip and xz are read everywhere"
+            yield hint("zstd", where, what, remedy)
         if given.mode == "stream":
             yield from stream_findings(case, given, where)
     if case.ospool and case.input_bytes > _OSPOOL_INPUT:

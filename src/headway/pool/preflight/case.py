@@ -86,11 +86,14 @@ class Case:
 
     @cached_property
     def input_disk(self) -> int:
-        """What the inputs take of the disk at once, as far as it is declared."""
+        """What the inputs take of the disk at once, as far as it is declared.
+
+        An archive and what is in it lie side by side for a while; unpacked it is no smaller.
+        """
         return sum(
             (given.size or 0) if given.window is None else min(given.window, given.size or 1 << 62)
             for given in self.job.inputs
-        )
+        ) + sum(given.size or 0 for given in self.job.inputs if given.unpack)
 
     @cached_property
     def image_path(self) -> Path:
@@ -108,6 +111,11 @@ class Case:
         """The paths that are there when the command starts, for every job."""
         inputs = [given.path for given in self.job.inputs if not placeholders(given.path)]
         return frozenset((*self.packed, *inputs))
+
+    def brings(self, name: str) -> bool:
+        """Whether a path is there when the command starts, perhaps within what is unpacked."""
+        unpacked = [given.path for given in self.job.inputs if given.unpack]
+        return name in self.provided or any(name.startswith(f"{path}/") for path in unpacked)
 
     # -- scripts
 

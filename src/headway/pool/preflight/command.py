@@ -81,7 +81,7 @@ def _program(case: Case, argv: list[str], programs: set[str]) -> Iterator[Findin
             what = f"{program} is not executable (exit code 126)"
             yield error("program-mode", "command", what, f"chmod +x {name}")
         programs.add(name)
-    elif name in case.provided:
+    elif case.brings(name):
         return
     elif not bare or _is_script_here(case, program):
         yield _not_brought(case, "program-missing", program, name)
@@ -118,7 +118,7 @@ def _script(case: Case, argv: list[str]) -> Iterator[Finding]:
     else:
         return
     name = posixpath.normpath(word)
-    if word.startswith(("/", "$", "~", _UNKNOWN)) or name in case.provided:
+    if word.startswith(("/", "$", "~", _UNKNOWN)) or case.brings(name):
         return
     if word.endswith(_SUFFIXES) or case.is_here(name):
         yield _not_brought(case, "script-missing", word, name)
@@ -147,7 +147,7 @@ def _other_files(case: Case, argv: list[str]) -> Iterator[Finding]:
             continue
         name = posixpath.normpath(value)
         plain_word = "." not in value and "/" not in value  # `--mode test` beside a folder test
-        if plain_word or name in case.provided or name.startswith("."):
+        if plain_word or case.brings(name) or name.startswith("."):
             continue
         if not any(f"{name}/".startswith(f"{path}/") for path in made):
             left[value] = None

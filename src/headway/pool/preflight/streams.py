@@ -28,10 +28,10 @@ def stream_findings(case: Case, given: Input, where: str) -> Iterator[Finding]:
         )
         remedy = "`headway publish` makes the manifest: name its digest as `manifest`"
         if digest:
-            remedy = f'{given.path}{SUFFIX} is among the files: add manifest = "{digest}"'
+            remedy = f'{given.file}{SUFFIX} is among the files: add manifest = "{digest}"'
         yield hint("stream-unproven", where, what, remedy)
     elif digest and digest != given.manifest:
-        what = f"is not the digest of {given.path}{SUFFIX}, which is among the files"
+        what = f"is not the digest of {given.file}{SUFFIX}, which is among the files"
         yield error("stream-manifest", f"{where}.manifest", what, f'manifest = "{digest}"')
     if not given.keep and given.window is not None:
         yield _window(given, given.window, where, packed if digest == given.manifest else None)
@@ -57,7 +57,7 @@ def _window(given: Input, window: int, where: str, packed: bytes | None) -> Find
 
 def _packed(case: Case, given: Input) -> bytes | None:
     """The manifest that travels with the job."""
-    path = case.packed.get(f"{given.path}{SUFFIX}")
+    path = case.packed.get(f"{given.file}{SUFFIX}")
     if path is None:
         return None
     try:

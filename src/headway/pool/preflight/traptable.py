@@ -161,7 +161,8 @@ TRAPS: dict[str, Trap] = {
     "unzip": Trap(
         _WARNING,
         "`{program}` is missing in many containers",
-        "repack it as .tar, which Python and tar read everywhere",
+        "declare the archive as an input with unpack = true, or repack it as .tar, which Python and"
+        " tar read everywhere",
     ),
     "zip": Trap(
         _HINT,

@@ -1,0 +1,574 @@
+"""Unpacking an input: an archive becomes a folder, a compressed file becomes a file.
+
+The kind is told by the first bytes, never by a name: tar, plain or compressed by gzip, bzip2, xz or
+zstd; zip; or one file that is compressed. The archive is not trusted. Every member must have a name
+within the folder. Links that lead out of it, pipes and devices are left out and named. Of a file's
+mode only the right to run it is kept. All of it is written to a folder beside the target, which
+gets its name when everything is there, and no more is written than the job asked for of the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+from headway.node.errors import NodeError, Stopped, TransferError
+from headway.node.payload import leaves
+from headway.node.transfer.part import DiskError
+from headway.node.transfer.target import FULL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    import tarfile
+    import zipfile
+    from collections.abc import Callable, Iterator
+    from typing import Any, Protocol
+
+    class Readable(Protocol):
+        """What a compressed file gives, from its beginning to its end."""
+
+        def read(self, size: int = ..., /) -> bytes: ...
+        def close(self) -> object: ...
+
+
+MOST_MEMBERS = 20_000_000
+_MOST_TOLD = 5  # members that were left out, by name
+_CHUNK = 1 << 20
+_STREAM = 1 << 15  # the reader copies what is left of it for every header
+_HEADERS = 1 << 20  # bytes that a name, or what else is told of a member, may have
+_LINK = 4096
+_KINDS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ\x00", "lzma"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+_ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
+# what a name that cannot be used here is refused with; the disk is not to blame
+_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
+_AGAIN = "declare its checksum, so that a damaged copy is found before it is used"
+
+
+class Damaged(Exception):
+    """The archive cannot be read to its end, or holds what must not be written."""
+
+    def __init__(self, words: str, remedy: str = "") -> None:
+        super().__init__(words)
+        self.remedy = remedy
+
+
+class Unpacked:
+    """What came out of an archive."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.left_out: list[str] = []  # the first members that were not written, and why
+        self.left_count = 0
+
+    def leave(self, words: str) -> None:
+        self.left_count += 1
+        if len(self.left_out) < _MOST_TOLD:
+            self.left_out.append(words)
+
+
+def unpack(
+    archive: str,
+    target: str,
+    *,
+    room: int | None,
+    proven: bool,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Unpacked:
+    """Unpack an archive to `target`, all of it or nothing, and remove the archive.
+
+    Args:
+        archive: The file as it came.
+        target: The folder that it becomes, or the file where it is none but compressed.
+        room: The bytes that it may take unpacked; None: what the disk has.
+        proven: Whether a checksum or manifest says that these are the bytes that were meant.
+        should_stop: Asked often; Stopped is raised when it says so.
+
+    Returns:
+        How many files and bytes there are now, and what was left out.
+
+    Raises:
+        TransferError: It is damaged, hostile, of no known kind, or larger than the job's disk.
+        NodeError: The disk is full or fails, or the node has nothing that reads such a file.
+        Stopped: The caller wanted to stop.
+    """
+    folder, name = os.path.split(target)
+    draft = os.path.join(folder, f".{name}.unpacking")
+    shown = os.path.basename(archive)
+    work = _Work(draft, room, proven, should_stop)
+    try:
+        os.makedirs(folder or os.curdir, exist_ok=True)
+        remove(draft)
+        _read(archive, work)
+        _put_in_place(draft, target)
+        os.unlink(archive)
+    except _TooLarge:
+        raise TransferError(
+            f"{shown} takes more than {room} bytes unpacked, which is what is left of the disk"
+            " that the job asked for",
+            retryable=False,
+            remedy="ask for more disk ([resources] disk): the archive and what is in it lie side"
+            " by side",
+        ) from None
+    except Damaged as error:
+        with contextlib.suppress(OSError):
+            os.unlink(archive)  # another try fetches it anew
+        raise TransferError(
+            f"{shown} cannot be unpacked: {error}",
+            retryable=not proven and not error.remedy,
+            remedy=error.remedy or ("pack it again" if proven else _AGAIN),
+        ) from None
+    except OSError as error:
+        if error.errno in (*FULL, errno.EFBIG):
+            raise DiskError(
+                f"the node's disk is full: {shown} has no room beyond {work.found.bytes} bytes"
+                " unpacked",
+                remedy="ask for more disk, or let the job run elsewhere",
+            ) from None
+        raise DiskError(f"the node's disk fails: {shown}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            remove(draft)
+    return work.found
+
+
+def can_read_zstd() -> bool:
+    """Whether this node can read what zstd has compressed."""
+    return bool(_zstd_program()) or _zstd_module() is not None
+
+
+def remove(path: str) -> None:
+    """Remove a file or a whole folder, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+class _TooLarge(Exception):
+    """More comes out of the archive than there may be."""
+
+
+class _Work:
+    """The folder that is being filled, and how much more may go into it."""
+
+    def __init__(
+        self, draft: str, room: int | None, proven: bool, should_stop: Callable[[], bool]
+    ) -> None:
+        self.draft = draft
+        self.proven = proven
+        self.found = Unpacked()
+        self._room = room
+        self._should_stop = should_stop
+        self._members = 0
+        self._folder: str | None = None  # the last one that was made
+        self._links: dict[str, str] = {}
+
+    def member(self, name: str) -> str:
+        """The member's name within the folder, "" for the folder itself; Damaged: it has none."""
+        self.check()
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise Damaged(f"it has more than {MOST_MEMBERS} members", "pack fewer, larger files")
+        plain = os.path.normpath(name) if name else "."
+        if name.startswith("/") or plain.split("/")[0] == ".." or "\0" in name:
+            raise Damaged(
+                f"its member {name[:200]!r} lies outside of the folder",
+                "pack it again with names below one folder",
+            )
+        return "" if plain == "." else plain
+
+    def check(self) -> None:
+        if self._should_stop():
+            raise Stopped("the unpacking was stopped")
+
+    def expect(self, size: int) -> None:
+        """Say at once that so much more has no room, before any of it is written."""
+        if self._room is not None and self.found.bytes + size > self._room:
+            raise _TooLarge
+
+    def make_folder(self, name: str) -> None:
+        if name != self._folder:
+            with _named(name):
+                os.makedirs(os.path.join(self.draft, name), exist_ok=True)
+            self._folder = name
+
+    def write(self, name: str, pieces: Iterator[bytes], mode: int, mtime: float) -> None:
+        """A file; the later of two members with one name counts, as tar has it."""
+        self.make_folder(os.path.dirname(name))
+        self._links.pop(name, None)
+        self.write_at(name, pieces, mode, mtime)
+
+    def write_at(self, name: str, pieces: Iterator[bytes], mode: int, mtime: float | None) -> None:
+        """A file in the folder as it is; `name` is "" where the draft itself is the file."""
+        path = os.path.join(self.draft, name) if name else self.draft
+        with _named(name):
+            file = self._create(path)
+        try:
+            for piece in pieces:
+                self.check()
+                self.expect(len(piece))
+                self.found.bytes += len(piece)
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(file, view) :]
+            os.fchmod(file, 0o755 if mode & 0o100 else 0o644)
+            if mtime is not None:
+                with contextlib.suppress(OSError, OverflowError, ValueError):
+                    os.utime(file, (mtime, mtime))
+        finally:
+            os.close(file)
+        self.found.files += 1
+
+    def _create(self, path: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o600)
+        except FileExistsError:
+            if os.path.basename(path) not in os.listdir(os.path.dirname(path) or os.curdir):
+                name = os.path.relpath(path, self.draft)
+                raise Damaged(
+                    f"its member {name!r} differs from another in capitals only, which this"
+                    " node's file system does not tell apart",
+                    "give its members names that differ in more than capitals",
+                ) from None
+            size = os.lstat(path).st_size
+            os.unlink(path)
+            self.found.files -= 1
+            self.found.bytes -= size
+            return os.open(path, flags, 0o600)
+
+    def link(self, name: str, pointed: str) -> None:
+        """Links come last: no member can be written through one."""
+        if leaves(name, pointed):
+            self.found.leave(f"the link {name[:200]}, which leads out of the folder")
+        else:
+            self._links[name] = pointed
+
+    def same_file(self, name: str, other: str) -> None:
+        """A second name for a file that has been written."""
+        self.make_folder(os.path.dirname(name))
+        path, known = os.path.join(self.draft, name), os.path.join(self.draft, other)
+        with _named(name):
+            try:
+                if name != other and stat.S_ISREG(os.lstat(known).st_mode):
+                    self._links.pop(name, None)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+                    os.link(known, path)
+                    self.found.files += 1
+                    return
+            except FileNotFoundError:
+                pass
+            raise Damaged(f"its member {name[:200]!r} is another name of a file that it lacks")
+
+    def finish(self) -> None:
+        self.make_folder("")
+        made = []
+        for name, pointed in self._links.items():
+            self.make_folder(os.path.dirname(name))
+            path = os.path.join(self.draft, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                self.found.leave(f"the link {name[:200]}, which has the name of a folder")
+                continue
+            with _named(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                os.symlink(pointed, path)
+            made.append(name)
+        # each leads to a place within, by its text; several together may yet climb out
+        root = os.path.realpath(self.draft)
+        for name in made:
+            path = os.path.join(self.draft, name)
+            if not f"{os.path.realpath(path)}/".startswith(f"{root}/"):
+                os.unlink(path)
+                self.found.leave(f"the link {name[:200]}, which leads out of the folder")
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """A name that the file system refuses is the archive's fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NAMES:
+            raise
+        words = f"its member {name[:200]!r} cannot be written: {error.strerror}"
+        raise Damaged(words, "give its members other names") from None
+    except ValueError as error:  # what no file system takes
+        raise Damaged(f"its member {name[:200]!r} cannot be written: {error}") from None
+
+
+def _read(archive: str, work: _Work) -> None:
+    with open(archive, "rb") as file:
+        start = file.read(512)
+    try:
+        if start.startswith(_ZIPS):
+            _read_zip(archive, work)
+            return
+        kind = next((name for magic, name in _KINDS if start.startswith(magic)), "")
+        if not kind and not _is_tar(start):
+            raise Damaged("it is no tar, zip or compressed file", "leave out `unpack`")
+        with contextlib.closing(_opened(archive, kind)) as stream:
+            first = _exactly(stream, 512)
+            if _is_tar(first):
+                _read_tar(_Again(first, stream), work)
+            else:
+                _decompress(first, stream, work)
+    except (Damaged, _TooLarge, Stopped, NodeError):
+        raise
+    except OSError as error:
+        if error.errno is not None:  # gzip and bz2 say with one that has none what is wrong
+            raise
+        raise Damaged(str(error)) from None
+    except ImportError as error:
+        raise NodeError(
+            f"{os.path.basename(archive)} cannot be unpacked: this node's Python has no"
+            f" {error.name}",
+            remedy="another node may do",
+        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of the decompressors and readers, whatever they raise
+        raise Damaged(str(error) or type(error).__name__) from None
+
+
+def _opened(archive: str, kind: str) -> Readable:
+    if kind == "gzip":
+        import gzip
+
+        return gzip.open(archive, "rb")
+    if kind == "bz2":
+        import bz2
+
+        return bz2.open(archive, "rb")
+    if kind == "lzma":
+        import lzma
+
+        return lzma.open(archive, "rb")
+    if kind == "zstd":
+        return _open_zstd(archive)
+    return open(archive, "rb")
+
+
+def _open_zstd(archive: str) -> Readable:
+    module, program = _zstd_module(), _zstd_program()
+    if module is not None:
+        opened: Readable = module.open(archive, "rb")
+        return opened
+    if not program:
+        raise NodeError(
+            f"{os.path.basename(archive)} cannot be unpacked: this node has neither the program"
+            " zstd nor Python 3.14",
+            remedy="another node may do; gzip and xz are read everywhere",
+        )
+    import subprocess
+
+    words = [program, "-d", "-c", "-q", "--", archive]
+    return _Program(
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    )
+
+
+def _zstd_module() -> Any:
+    """Python's own, from 3.14 on."""
+    import importlib
+
+    try:
+        return importlib.import_module("compression.zstd")
+    except ImportError:
+        return None
+
+
+def _zstd_program() -> str:
+    import shutil
+
+    return shutil.which("zstd") or shutil.which("unzstd") or ""
+
+
+class _Program:
+    """What a decompressing program writes; its failure is that of the file."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None and process.stderr is not None
+        self._process, self._out, self._errors = process, process.stdout, process.stderr
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._out.read(size)
+        if not data:
+            said = self._errors.read(1000).decode("utf-8", "replace").strip()
+            if self._process.wait() != 0:
+                raise Damaged(said.replace("\n", " ")[:200] or "zstd cannot read it")
+        return data
+
+    def close(self) -> None:
+        self._out.close()
+        self._errors.close()
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+
+
+class _Again:
+    """A stream whose first bytes were looked at already."""
+
+    def __init__(self, first: bytes, rest: Readable) -> None:
+        self._first, self._rest = first, rest
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._first:
+            data, self._first = self._first[:size], self._first[size:]
+            return data
+        return self._rest.read(size)
+
+
+def _exactly(stream: Readable, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (piece := stream.read(size - len(data))):
+        data += piece
+    return data
+
+
+def _is_tar(block: bytes) -> bool:
+    """Whether a tar file begins so: by the header's checksum, or by the zeros of an empty one."""
+    if len(block) < 512:
+        return False
+    if block == bytes(512):
+        return True
+    digits = block[148:156].replace(b"\0", b" ").strip()
+    total = sum(block[:148]) + 8 * 32 + sum(block[156:])
+    return digits.isdigit() and len(digits) < 8 and int(digits, 8) == total
+
+
+def _read_tar(stream: _Again, work: _Work) -> None:
+    import tarfile
+
+    kinds = (
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    )
+
+    class Member(tarfile.TarInfo):
+        """One whose names and notes fit into memory."""
+
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Any:
+            """Where the reader would take a broken header for the end, it is none."""
+            if not buf and not work.proven:
+                raise Damaged("it ends without its end mark")
+            try:
+                return super().frombuf(buf, encoding, errors)
+            except (tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as error:  # type: ignore[attr-defined]
+                raise Damaged(f"it is damaged after {work.found.files} files: {error}") from None
+
+        def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+            if self.type in kinds and self.size > _HEADERS:
+                raise tarfile.ReadError("the header of a member is too long")
+            found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+            return found
+
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=Member, bufsize=_STREAM) as tar:  # type: ignore[call-overload]
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # a data set has millions
+            name = work.member(member.name)
+            if member.isdir() or not name:
+                work.make_folder(name)
+            elif member.isreg():
+                work.expect(member.size)
+                work.write(name, _bytes_of(tar, member), member.mode, member.mtime)
+            elif member.issym():
+                work.link(name, member.linkname)
+            elif member.islnk():
+                work.same_file(name, work.member(member.linkname))
+            else:
+                work.found.leave(f"{name[:200]}, which is neither a file nor a folder")
+    while stream.read(_CHUNK):  # to its end, where the decompressor compares its checksum
+        work.check()
+    work.finish()
+
+
+def _bytes_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    source = tar.extractfile(member)
+    left = member.size
+    while left > 0:
+        data = source.read(min(_CHUNK, left)) if source is not None else b""
+        if not data:
+            raise Damaged(f"it ends within its member {member.name[:200]!r}")
+        left -= len(data)
+        yield data
+
+
+def _read_zip(archive: str, work: _Work) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(archive) as found:
+        members = found.infolist()
+        work.expect(sum(member.file_size for member in members))
+        for member in members:
+            name = work.member(member.filename)
+            mode = member.external_attr >> 16
+            if member.is_dir() or not name:
+                work.make_folder(name)
+                continue
+            if member.flag_bits & 1:
+                words = f"its member {name[:200]!r} needs a password"
+                raise Damaged(words, "pack it again without one")
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFLNK):
+                work.found.leave(f"{name[:200]}, which is neither a file nor a folder")
+                continue
+            try:
+                with found.open(member) as source:
+                    if stat.S_ISLNK(mode):
+                        work.link(name, os.fsdecode(source.read(_LINK)))
+                    else:
+                        pieces = iter(lambda source=source: source.read(_CHUNK), b"")  # type: ignore[misc]
+                        work.write(name, pieces, mode, _zip_time(member))
+            except NotImplementedError:
+                words = f"its member {name[:200]!r} is compressed in a way that Python cannot read"
+                raise Damaged(words, "pack it again as .tar or with plain `zip`") from None
+    work.finish()
+
+
+def _zip_time(member: zipfile.ZipInfo) -> float:
+    import time
+
+    try:
+        return time.mktime((*member.date_time, 0, 0, -1))
+    except (OverflowError, ValueError):
+        return 0.0
+
+
+def _decompress(first: bytes, stream: Readable, work: _Work) -> None:
+    """One file that is compressed: the draft is no folder then."""
+
+    def pieces() -> Iterator[bytes]:
+        yield first
+        while data := stream.read(_CHUNK):
+            yield data
+
+    work.write_at("", pieces(), 0o644, None)
+
+
+def _put_in_place(draft: str, target: str) -> None:
+    """Give it its name; what an earlier try has left there goes."""
+    old = f"{draft}.old"
+    remove(old)
+    if os.path.lexists(target):
+        os.rename(target, old)
+    os.rename(draft, target)
+    remove(old)
