@@ -383,7 +383,9 @@ def test_whatever_happened_to_it_nothing_lands_outside(
 def _small(kind: str) -> bytes:
     files = {"a": b"x" * 700, "d/b": b"y", "d/c": b""}
     data = zip_of(files) if kind == "zip" else tar_of(files)
-    return {"tar.gz": gzip.compress, "tar.xz": lzma.compress}.get(kind, bytes)(data)
+    if kind == "tar.gz":
+        return gzip.compress(data)
+    return lzma.compress(data) if kind == "tar.xz" else data
 
 
 # -- as a job has it
