@@ -147,6 +147,7 @@ def test_links_stay_within(opened: Opened, tmp_path: Path) -> None:
             (member("d/file"), b"data"),
             link("d/good", "file"),
             link("up", "d/../d/file"),
+            link("empty", ""),
             link("absolute", "/etc/passwd"),
             link("out", "../../secret"),
             link("a/b/c/root", "../../.."),  # within, and with the next one far outside
@@ -160,9 +161,9 @@ def test_links_stay_within(opened: Opened, tmp_path: Path) -> None:
     assert (out / "d/good").read_bytes() == (out / "up").read_bytes() == b"data"
     assert (out / "hard").samefile(out / "d/file")
     assert (out / "through/file").read_bytes() == b"written"
-    for name in ("absolute", "out", "climbs"):
+    for name in ("empty", "absolute", "out", "climbs"):
         assert not os.path.lexists(out / name)
-    assert found.left_count == 4
+    assert found.left_count == 5
     root = os.path.realpath(out)
     for folder, folders, names in os.walk(out):
         for name in (*folders, *names):
@@ -289,6 +290,13 @@ def test_a_tar_without_its_end(opened: Opened, tmp_path: Path) -> None:
 def test_what_is_no_archive(data: bytes, opened: Opened) -> None:
     with pytest.raises(TransferError, match="cannot be unpacked"):
         opened(data)
+
+
+def test_a_zip_whose_list_lies_nowhere(opened: Opened) -> None:
+    data = bytearray(zip_of())
+    data[-6] ^= 0x80  # of the offset of its list
+    with pytest.raises(TransferError, match="cannot be unpacked"):
+        opened(bytes(data))
 
 
 def test_an_empty_archive_is_an_empty_folder(opened: Opened, tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ class _Work:
 
     def link(self, name: str, pointed: str) -> None:
         """Links come last: no member can be written through one."""
-        if leaves(name, pointed):
+        if not pointed or leaves(name, pointed):
             self.found.leave(f"the link {name[:200]}, which leads out of the folder")
         else:
             self._links[name] = pointed
@@ -328,9 +328,10 @@ def _read(archive: str, work: _Work) -> None:
     except (Damaged, _TooLarge, Stopped, NodeError):
         raise
     except OSError as error:
-        if error.errno is not None:  # gzip and bz2 say with one that has none what is wrong
+        # gzip and bz2 have no number for what is wrong; zip seeks to where nothing can be
+        if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):
             raise
-        raise Damaged(str(error)) from None
+        raise Damaged(error.strerror or str(error)) from None
     except ImportError as error:
         raise NodeError(
             f"{os.path.basename(archive)} cannot be unpacked: this node's Python has no"
