@@ -106,7 +106,7 @@ class RunFolder:
         self.kept = path / "kept.json"  # the results of other runs that this one was spared
         self.payload = path / "payload.tar"
         self.agent = path / "headway-node.pyz"
-        self.programs = path.parent.with_name("node")  # what the runs have in common of it
+        self.programs = path.parent.parent / "node"  # what the runs have in common of it
         self.submit_file = path / "job.sub"
         self.submit_rows = path / "job.rows"
         self.jobs = path / "jobs"
