@@ -286,12 +286,13 @@ def prepare_run(
     """
     runs.check_own()
     digest = job_digest(job, base, pool.name)
-    left = None if again else runs.same(digest)
-    if left is not None:
-        run = Run(left, pool)
-        if not run.settled():
-            return run
-    return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
+    with runs.alone(digest):
+        left = None if again else runs.same(digest)
+        if left is not None:
+            run = Run(left, pool)
+            if not run.settled():
+                return run
+        return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
 
 
 def run(

@@ -183,6 +183,43 @@ def test_what_was_tailed_is_not_shown_twice(
     assert b"".join(Stream(run, 0, "stdout").follow()) == b"seen from afar and the end"
 
 
+class Growing:
+    """A pool whose running jobs write one more line each time that they are asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, int] = {}
+
+    def tail(self, folder: RunFolder, job: int, name: str, *, follow: bool) -> Iterator[bytes]:
+        assert not follow  # one job must not keep the others waiting
+        self.asked[job] = self.asked.get(job, 0) + 1
+        yield b"".join(b"line %d\n" % n for n in range(self.asked[job]))
+
+
+def test_jobs_on_a_pool_are_asked_in_turn(
+    make_run: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("far", jobs=2)
+    writer = EventWriter(folder.events)
+    for job in range(2):
+        writer.submitted(1, job, "<a>")
+        writer.executing(1, job, "<a>")
+
+    def over() -> None:
+        for job in range(2):
+            home = folder.job_folder(job) / "attempts" / FIRST
+            home.mkdir(parents=True)
+            (home / "stdout").write_bytes(b"line 0\nline 1\nline 2")
+            writer.terminated(1, job, return_value=0)
+
+    steps(monkeypatch, lambda: None, lambda: None, lambda: None, over)
+    run = Run(folder, Growing())  # type: ignore[arg-type]
+    lines = list(AllStreams(run, "stdout").follow())
+    for job in range(2):
+        assert [line for number, line in lines if number == job] == [
+            b"line 0", b"line 1", b"line 2",
+        ]  # fmt: skip
+
+
 def test_following_ends_where_nobody_runs_the_job(
     make_run: Callable[..., RunFolder],
     monkeypatch: pytest.MonkeyPatch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 import headway
-from headway.api import find_missing, look
+from headway.api import find_missing, look, prepare_run
 from headway.errors import PreflightError
 from headway.events import EventWriter
+from headway.pool import open_pool
 from headway.pool.folder import RunFolder, Runs
 from headway.pool.prepare import prepare
 from headway.pool.results import KEPT, MISSING, Survey, all_results, kept_text, read_kept
@@ -279,6 +281,28 @@ def test_what_a_run_was_spared_is_told_as_it_is_now(base: Path, made: Made) -> N
     second.kept.write_text('{"kept": [{"job": "x"}]}')
     with pytest.raises(headway.RunError):
         read_kept(second)
+
+
+def test_two_who_ask_at_the_same_moment_get_the_same_run(base: Path, made: Made) -> None:
+    job = described(base, resources={"memory": "20 MB", "disk": "10 MB"})
+    made(job, ["ok", "failed", "failed"])
+    runs = Runs(base / ".headway")
+    pool = open_pool("local:cpus=1", base)
+    start = threading.Barrier(4)
+    got: list[str] = []
+
+    def ask_too() -> None:
+        found = find_missing(job, base, runs)
+        start.wait()
+        part, kept = found.missing_part(job), kept_text(found.of(KEPT))
+        got.append(prepare_run(part, base, pool, runs=runs, kept=kept).label)
+
+    threads = [threading.Thread(target=ask_too) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == ["s-2"] * 4
 
 
 def test_from_python_nothing_to_run_gives_the_run_that_has_it(base: Path, made: Made) -> None:

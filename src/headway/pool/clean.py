@@ -123,6 +123,8 @@ def remove(runs: Runs, one: Candidate, look: Look) -> Candidate:
 
 def sweep(runs: Runs, *, act: bool) -> int:
     """Remove what no run needs: unused programs, and what a removal that was cut off has left."""
+    if act:
+        runs.check_own()
     freed = drop_unused(runs.root / "node", act=act)
     for gone in runs.folder.glob(f"{_GONE}*") if runs.folder.is_dir() else ():
         if not gone.is_symlink():

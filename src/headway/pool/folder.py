@@ -28,6 +28,7 @@ FORMAT = 1
 HOUSE = ".headway"
 _MOST_FACTS = 2**20  # bytes of run.json
 _FORGOTTEN = 86400.0
+_PACKING = 600.0  # seconds that another headway may take to pack the same job
 _LONGEST = 4000  # bytes of a path
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
@@ -346,10 +347,8 @@ class Runs:
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
         self.check_own()
         try:
-            self.root.parent.mkdir(parents=True, exist_ok=True)
+            self._make()
             draft = self.folder / f".new-{facts.id}"
-            for folder in (self.root, self.folder):
-                folder.mkdir(0o755, exist_ok=True)  # not the group's to write, whatever the umask
             self._remove_drafts()
             draft.mkdir(0o755)
         except OSError as error:
@@ -378,6 +377,26 @@ class Runs:
         finally:
             if draft.exists():
                 shutil.rmtree(draft, ignore_errors=True)
+
+    def _make(self) -> None:
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.root, self.folder):
+            folder.mkdir(0o755, exist_ok=True)  # not the group's to write, whatever the umask
+
+    @contextlib.contextmanager
+    def alone(self, digest: str) -> Iterator[None]:
+        """Let nobody else look for a run of this job or make one meanwhile.
+
+        So two who ask for the same job at the same moment get the same run.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # told when the run folder is made
+                self._make()
+            if self.folder.is_dir():
+                # a few locks for all jobs: nobody waits for another job's files to be packed
+                name = f".making-{digest[:1]}"
+                stack.enter_context(RunFolder(self.folder).locked(name, patience=_PACKING))
+            yield
 
     def next(self, name: str) -> RunFolder:
         """The folder that the next run of this name would get; nothing is made."""

@@ -23,6 +23,7 @@ from headway.errors import HeadwayError, PreflightError, Problem, RunError
 from headway.events import JobState, Outcome, Status
 from headway.node.template import fill
 from headway.pool.folder import RunFolder
+from headway.pool.local.scratch import tree_size
 from headway.pool.owners import open_plain
 from headway.pool.prepare import packed_files
 from headway.spec import Job, Output
@@ -325,13 +326,7 @@ def _fault(one: Placed) -> str:
 
 
 def _size(path: str) -> int:
-    if not os.path.isdir(path):
-        return os.stat(path).st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    return tree_size(Path(path)) if os.path.isdir(path) else os.stat(path).st_size
 
 
 def _planned(folder: RunFolder, index: int, row: Mapping[str, str]) -> tuple[Placed, ...]:
