@@ -39,7 +39,8 @@ def make(place: Path, name: str = "job", kind: str = "local", cluster: int | Non
         folder.job_file.write_text(dump_job(job))
         folder.jobs.mkdir()
 
-    facts: dict[str, object] = {"kind": kind, "schedd": None, "collector": None, "sites": []}
+    sites = open_pool("local:cpus=1", Path("/")).facts()["sites"]
+    facts = {"kind": kind, "schedd": None, "collector": None, "sites": sites}
     runs = Runs(place / ".headway")
     folder = runs.create(name, pool=facts, base=place, digest="d", fill=fill)
     folder.update(cluster=cluster)
@@ -184,6 +185,7 @@ def test_staff_look_at_a_users_run_and_do_not_act_on_it(
     for words in (["status", "job-1"], ["list"], ["report", "job-1"], ["advise", "job-1"]):
         assert main(words) == 0, capsys.readouterr().err
     acts = [[word, "job-1.0"] for word in ("hold", "release", "remove", "evict")]
+    acts += [["set", "job-1.0", "memory=2GB"], ["clean", "job-1", "--do"]]
     for words in (*acts, ["heal", "--do", "--once", "job-1"], ["run", "--resume", "job-1"]):
         assert main(words) != 0
         told = capsys.readouterr().err
@@ -238,6 +240,16 @@ def test_each_fact_of_run_json_is_checked(tmp_path: Path, facts: dict[str, objec
     (folder.path / "run.json").write_text(json.dumps({**known, **facts}))
     with pytest.raises(RunError, match="cannot be read"):
         _ = folder.facts
+
+
+@pytest.mark.parametrize(
+    "sites", [None, 7, [1], [{}], [{"gpus": 3}], [{"gpus": [{"x": 1}]}]], ids=str
+)
+def test_the_sites_of_run_json_are_checked(tmp_path: Path, sites: object) -> None:
+    folder = make(tmp_path)
+    folder.update(pool={"kind": "local", "sites": sites})
+    with pytest.raises(RunError, match="does not say where"):
+        _ = Run(folder).pool
 
 
 @pytest.mark.parametrize("name", ["run.json", "supervisor.lock", "events.log"])

@@ -61,6 +61,8 @@ def call(arguments: Namespace) -> int:
             remedy="name runs, or say --older 30d or --keep 3; `headway clean` shows what there is",
         )
     runs = Runs.here()
+    if arguments.do:
+        runs.check_own()
     named = [find_run(word, runs) for word in arguments.address]
     away = [folder for folder in named if folder.path.parent != runs.folder]
     if away:

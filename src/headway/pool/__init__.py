@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import PoolError
+from headway.errors import PoolError, RunError
 
 if TYPE_CHECKING:
     from headway.pool.base import Action, ActionResult, Limits, Pool
@@ -61,7 +61,13 @@ def pool_of(facts: Mapping[str, Any]) -> Pool:
     if facts["kind"] == "local":
         from headway.pool.local.pool import LocalPool
 
-        return LocalPool.from_facts(facts)
+        try:
+            return LocalPool.from_facts(facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"run.json does not say where the jobs run: {error!r}",
+                remedy="the run folder is damaged: start a new run",
+            ) from error
     from headway.pool.htcondor import HTCondorPool
 
     return HTCondorPool.from_facts(facts)

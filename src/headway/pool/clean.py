@@ -102,6 +102,7 @@ def remove(runs: Runs, one: Candidate, look: Look) -> Candidate:
         RunError: it has been taken up again, or cannot be removed.
     """
     folder = one.folder
+    folder.check_own()
     local = folder.facts.pool.get("kind") == "local"
     # whoever would run its jobs, or submit them, needs this lock
     with folder.locked("supervisor" if local else "submit"):
