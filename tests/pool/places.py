@@ -28,6 +28,7 @@ class Place:
     bad_site: str
     folder: Path
     image: Path  # a container's
+    env: Mapping[str, str] = {}  # of the shell, beside the usual
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         raise NotImplementedError
@@ -122,7 +123,7 @@ class LocalPlace(Place):
         return subprocess.Popen(
             [sys.executable, "-m", "headway", *args],
             cwd=self.folder,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, **self.env},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             text=True,
@@ -144,7 +145,7 @@ class CondorPlace(Place):
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         return self.condor.popen_as_user(
-            ["python", "-m", "headway", *args], cwd=self.folder, **options
+            ["python", "-m", "headway", *args], cwd=self.folder, env=self.env, **options
         )
 
 

@@ -45,6 +45,14 @@ CHECKPOINTED = (
     'outputs = ["history.txt", "total.txt"]\n[checkpoint]\npaths = ["ckpt"]\n' + SMALL
 )
 
+SHOW = """\
+test ! -e headway-secrets.json || exit 9
+mkdir -p ckpt
+echo "$KEY $TEXT" >> ckpt/seen
+test $(wc -l < ckpt/seen) = 2 || exit 85
+cp ckpt/seen out
+"""
+
 
 class Contract:
     """What both pools keep; every method is a promise, and gets a place of its own."""
@@ -142,6 +150,22 @@ class Contract:
         )
         assert (run.outputs() / "where.txt").read_text().startswith("/srv")
         assert "phase=done" in run.folder.events.read_text()
+
+    def a_secret_of_the_shell_reaches_the_command_alone(self, place: Place) -> None:
+        place.env = {"API_KEY": "hush-xyz"}
+        place.write({"show.sh": SHOW})
+        run = place.run(
+            'name = "secret"\ncommand = "sh show.sh"\nfiles = ["show.sh"]\noutputs = ["out"]\n'
+            '[environment]\nKEY = "$API_KEY"\nTEXT = "$$API_KEY"\n'
+            f'[checkpoint]\npaths = ["ckpt"]\n{SMALL}'
+        )
+        text = (run.outputs() / "out").read_text()
+        assert text == "hush-xyz $API_KEY\nhush-xyz $API_KEY\n", "in both segments"
+        secrets = run.folder.secrets
+        assert secrets.stat().st_mode & 0o777 == 0o600
+        for path in run.folder.path.rglob("*"):
+            if path.is_file() and path not in (secrets, run.outputs() / "out"):
+                assert b"hush-xyz" not in path.read_bytes(), path
 
     def a_gpu(self, place: Place) -> None:
         run = place.run(

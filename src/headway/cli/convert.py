@@ -43,6 +43,7 @@ from headway.pool.wrap.subfile import (
     split_files,
 )
 from headway.spec import build_job
+from headway.spec.job import shell_name
 from headway.spec.urls import INPUT_SCHEMES
 
 _SUFFIXES = (".sub", ".submit", ".condor", ".jdl", ".jds", ".htc", ".htcondor", ".submitfile")
@@ -493,7 +494,11 @@ class _Conversion:
         elif given is not None and wanted.lower() not in ("", "false", "no", "0", "f"):
             self._leave(given, "write the values that are needed into `environment`")
         if environment:
-            self.document["environment"] = environment
+            # a submit file knows no variables of the shell: `$NAME` is text there
+            self.document["environment"] = {
+                name: f"${value}" if shell_name(value) else value
+                for name, value in environment.items()
+            }
 
     def _variable(
         self, setting: Setting, environment: dict[str, str], name: str, value: str

@@ -12,7 +12,7 @@ from headway.node.errors import NodeError, Stopped
 from headway.node.exits import MEANING, TIME_LIMIT, Exit
 from headway.node.journal import RESERVE, Journal
 from headway.node.place import Place
-from headway.node.plan import OUT, PlanError, read_plan, read_row
+from headway.node.plan import OUT, PlanError, read_plan, read_row, take_secrets
 from headway.node.process import NO_DATA, OUT_OF_TIME, CannotStart, Group, Outcome
 from headway.node.temporary import short_folder
 from headway.node.verdict import ENDED_BY_POOL, Failed, code_of, words_of
@@ -105,6 +105,8 @@ class _Agent:
         with self._journal.phase("check", attempt=attempt.id, segment=attempt.segment) as phase:
             plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
             self._journal.know(plan)
+            attempt.secrets = take_secrets(plan.secrets)
+            plan.environment.update(attempt.secrets)
             plan.time_limit = _time_limit(plan.time_limit)
             # these parts of the job's environment count for the agent's own transfers too
             for name in NAMES & plan.environment.keys():

@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-from headway.node.plan import OUT
+from headway.node.plan import OUT, SECRETS
 
 NOTE = ".headway-attempt.json"
 
@@ -35,12 +35,16 @@ class Attempt:
         proven = carried.get("proven")
         # input path -> [size, mtime_ns, inode] when it was last proven
         self.proven: dict[str, object] = proven if isinstance(proven, dict) else {}
+        #: What the job took from the shell of whoever submitted it: kept in memory alone.
+        self.secrets: dict[str, str] = {}
         self.folder = f"{OUT}/attempts/{self.id}"
 
     def leave_note(self) -> None:
         """Hand over to the next segment; the last act before exiting with a checkpoint."""
         names = ("nonce", "segment", "used", "segments", "phases", "inputs", "proven")
         note = {"attempt": self.id, **{name: getattr(self, name) for name in names}}
+        if self.secrets:  # the pool brings no input again for the next segment
+            write_json(SECRETS, self.secrets)
         write_json(NOTE, note)
 
 

@@ -11,10 +11,11 @@ from headway.node.template import fill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FORMAT = 1
 OUT = "headway-out"
+SECRETS = "headway-secrets.json"  # values of the environment that stand in no description
 # hexadecimal digits of each checksum that an input may declare
 CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}
 # where the agent sends an output itself; `name+` names the token to be used
@@ -92,6 +93,8 @@ class Plan:
         if not self.command or not self.command[0] or (self.shell and len(self.command) != 1):
             raise PlanError("plan.json: command: must name a program, or one line for the shell")
         self.environment = top.mapping("environment")
+        # names of further variables, whose values are in SECRETS
+        self.secrets = top.texts("secrets", filled=False) if top.value("secrets") else []
         payload = top.optional_text("payload")
         self.payload = None if payload is None else _inside(payload, "plan.json: payload")
         self.inputs = [Input(section) for section in top.sections("inputs")]
@@ -122,6 +125,37 @@ def read_plan(path: str, row: Mapping[str, str]) -> Plan:
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path} is not JSON: {error}") from None
     return Plan(data, row)
+
+
+def take_secrets(names: Sequence[str]) -> dict[str, str]:
+    """The variables that the plan only names; the file with their values is removed.
+
+    Args:
+        names: The variables.
+
+    Returns:
+        Each with its value.
+
+    Raises:
+        PlanError: The file is not here, or lacks one of them.
+    """
+    if not names:
+        return {}
+    try:
+        with open(SECRETS, encoding="ascii") as file:
+            data = json.load(file)
+        os.unlink(SECRETS)
+    except FileNotFoundError:
+        raise PlanError(f"{SECRETS} is not in {os.getcwd()}; the pool did not bring it") from None
+    except OSError as error:
+        raise PlanError(f"{SECRETS} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        data = None
+    found = data if isinstance(data, dict) else {}
+    lacking = [name for name in names if not isinstance(found.get(name), str)]
+    if lacking:
+        raise PlanError(f"{SECRETS} lacks the variables {', '.join(lacking)}")
+    return {name: found[name] for name in names}
 
 
 def read_row(encoded: str | None) -> dict[str, str]:

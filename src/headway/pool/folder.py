@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import RunError
 from headway.node.locks import Lock, lock
+from headway.node.plan import SECRETS
 from headway.pool.owners import check_keeps, check_own, open_own, open_plain
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class RunFolder:
         self.rows = path / "rows.csv"  # for people: job.json has them too
         self.kept = path / "kept.json"  # the results of other runs that this one was spared
         self.payload = path / "payload.tar"
+        self.secrets = path / SECRETS  # what `environment` takes from the shell
         self.agent = path / "headway-node.pyz"
         self.programs = path.parent.parent / "node"  # what the runs have in common of it
         self.submit_file = path / "job.sub"

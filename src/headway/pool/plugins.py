@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from headway.node.plan import SECRETS
 from headway.node.template import fill, placeholders
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.node.way_out import INPUT, PLUGINS
@@ -22,7 +23,7 @@ from headway.spec import Input, Job
 KEY = "transfer_plugins"
 _NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
 _PLAIN_NAME = re.compile(r"[\w.+-]+")
-_OWN = ("plan.json", "payload.tar", "headway-node.pyz")
+_OWN = ("plan.json", "payload.tar", SECRETS, "headway-node.pyz")
 # What would end an item or the string, or begin a macro or an escape.
 _UNSAFE = re.compile(r'[,"\\$]')
 

@@ -37,6 +37,9 @@ def prepare(
         planned = by_agent(job) if pool["kind"] == "local" else job
         text = json.dumps(plan(planned, facts.id), indent=1)
         folder.plan.write_text(f"{text}\n", encoding="utf-8")
+        if job.from_shell:
+            folder.secrets.touch(0o600)
+            folder.secrets.write_text(json.dumps(_shell_values(job)), encoding="ascii")
         if job.rows is not None:
             folder.rows.write_text(rows_csv(job), encoding="utf-8")
         if kept:
@@ -48,6 +51,26 @@ def prepare(
     return runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
 
 
+def not_in_shell(job: Job) -> list[Problem]:
+    """The variables that the job takes from the shell, and that are not set there."""
+    return [
+        Problem(
+            f"environment.{name}",
+            f"the variable {there} is not set in this shell",
+            f'`export {there}=…` sets it; the text ${there} itself is written "$${there}"',
+        )
+        for name, there in job.from_shell.items()
+        if there not in os.environ
+    ]
+
+
+def _shell_values(job: Job) -> dict[str, str]:
+    problems = not_in_shell(job)
+    if problems:
+        raise SpecError(problems)
+    return {name: os.environ[there] for name, there in job.from_shell.items()}
+
+
 def plan(job: Job, run_id: str) -> dict[str, Any]:
     """What the agent is to do, with placeholders still in it."""
     return {
@@ -56,7 +79,8 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
         "name": job.name,
         "command": list(job.command),
         "shell": job.shell,
-        "environment": job.environment,
+        "environment": job.written_environment,
+        "secrets": sorted(job.from_shell),
         "payload": "payload.tar",
         "inputs": [
             {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headway.errors import PreflightError, Problem
 from headway.node.exits import Exit
+from headway.node.plan import SECRETS
 from headway.node.template import fill, placeholders
 from headway.pool.folder import RunFolder
 from headway.pool.match import at_sites, requests
@@ -113,7 +114,7 @@ def _bad_outputs(job: Job) -> Iterator[Problem]:
 
 def _bad_brought(job: Job) -> Iterator[Problem]:
     """Files that HTCondor puts side by side must not have the same name."""
-    taken = {"plan.json": "Headway's own file", "payload.tar": "Headway's own file"}
+    taken = dict.fromkeys(("plan.json", "payload.tar", SECRETS), "Headway's own file")
     for number, given in enumerate(job.inputs):
         brought = brought_urls(job, given)
         for name in map(url_basename, brought):
@@ -189,19 +190,22 @@ def _requirements(job: Job) -> Iterator[str]:
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:
     urls = [url for url in _brought(job) if not placeholders(url)]
     home = f"{_destination(folder.jobs)}/$(Process)"
+    secrets = [folder.secrets.as_posix()] if job.from_shell else []
     lines = {
         "should_transfer_files": "YES",
         # Also on eviction: the output folder, with the record and the checkpoint in it, is given to
         # the next attempt.
         "when_to_transfer_output": "ON_EXIT_OR_EVICT",
         "transfer_input_files": ", ".join(
-            [folder.plan.as_posix(), folder.payload.as_posix(), *urls]
+            [folder.plan.as_posix(), folder.payload.as_posix(), *secrets, *urls]
         )
         + "$(brought)",
         "transfer_output_files": OUT,
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
         "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
+    if secrets:
+        lines["encrypt_input_files"] = SECRETS
     lines |= plugin_lines(job, folder)
     lines |= spare_lines(job, folder, lines["transfer_input_files"])
     if job.checkpoint is not None:

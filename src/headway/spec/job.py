@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -25,6 +26,9 @@ from headway.spec.words import Wrong, show
 
 _NOT_UNPACKED = (".7z", ".rar", ".z", ".lz4", ".lz", ".deb", ".rpm", ".iso", ".sif", ".h5", ".pt")
 Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
+
+
+_FROM_SHELL = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
 
 class Model(BaseModel):
@@ -57,6 +61,12 @@ class Gpus(Model):
         None  # at least, e.g. 7.5
     )
     runtime: f.Runtime | None = None  # at least this CUDA runtime, e.g. "12.1"
+
+
+def shell_name(value: str) -> str | None:
+    """The variable of the shell that `$NAME` means; None: the text means itself."""
+    match = _FROM_SHELL.fullmatch(value)
+    return match[1] if match else None
 
 
 def _gpus(value: object) -> object:
@@ -281,6 +291,24 @@ class Job(Model):
     @classmethod
     def _argv(cls, value: Any, info: ValidationInfo) -> object:
         return arguments(value, shell=info.data.get("shell"), by_people=f.by_people(info))
+
+    @property
+    def from_shell(self) -> dict[str, str]:
+        """The variables whose values are taken from the shell at submit, with their names there.
+
+        Their values are never a part of the job.
+        """
+        found = {name: shell_name(value) for name, value in self.environment.items()}
+        return {name: there for name, there in found.items() if there is not None}
+
+    @property
+    def written_environment(self) -> dict[str, str]:
+        """The variables whose values the description itself holds."""
+        return {
+            name: value[1:] if shell_name(value[1:]) and value.startswith("$$") else value
+            for name, value in self.environment.items()
+            if shell_name(value) is None
+        }
 
     @property
     def size(self) -> int:

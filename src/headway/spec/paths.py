@@ -8,7 +8,14 @@ from headway.spec.templates import fill, placeholders, refuse_placeholders
 from headway.spec.words import Wrong, show
 
 RESERVED = frozenset(
-    {"headway-out", "plan.json", "payload.tar", "headway-node.pyz", "condor_exec.exe"}
+    {
+        "headway-out",
+        "plan.json",
+        "payload.tar",
+        "headway-secrets.json",
+        "headway-node.pyz",
+        "condor_exec.exe",
+    }
 )
 RESERVED_BEGINNINGS = (
     ".headway",

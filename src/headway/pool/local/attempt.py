@@ -175,6 +175,10 @@ class Attempt:
         """Start the agent again in the same folder, as HTCondor does after a checkpoint."""
         home = self.folder.job_folder(self.job)
         self._started = time.monotonic()
+        if self.folder.secrets.exists():  # the agent before has taken it away
+            given = self.scratch / self.folder.secrets.name
+            given.unlink(missing_ok=True)
+            give(self.folder.secrets, given)
         with (home / "agent.out").open("ab") as out, (home / "agent.err").open("ab") as err:
             self._process = subprocess.Popen(
                 self._argv,

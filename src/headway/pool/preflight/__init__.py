@@ -24,7 +24,7 @@ from headway.pool.preflight.findings import (
 )
 from headway.pool.preflight.slots import round_down, slot_findings
 from headway.pool.preflight.streams import stream_findings
-from headway.pool.prepare import agent_urls, by_agent
+from headway.pool.prepare import agent_urls, by_agent, not_in_shell
 from headway.spec import Job, Output, format_duration, format_size
 from headway.text import many
 
@@ -60,6 +60,7 @@ def preflight(
         _requests,
         _gpus,
         _inputs,
+        _environment,
         _container,
         _outputs,
         _duration,
@@ -163,6 +164,11 @@ def _inputs(case: Case) -> Iterator[Finding]:
         )
         remedy = "split the data into shards, one job each, or stream it (mode)"
         yield warning("input-guideline", "inputs", what, remedy)
+
+
+def _environment(case: Case) -> Iterator[Finding]:
+    for problem in not_in_shell(case.job):
+        yield error("not-in-shell", problem.where, problem.what, problem.remedy)
 
 
 def _container(case: Case) -> Iterator[Finding]:
