@@ -235,6 +235,8 @@ def test_another_heal_is_respected_and_taken_over_from() -> None:
     assert "another heal" in decided(replace(job, facts={**job.facts, CLAIM: theirs})).why
     old = claim_of("them", replace(job, age=50.0), 3)
     assert decided(replace(job, facts={**job.facts, CLAIM: old})).verb is Verb.RELEASE
+    future = claim_of("them", replace(job, age=9000.0), 3)  # the queue's clock was set back
+    assert decided(replace(job, facts={**job.facts, CLAIM: future})).verb is Verb.RELEASE
     # of an earlier hold, or nonsense
     for claim in (f"them/{job.since - 100:.0f}/1", "x", "them//", "a/999999999999999/1", '"; x'):
         assert decided(replace(job, facts={**job.facts, CLAIM: claim})).verb is Verb.RELEASE

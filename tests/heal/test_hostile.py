@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from headway.advisor.commands import CONDOR, Commands
+from headway.cli.healed import Teller
 from headway.heal.audit import read
 from headway.heal.decide import Verb
 from headway.heal.healer import Healer
 from headway.heal.held import Held, Key
-from headway.heal.queue import Result
+from headway.heal.queue import Result, Where
 from headway.heal.rules import Rules
-from headway.heal.state import Intent
+from headway.heal.state import Intent, State
+from headway.pool.policy import release_expression
+from headway.spec import Retries
 
 from .made import held
 
@@ -53,8 +56,8 @@ class Desk:
     def logs(self) -> list[str]:
         return sorted({job.log for job in self.jobs})
 
-    def where(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, int]]:
-        return {job.key: (5, job.holds) for job in self.jobs if job.key in keys}
+    def where(self, keys: Sequence[Key]) -> Mapping[Key, Where]:
+        return {job.key: Where(5, job.holds) for job in self.jobs if job.key in keys}
 
     def is_empty(self) -> bool:
         return not self.jobs
@@ -162,3 +165,50 @@ def test_two_thousand_held_jobs_of_a_log_are_looked_at_soon(tmp_path: Path) -> N
     assert len(healer.look()) == count
     assert time.monotonic() - begin < 15
     healer.close()
+
+
+def test_a_clock_that_is_set_back_does_not_stall_heal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue says for an hour that the job was held just now; heal knows better."""
+    job = replace(held(0, code=11, subcode=0, age=0.0), log="", since=time.time() + 3600)
+    rules = Rules(backoff=0.3, most_wait=0.3)
+    desk = Desk([job])
+    healer = Healer(desk, tmp_path / "heal.jsonl", rules, do=True)
+    try:
+        (first,) = healer.look()
+        assert first.verb is Verb.WAIT and healer.due <= time.monotonic() + 1.0
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() - 3600)
+        assert healer.due <= time.monotonic() + 1.0, "it would sleep for an hour"
+        time.sleep(0.4)
+        (second,) = healer.look()
+        assert second.verb is Verb.RELEASE and len(desk.asked) == 1
+    finally:
+        healer.close()
+    # The next heal reads what lies an hour ahead by its clock: it counts as now.
+    records = list(read(tmp_path / "heal.jsonl"))
+    now = time.time()
+    assert max(record["time"] for record in records) > now + 3000
+    state = State.of(records, rules, latest=now)
+    (entry,) = state.by_id.values()
+    assert entry.intent.time == entry.tried == now and state.in_last_hour(now).total() == 1
+
+
+def test_what_is_said_of_the_next_look_is_true(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wait may last half an hour, and heal looks at all of its jobs every few minutes."""
+    own = release_expression(Retries())
+    job = replace(held(0, code=11, subcode=0, age=1.0, PeriodicRelease=own), log="")
+    healer = Healer(Desk([job]), tmp_path / "heal.jsonl", RULES, do=True)
+    try:
+        (decision,) = healer.look()
+        assert decision.verb is Verb.WAIT and decision.due - time.time() > 1700
+        Teller(as_json=False).looked(healer)
+        look = time.time() + healer.due - time.monotonic()
+        said = capsys.readouterr().out
+        times = {time.strftime("%H:%M:%S", time.localtime(look + n)) for n in (-1, 0, 1)}
+        assert any(f"looks again at {at}, or when its log has news" in said for at in times), said
+    finally:
+        healer.close()

@@ -11,7 +11,7 @@ from headway.events import Event
 from headway.heal.decide import decide
 from headway.heal.outcome import Trail, news_of
 from headway.heal.rules import Rules
-from headway.heal.state import Done, State
+from headway.heal.state import Done, Ending, State
 
 from .made import NOW, case, held
 
@@ -91,7 +91,25 @@ def test_another_hold_is_not_the_same() -> None:
     for each in (*BEFORE, event(13, 0.0), event(12, 9.0, *OTHER)):
         trail.take(each)
     (line,) = news_of(entry(early=True), list(trail.steps), NOW, RULES)
-    assert line["how"] == "held again" and line["same"] is False and line["code"] == 34
+    assert line["how"] == "held for another cause" and line["same"] is False
+    assert line["code"] == 34
+    # The same code with another reason is another cause, too, and the other way round.
+    over = ("\tmemory usage exceeded request_memory", "\tCode 21 Subcode 102")
+    late = ("\tit ran for longer than the time limit", "\tCode 21 Subcode 9")
+    memory = entry(cause="over-memory", code=21)
+    after = (*BEFORE, event(13, 0.0))
+    assert told(memory, *after, event(12, 9.0, *over)) == [("outcome", "held again")]
+    assert told(memory, *after, event(12, 9.0, *OTHER)) == [("outcome", "held again")]
+    assert told(memory, *after, event(12, 9.0, *late)) == [("outcome", "held for another cause")]
+
+
+def test_an_earlier_audit_is_read_in_today_s_words() -> None:
+    job = entry()
+    state = State(RULES)
+    state.take({"kind": "intent", "intent": job.intent.as_json()})
+    state.take({"kind": "result", "id": job.intent.id, "done": True})
+    state.take({"kind": "outcome", "id": job.intent.id, "how": "held again", "same": False})
+    assert state.by_id[job.intent.id].ending is Ending.OTHER
 
 
 def test_a_log_without_end_keeps_few_steps() -> None:

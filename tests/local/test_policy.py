@@ -149,6 +149,8 @@ def test_the_release_of_a_hold(pause: float) -> None:
                 early = {"EnteredCurrentStatus": int(time.time() - wait) + 5}
                 assert ad.value("rule", early) is False
                 assert ad.value("rule", {**facts, "JobStatus": 1}) is False
+                later = {**facts, "EnteredCurrentStatus": int(time.time()) + 3600}
+                assert ad.value("rule", later) is True, "the clock was set back"
 
 
 def test_the_bounds_of_a_release() -> None:
@@ -200,7 +202,7 @@ def test_the_sites_that_a_job_avoids() -> None:
                 continue
             entry.ends, entry.holds, entry.user_holds = ends, holds, by_user
             entry.hold = hold if holds else (0, 0)
-            entry.since = time.time() - waited
+            entry.moved = time.monotonic() - waited
             reasons = {"UserRequest": by_user, "JobPolicy": inputs, "Unspecified": 1}
             facts |= {
                 "NumJobCompletions": ends + inputs,
@@ -210,7 +212,7 @@ def test_the_sites_that_a_job_avoids() -> None:
                 "NumHoldsByReason": classad2.ClassAd(
                     {reason: count for reason, count in reasons.items() if count}
                 ),
-                "EnteredCurrentStatus": int(entry.since),
+                "EnteredCurrentStatus": int(time.time() - waited),
             }
             told = {site.name for site in entries.sites_for(entry, sites)}
             ad.value(AVOID, facts)

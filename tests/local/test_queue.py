@@ -59,7 +59,7 @@ def take_step(queue: Queue, entry: Entry, step: tuple[str, object], text: str) -
     if kind == "start" and idle:
         assert isinstance(value, Site)
         claim = Claim(value.name, 1, 10**6, 10**6, ("GPU-1",))
-        folder = RunFolder(Path("/nowhere") / text.replace("\0", ""))
+        folder = RunFolder(Path(f"/nowhere/runs/x{text}".replace("\0", "")))
         queue.started(entry, Attempt(folder, entry.index, entry.starts + 1, value, claim, 1))
     elif kind == "exit" and runs:
         assert isinstance(value, int)
@@ -86,7 +86,8 @@ def take_step(queue: Queue, entry: Entry, step: tuple[str, object], text: str) -
 
 def known(entries: Entries) -> list[object]:
     told: list[object] = [
-        {**vars(entry), "since": None, "plain": entry.plain} for entry in map(entries.get, range(3))
+        {**vars(entry), "since": None, "moved": None, "plain": entry.plain}
+        for entry in map(entries.get, range(3))
         if entry is not None
     ]  # fmt: skip
     waiting = [entry.index for entry in entries.odd()]
@@ -127,7 +128,7 @@ def queue(tmp_path: Path) -> Queue:
 
 def start(queue: Queue, entry: Entry, site: Site) -> None:
     claim = Claim(site.name, 1, 1, 1)
-    queue.started(entry, Attempt(RunFolder(Path("/x")), entry.index, 1, site, claim, 1))
+    queue.started(entry, Attempt(RunFolder(Path("/x/runs/a-1")), entry.index, 1, site, claim, 1))
 
 
 def test_a_failure_avoids_the_site_for_a_while(queue: Queue) -> None:
@@ -137,7 +138,7 @@ def test_a_failure_avoids_the_site_for_a_while(queue: Queue) -> None:
     assert entry.status == "idle" and not entry.plain
     assert [site.name for site in queue.sites_for(entry, SITES)] == list("BCDEF")
     assert [site.name for site in queue.sites_for(entry, SITES[:1])] == ["A"]  # nowhere else to go
-    entry.since -= 4 * Retries().avoid + 1
+    entry.moved -= 4 * Retries().avoid + 1
     assert len(queue.sites_for(entry, SITES)) == 6
 
 
@@ -155,11 +156,30 @@ def test_a_passing_fault_is_released_once_its_pause_is_over(queue: Queue) -> Non
     queue.start_failed(entry, OSError(5, "Input/output error"))
     assert entry.status == "held" and queue.has_work()
     assert not queue.release_due()
-    queue._due = [(time.time() - 1, index) for _, index in queue._due]  # as if 60 s had passed
-    entry.since = queue._due[0][0] - 60
+    queue._due = [(time.monotonic() - 1, index) for _, index in queue._due]  # as if 60 s had passed
+    entry.moved = queue._due[0][0] - 60
     assert queue.release_due() and entry.status == "idle"
     queue.start_failed(entry, OSError(28, "No space left"))  # nobody mends that by waiting
     assert not queue._due
+
+
+def test_a_clock_that_is_set_back_holds_no_release_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the pool that wrote the hold nor in one that reads it in the log."""
+    job = make_job(retries={"backoff": "0.2 s"})
+    queue = Queue(EventWriter(tmp_path / "events.log"), 1, job)
+    queue.submit_missing("<a>")
+    queue.start_failed(queue[0], OSError(5, "Input/output error"))
+    queue.sync()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 3600)
+    again = Queue(EventWriter(tmp_path / "other.log"), 1, job)
+    again.replay(read_log(tmp_path / "events.log").events)
+    assert again[0].status == "held"
+    time.sleep(0.3)
+    for pool in (queue, again):
+        assert pool.release_due() and pool[0].status == "idle"
 
 
 def test_what_cannot_be_done_is_told(queue: Queue) -> None:

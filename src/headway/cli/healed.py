@@ -30,7 +30,10 @@ def print_decisions(name: str, decisions: Sequence[Decision], *, did: bool) -> N
         return
     order = list(_STYLES)
     chosen = sorted(decisions, key=lambda d: order.index(d.verb.value))
-    rows = [(d.verb.value, str(d.case.held.key), _code(d), _words(d)) for d in chosen[:_MOST]]
+    rows = [
+        (d.verb.value, str(d.case.held.key), _code(d), _words(d, f"until {_clock(d.due)} at most"))
+        for d in chosen[:_MOST]
+    ]
     print_table(
         ("", "job", "code", "why"), rows, [_STYLES[d.verb.value] for d in chosen[: len(rows)]]
     )
@@ -47,7 +50,8 @@ def _code(decision: Decision) -> str:
     return f"{held.code}/{held.subcode}"
 
 
-def _words(decision: Decision) -> str:
+def _words(decision: Decision, wait: str) -> str:
+    """Why; with what is changed, or in `wait` how long heal waits."""
     intent = decision.intent
     words = printable(decision.why)
     if intent is not None:
@@ -55,14 +59,8 @@ def _words(decision: Decision) -> str:
         edits += [f"not at {', '.join(intent.avoid)}"] if intent.avoid else []
         words += f" ({'; '.join(edits)})" if edits else ""
     elif decision.verb.value == "wait":
-        words += f" (looks again {_in(decision.due - time.time())})"
+        words += f" ({wait})"
     return words
-
-
-def _in(seconds: float) -> str:
-    from headway.spec import format_duration
-
-    return f"in {format_duration(max(1.0, round(seconds)))}"
 
 
 class Teller:
@@ -113,12 +111,16 @@ class Teller:
                 print(f"{healer.queue.name}: {why}; {summary(done)}")
 
     def _decided(self, healer: Healer, decision: Decision) -> None:
+        # Whatever a decision waits for, heal looks at all jobs when the first of them is due.
+        look = time.time() + max(0.0, healer.due - time.monotonic())
         if self._as_json:
-            print_json({"type": "decision", "queue": healer.queue.name, **decision.as_json()})
+            facts = {"queue": healer.queue.name, "next_look": round(look, 3)}
+            print_json({"type": "decision", **facts, **decision.as_json()})
             return
         verb = paint(f"{decision.verb.value:<8}", _STYLES[decision.verb.value])
         job = decision.case.held.key
-        print(f"{_clock()} {verb} {job} {_code(decision)}: {_words(decision)}", flush=True)
+        words = _words(decision, f"looks again at {_clock(look)}, or when its log has news")
+        print(f"{_clock()} {verb} {job} {_code(decision)}: {words}", flush=True)
         entry = healer.state.by_id.get(decision.intent.id) if decision.intent else None
         if entry is not None and entry.done is False:
             print(f"{_clock()} {'not done':<8} {job}: {printable(entry.words)}", flush=True)
@@ -132,8 +134,8 @@ class Teller:
             print(f"{_clock()} {'ended':<8} {job}: {how}", flush=True)
 
 
-def _clock() -> str:
-    return time.strftime("%H:%M:%S")
+def _clock(moment: float | None = None) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(moment))
 
 
 def summary(entries: Sequence[Done]) -> str:

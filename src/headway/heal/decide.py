@@ -24,6 +24,7 @@ from headway.heal.state import WIDE, Intent, State
 
 _AGAIN = 900.0  # seconds until a job that was left is looked at again
 _SAME_HOLD = 3600.0  # between what two clocks may say of it
+_SKEW = 60.0  # seconds between two readings of the queue's clock
 _REFUSED = 300.0  # after the pool refused an act
 
 
@@ -273,4 +274,7 @@ def _claimed_by_another(state: State, held: Held) -> float | None:
     at = rest.partition("/")[0]
     if audit == state.id or not at.isdigit() or len(at) > 12 or int(at) < held.since:
         return None
-    return held.since + held.age - int(at)
+    # A claim of the future is none to wait for: the queue's clock was set back, and the schedd
+    # itself lets only one of two heals act.
+    ago = held.since + held.age - int(at)
+    return ago if ago > -_SKEW else None

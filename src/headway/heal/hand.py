@@ -61,6 +61,7 @@ class Schedds:
             for cluster, procs in clusters.items()
         )
         wanted = ["ClusterId", "ProcId", "JobStatus", "NumHolds", "EnteredCurrentStatus", CLAIM]
+        wanted += ["HoldReasonCode", "HoldReasonSubCode", "HoldReason"]
         ads = self._schedd.query(f"{self._scope} && ({constraint})", wanted)
         return {Key(int(ad["ClusterId"]), int(ad["ProcId"])): ad for ad in ads}
 

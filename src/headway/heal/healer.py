@@ -14,11 +14,11 @@ from headway.advisor.checks import Seen, check, see
 from headway.errors import PoolError, PoolUnreachable
 from headway.events import EventType
 from headway.heal.audit import Audit, read
-from headway.heal.decide import Case, Decision, Verb, claim_of, decide
+from headway.heal.decide import Case, Decision, Verb, claim_of, decide, decision_id
 from headway.heal.held import Held, Key
 from headway.heal.logs import Logs
 from headway.heal.objections import objection, spent
-from headway.heal.outcome import news_of
+from headway.heal.outcome import is_same_cause, news_of
 from headway.heal.queue import Queue, Result
 from headway.heal.rules import Rules
 from headway.heal.state import Done, Ending, Intent, State
@@ -32,6 +32,23 @@ _BEHIND = 10.0  # so long the queue may lag behind the log
 _HELD = 5
 
 
+class Clock:
+    """The time of day, which never goes back here.
+
+    A clock that is set back must not make heal wait until it has caught up.
+    """
+
+    def __init__(self) -> None:
+        self._last, self._then = time.time(), time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the epoch, and never less than before."""
+        then = time.monotonic()
+        self._last = max(time.time(), self._last + then - self._then)
+        self._then = then
+        return self._last
+
+
 class Healer:
     """Looks after the jobs of one queue; without `do` it only says what it would do."""
 
@@ -39,17 +56,21 @@ class Healer:
         self.queue = queue
         self.rules = rules
         self.logs = Logs()
-        #: When the next look may bring something new, by this machine's clock.
+        #: When the next look may bring something new, by the monotonic clock.
         self.due = 0.0
+        self._clock = Clock()
         self.decisions: list[Decision] = []
         self._audit = Audit(audit) if do else None
         records = self._audit.records if self._audit else list(read(audit))
-        self.state = State.of(records, rules)
+        # What an audit says of the future was written before the clock was set back.
+        self.state = State.of(records, rules, latest=self._clock.now())
         self._logs_due = 0.0
         self._missing: set[Key] = set()
         self._patience = _SOON
         self._refusals = 0
         self._seen: dict[str, tuple[float, Seen]] = {}
+        #: When each hold was first seen, by the monotonic clock, and how old it was.
+        self._first: dict[str, tuple[float, float]] = {}
 
     def close(self) -> None:
         """Let go of the audit and the logs."""
@@ -77,26 +98,39 @@ class Healer:
 
     def look(self) -> list[Decision]:
         """One round: what became of the last acts, what is held, what to do about it, doing it."""
-        now = time.time()
-        if now >= self._logs_due:
+        begin, now = time.monotonic(), self._clock.now()
+        if begin >= self._logs_due:
             self.logs.follow(self.queue.logs())
-            self._logs_due = now + _LOGS_AGAIN
+            self._logs_due = begin + _LOGS_AGAIN
         self.logs.poll()
-        held = self.queue.held()
+        held = self._aged(self.queue.held())
         self.logs.follow({job.log for job in held if job.log})
         self.logs.poll()
         if self._audit:
             self._settle()
             self._conclude()
         cases = self._cases(held, now)
-        now = time.time()
+        now = self._clock.now()
         self.decisions = decide(self.state, cases, now, self.rules)
         if self._audit:
             self._note_left()
             self._act([d for d in self.decisions if d.intent is not None])
-        dues = [max(d.due, now + _SOON) for d in self.decisions if d.verb is not Verb.LEAVE]
-        self.due = min([now + _LONGEST_WAIT, *dues, now + self._catching_up(held)])
+        rests = [max(d.due - now, _SOON) for d in self.decisions if d.verb is not Verb.LEAVE]
+        rest = min([_LONGEST_WAIT, *rests, self._catching_up(held)])
+        self.due = time.monotonic() + rest
         return self.decisions
+
+    def _aged(self, held: Sequence[Held]) -> list[Held]:
+        """The jobs, each at least as old as heal itself has seen it: the queue's clock may jump."""
+        now = time.monotonic()
+        ids = [decision_id("", job) for job in held]
+        self._first = {
+            id: self._first.get(id, (now, job.age)) for id, job in zip(ids, held, strict=True)
+        }
+        return [
+            replace(job, age=max(job.age, self._first[id][1] + now - self._first[id][0]))
+            for id, job in zip(ids, held, strict=True)
+        ]
 
     def _catching_up(self, held: Sequence[Held]) -> float:
         """How soon to look again because a log tells of a hold that the queue does not have yet.
@@ -154,7 +188,8 @@ class Healer:
 
     def _write(self, *records: dict[str, Any]) -> None:
         assert self._audit is not None
-        for record in self._audit.write(*records):
+        now = round(self._clock.now(), 3)
+        for record in self._audit.write(*({"time": now, **record} for record in records)):
             self.state.take(record)
 
     def _settle(self) -> None:
@@ -213,7 +248,7 @@ class Healer:
 
     def _conclude(self) -> None:
         """Write down how earlier acts went on."""
-        now = time.time()
+        now = self._clock.now()
         lines: list[dict[str, Any]] = []
         untold: list[Done] = []
         for entry in self.state.open:
@@ -225,13 +260,15 @@ class Healer:
         where = self.queue.where([entry.intent.key for entry in untold]) if untold else {}
         for entry in untold:
             intent = entry.intent
-            status, holds = where.get(intent.key, (0, 0))
+            found = where.get(intent.key)
             told = {"kind": "outcome", "id": intent.id, "at": now}
-            if not status:
+            if found is None or not found.status:
                 how = Ending.GONE if entry.is_release else Ending.REMOVED
                 lines.append({**told, "how": how.value})
-            elif holds > intent.holds and status == _HELD:
-                lines.append({**told, "how": Ending.HELD.value, "same": True})
+            elif found.holds > intent.holds and found.status == _HELD:
+                same = is_same_cause(intent, found.code, found.subcode, found.reason)
+                how = Ending.HELD if same else Ending.OTHER
+                lines.append({**told, "how": how.value, "same": same})
         if lines:
             self._write(*lines)
 

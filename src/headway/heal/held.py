@@ -41,6 +41,9 @@ class Held:
     reason: str
     site: str = ""
     log: str = ""
+    #: So much later than its rule says its pool may release it by itself: HTCondor looks at
+    #: periodic expressions once a minute, and less often when it is busy.
+    lag: float = 1800.0
     #: The job's whole ad, and that of its cluster: what is in the first and not in the second was
     #: set or edited since it was submitted.
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -81,7 +81,7 @@ class Inside:
         try:
             while not self._stop.is_set():
                 seen = self._unseen
-                if healer.has_news() or seen or time.time() >= healer.due:
+                if healer.has_news() or seen or time.monotonic() >= healer.due:
                     self._look(healer, seen)
                 self._stop.wait(_TICK)
         finally:
@@ -97,7 +97,7 @@ class Inside:
                     self.notes.append(f"heal: {decision.verb.value} {job}: {decision.why}")
             busy = healer.busy
         except PoolError:
-            healer.due = time.time() + _TROUBLE
+            healer.due = time.monotonic() + _TROUBLE
         with self._lock:
             self._unseen -= seen
             self._busy = busy

@@ -23,8 +23,6 @@ _OWN = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])\d{2,7}(?![\w.])", re.ASCII)
 _REAL = re.compile(r"\d+\.\d+(?:[eE][+-]\d+)?", re.ASCII)
 _LONGEST_OWN_PAUSE = 7 * 86400
-# HTCondor looks at its periodic expressions once a minute, and less often when it is busy.
-_LATE = 1800.0
 _UNKNOWN_PAUSE = 300.0
 
 
@@ -127,7 +125,7 @@ def own_release(held: Held) -> tuple[float, str] | None:
             held.code, held.subcode, holds=held.holds, starts=shadow_starts, retries=ours
         ):
             return None
-        until = backoff(held.holds, ours) + _LATE
+        until = backoff(held.holds, ours) + held.lag
         return until, "its own periodic_release will release it"
     numbers = [int(number) for number in _NUMBER.findall(text)]
     pause = max((n for n in numbers if n <= _LONGEST_OWN_PAUSE), default=0)

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headway.advisor.hold import JobId, hold_of
+from headway.advisor.table import INPUT, entry_of, table
 from headway.events import Event, EventType
 from headway.heal.rules import Rules
 from headway.heal.state import Done, Ending, Intent
 
+_SAID = 300  # characters of a reason in the audit
+_COMPARED = 2000  # and of one by which a cause is known
 _KEPT = 400  # events of a job; a release is about the last few
 _SLACK = 2.0  # seconds between what the queue and the log say of the same moment
 _TOLD = frozenset(
@@ -54,7 +58,7 @@ class Trail:
                 event.code,
                 event.subcode,
                 event.return_value if event.number == EventType.TERMINATED else None,
-                reason[:300],
+                reason[:_COMPARED],
             )
         )
         return True
@@ -103,12 +107,28 @@ def _after(intent: Intent, trail: Sequence[Step]) -> Sequence[Step]:
     return ()
 
 
+def is_same_cause(intent: Intent, code: int, subcode: int, reason: str) -> bool:
+    """Whether a later hold has the cause that the job was released from.
+
+    A job that was out of memory and now runs into its time limit is past what had held it, although
+    a hold is a hold. The causes of one input transfer count as one: a cache that is sick answers
+    now with one error and now with another.
+    """
+    now = entry_of(hold_of(JobId("", *intent.key), 0.0, code, subcode, reason))
+    before = next((entry for entry in table() if entry.id == intent.cause), None)
+    if before is None:
+        return code == intent.code
+    both_inputs = before.step == now.step == INPUT
+    return before is now or both_inputs or (bool(now.raises) and before.raises == now.raises)
+
+
 def _ending(intent: Intent, step: Step) -> dict[str, Any]:
     facts: dict[str, Any] = {"at": step.time}
     if step.number == EventType.ABORTED:
         return {"how": Ending.REMOVED.value, **facts}
     if step.number == EventType.HELD:
-        facts |= {"code": step.code, "subcode": step.subcode, "reason": step.reason}
-        return {"how": Ending.HELD.value, "same": step.code == intent.code, **facts}
+        facts |= {"code": step.code, "subcode": step.subcode, "reason": step.reason[:_SAID]}
+        same = is_same_cause(intent, step.code or 0, step.subcode or 0, step.reason)
+        return {"how": (Ending.HELD if same else Ending.OTHER).value, "same": same, **facts}
     how = Ending.SUCCESS if step.return_value == 0 else Ending.FAILED
     return {"how": how.value, "return_value": step.return_value, **facts}

@@ -34,6 +34,17 @@ _NEEDS = (
 _OURS = (HEAL, HEALS, CLAIM, AVOID, f"{FIRST}RequestMemory", f"{FIRST}RequestDisk")
 _ATTRIBUTES = (*_SEEN, *_HOLD, *_POLICY, *_NEEDS, *_OURS)
 _HELD = 5
+_PROMPT = 10.0  # seconds; the embedded pool releases jobs as soon as their pause is over
+
+
+class Where(NamedTuple):
+    """Where a job is in the queue, and what it was last held for."""
+
+    status: int
+    holds: int
+    code: int = 0
+    subcode: int = 0
+    reason: str = ""
 
 
 class Result(NamedTuple):
@@ -56,8 +67,8 @@ class Queue(Protocol):
     def logs(self) -> list[str]:
         """The event logs of all of its jobs, also of those that are not held."""
 
-    def where(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, int]]:
-        """JobStatus and NumHolds of those that are still in the queue."""
+    def where(self, keys: Sequence[Key]) -> Mapping[Key, Where]:
+        """Those that are still in the queue."""
 
     def is_empty(self) -> bool:
         """Whether no job is left in it."""
@@ -105,9 +116,15 @@ class CondorQueue:
         ads = self._schedd.query(self._scope, ["UserLog", "Iwd"])
         return sorted({log for ad in ads if (log := _log(ad))})
 
-    def where(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, int]]:
+    def where(self, keys: Sequence[Key]) -> Mapping[Key, Where]:
         return {
-            key: (whole(ad["JobStatus"]), whole(ad["NumHolds"]))
+            key: Where(
+                whole(ad["JobStatus"]),
+                whole(ad["NumHolds"]),
+                _signed(ad.get("HoldReasonCode")),
+                _signed(ad.get("HoldReasonSubCode")),
+                str(ad.get("HoldReason") or ""),
+            )
             for key, ad in self._hands.ads(keys).items()
         }
 
@@ -175,11 +192,17 @@ class LocalQueue:
     def logs(self) -> list[str]:
         return [str(self._folder.events)]
 
-    def where(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, int]]:
+    def where(self, keys: Sequence[Key]) -> Mapping[Key, Where]:
         states = self._states()
         numbers = {Status.HELD: _HELD, Status.IDLE: 1}
         return {
-            key: (numbers.get(state.status, 2), state.holds)
+            key: Where(
+                numbers.get(state.status, 2),
+                state.holds,
+                state.hold_code or 0,
+                state.hold_subcode or 0,
+                state.hold_reason,
+            )
             for key in keys
             if (state := states.get(key.proc)) is not None and not state.terminal
         }
@@ -238,6 +261,7 @@ class LocalQueue:
             reason=state.hold_reason,
             site=state.site,
             log=str(self._folder.events),
+            lag=_PROMPT,
             facts=facts,
         )
 

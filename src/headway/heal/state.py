@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from headway.heal.breaker import Breaker
@@ -24,7 +24,8 @@ class Ending(str, Enum):
     """How a released job went on, as its event log tells."""
 
     SUCCESS = "success"
-    HELD = "held again"
+    HELD = "held again"  # for the same cause
+    OTHER = "held for another cause"
     FAILED = "failed"
     REMOVED = "removed"  # which tells nothing of whether the release was right
     GONE = "gone"  # out of the queue, and no log tells how
@@ -160,26 +161,30 @@ class State:
     said: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Iterable[Mapping[str, Any]], rules: Rules) -> State:
+    def of(
+        cls, records: Iterable[Mapping[str, Any]], rules: Rules, *, latest: float = inf
+    ) -> State:
+        """The state after these lines; a time that is later than `latest` counts as `latest`."""
         state = cls(rules)
         for record in records:
-            state.take(record)
+            state.take(record, latest)
         return state
 
-    def take(self, record: Mapping[str, Any]) -> None:
+    def take(self, record: Mapping[str, Any], latest: float = inf) -> None:
         """Take in one line of the audit; one that makes no sense changes nothing."""
         self.lines += 1
         kind = record.get("kind")
         if kind == "audit":
             self.id = self.id or str(record.get("id", ""))
         elif kind == "intent":
-            self._intend(Intent.of(record["intent"]))
+            intent = Intent.of(record["intent"])
+            self._intend(replace(intent, time=min(intent.time, latest)))
         elif kind == "left":
             self.said[str(record["id"])] = str(record.get("why", ""))
         else:
             entry = self.by_id.get(str(record.get("id", "")))
             if entry is not None:
-                self._follow(entry, str(kind), record)
+                self._follow(entry, str(kind), record, latest)
 
     @property
     def pending(self) -> list[Intent]:
@@ -218,8 +223,8 @@ class State:
             breaker = self.breakers.setdefault(name, self.breaker(name))
             breaker.released(intent.id, intent.time)
 
-    def _follow(self, entry: Done, kind: str, record: Mapping[str, Any]) -> None:
-        now = float(record.get("time", 0.0))
+    def _follow(self, entry: Done, kind: str, record: Mapping[str, Any], latest: float) -> None:
+        now = min(float(record.get("time", 0.0)), latest)
         intent = entry.intent
         breakers = [self.breakers[name] for name in intent.breakers]
         if kind == "result":
@@ -235,10 +240,12 @@ class State:
                 breaker.passed(intent.id, self.rules)
         elif kind == "outcome" and entry.ending is None:
             entry.ending, entry.ended = Ending(record["how"]), now
+            if entry.ending is Ending.HELD and record.get("same") is False:
+                entry.ending = Ending.OTHER  # in the words of an earlier Headway
             for breaker in breakers:
                 if entry.ending in (Ending.SUCCESS, Ending.FAILED):
                     breaker.passed(intent.id, self.rules)
-                elif entry.ending is Ending.HELD and record.get("same"):
+                elif entry.ending is Ending.HELD:
                     breaker.fell(intent.id, now)
                 else:
                     breaker.dropped(intent.id)

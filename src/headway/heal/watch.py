@@ -28,11 +28,9 @@ def watch(
     while not stop.is_set():
         news = False
         for number, healer in enumerate(healers):
-            now = time.time()
+            now = time.monotonic()
             if healer.has_news():
                 healer.due = min(healer.due, now + _GATHER)
-            # A clock that was set back must not make heal sleep until it has caught up.
-            healer.due = min(healer.due, now + _TROUBLE[1])
             if now < healer.due:
                 continue
             try:
@@ -46,9 +44,9 @@ def watch(
                 if not looked_once and not isinstance(error, PoolUnreachable):
                     raise
                 trouble(healer, error)
-                healer.due = time.time() + pauses[number]
+                healer.due = time.monotonic() + pauses[number]
                 pauses[number] = min(_TROUBLE[1], pauses[number] * 2)
         if news and over is not None and over():
             return
-        rest = min((healer.due for healer in healers), default=0.0) - time.time()
+        rest = min((healer.due for healer in healers), default=0.0) - time.monotonic()
         stop.wait(min(_TICK, max(0.05, rest)))

@@ -37,6 +37,7 @@ _ON_EXIT_HOLD = 3
 _NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `Verdict.HOLD`
 _PATIENT = 2  # missing inputs after which a job still goes back to where it was
 _NODE_LONGER = 4  # times as long as its site a node is avoided
+_SET_BACK = 60  # seconds by which a hold lies in the future only if the clock was set back
 _ODD = re.compile("[^ -~]")
 _LONGEST_REASON = 500
 # Attempts that ended by themselves, but for those that were held since an input was missing.
@@ -135,7 +136,8 @@ def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retri
 def release_expression(retries: Retries) -> str:
     """`releases` and `backoff` as periodic_release.
 
-    Bounded by NumHolds and NumShadowStarts: NumJobStarts stays 0 when input transfers fail.
+    Bounded by NumHolds and NumShadowStarts: NumJobStarts stays 0 when input transfers fail. A hold
+    of the future does not wait for a clock that was set back.
     """
     code = "HoldReasonCode"
     subcode = "HoldReasonSubCode"
@@ -150,8 +152,8 @@ def release_expression(retries: Retries) -> str:
     pause = f"{retries.backoff:g} * pow(2, NumHolds - 1)"
     return (
         f"JobStatus == 5 && (NumShadowStarts ?: 0) <= {MOST_STARTS}"
-        f" && (time() - EnteredCurrentStatus) > ifThenElse({pause} < {LONGEST_BACKOFF},"
-        f" {pause}, {LONGEST_BACKOFF})"
+        f" && ((time() - EnteredCurrentStatus) > ifThenElse({pause} < {LONGEST_BACKOFF},"
+        f" {pause}, {LONGEST_BACKOFF}) || EnteredCurrentStatus > time() + {_SET_BACK})"
         f" && (({code} == {_ON_EXIT_HOLD} && {subcode} == {int(Exit.INPUT_RETRYABLE)}"
         f" && NumHolds <= {retries.input})"
         f" || (NumHolds <= {retries.holds} && ({transient})))"

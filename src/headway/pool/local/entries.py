@@ -36,7 +36,8 @@ class Entry:
 
     index: int
     status: str = "new"  # new, idle, running, held, over
-    since: float = 0.0
+    since: float = 0.0  # the time of day of the event that brought it there
+    moved: float = 0.0  # the same by the monotonic clock: the time of day may be set back
     starts: int = 0
     ends: int = 0  # attempts that ended by themselves, those that led to a hold apart
     holds: int = 0
@@ -114,7 +115,8 @@ class Entries:
     def avoided(self, entry: Entry) -> Sequence[str]:
         """The sites of a job's past to which it does not go back yet."""
         # here a site is one node
-        recently = time.time() - entry.since <= node_avoidance(entry.ends, self._job.retries)
+        waited = time.monotonic() - entry.moved
+        recently = waited <= node_avoidance(entry.ends, self._job.retries)
         return entry.sites if entry.blames_place and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
@@ -188,11 +190,14 @@ class Entries:
         self._by_status[entry.status].pop(entry.index, None)
         self._by_status[status][entry.index] = entry
         entry.status = status
-        entry.since = time.time() if when is None else when
+        now = time.time()
+        entry.since = now if when is None else when
+        # An event of the future was written before the clock was set back: it counts as new.
+        entry.moved = time.monotonic() - max(0.0, now - entry.since)
         self._sort(entry)
         if status == "held" and self._will_release(entry):
             pause = backoff(entry.holds, self._job.retries)
-            heapq.heappush(self._due, (entry.since + pause, entry.index))
+            heapq.heappush(self._due, (entry.moved + pause, entry.index))
 
     def _sort(self, entry: Entry) -> None:
         self._plain.pop(entry.index, None)

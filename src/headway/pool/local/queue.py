@@ -178,12 +178,12 @@ class Queue(Entries):
     def release_due(self) -> bool:
         """Release what a passing fault held, once its pause is over; tells whether any was."""
         any_released = False
-        while self._due and time.time() > self._due[0][0]:
+        while self._due and time.monotonic() > self._due[0][0]:
             due, index = heapq.heappop(self._due)
             entry = self[index]
             pause = backoff(entry.holds, self._job.retries)
             # Otherwise somebody has released it since, and it may even be held again.
-            if entry.status == "held" and due == entry.since + pause and self._will_release(entry):
+            if entry.status == "held" and due == entry.moved + pause and self._will_release(entry):
                 self.release(entry, f"the pause of {pause:.0f} s after a passing fault is over")
                 any_released = True
         return any_released
