@@ -377,7 +377,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount: {mounted.stderr.strip()}")

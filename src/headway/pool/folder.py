@@ -394,10 +394,10 @@ class Runs:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # told when the run folder is made
                 self._make()
-            if self.folder.is_dir():
+            if self.root.is_dir():
                 # a few locks for all jobs: nobody waits for another job's files to be packed
                 name = f".making-{digest[:1]}"
-                stack.enter_context(RunFolder(self.folder).locked(name, patience=_PACKING))
+                stack.enter_context(RunFolder(self.root).locked(name, patience=_PACKING))
             yield
 
     def next(self, name: str) -> RunFolder:
