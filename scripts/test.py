@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+_ENOUGH = 8 << 30  # bytes of memory that files may take
 _SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
 # one after the other, beside the rest: two pools at a time are too much for two cores
 _POOLS = {"pool": ["tests/pool"], "study": ["tests/study"]}
@@ -34,7 +37,7 @@ def main(arguments: list[str]) -> int:
         if code := step(*check):
             return code
     codes: dict[str, int] = {}
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as told, _memory() as memory:
 
         def pools() -> None:
             for name in _POOLS:
@@ -47,7 +50,7 @@ def main(arguments: list[str]) -> int:
         print(f"\n== pytest, and at the same time {' and '.join(_POOLS)}", flush=True)
         # these mostly wait, too; where two want a core, those that count seconds on a pool go first
         workers = 1 + (os.cpu_count() or 1)
-        rest = ["nice", *_pytest("rest", "-n", str(workers))]
+        rest = ["nice", *_pytest("rest", "-n", str(workers), *memory)]
         codes["rest"] = subprocess.run(rest, cwd=ROOT).returncode
         beside.join()
         print(f"\n== pytest of {' and '.join(_POOLS)}", flush=True)
@@ -55,6 +58,28 @@ def main(arguments: list[str]) -> int:
         shutil.copyfileobj(told, sys.stdout.buffer)
         sys.stdout.flush()
     return max(_settled(name, code) for name, code in codes.items())
+
+
+@contextmanager
+def _memory() -> Iterator[list[str]]:
+    """Options by which tests write to memory: waiting for a disk is a good part of their time.
+
+    None where TMPDIR is set, or memory is short, or programs may not be run from there.
+    """
+    shared = Path("/dev/shm")  # noqa: S108 - in a folder of its own
+    if "TMPDIR" in os.environ or not os.access(shared, os.W_OK):
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="headway-", dir=shared) as folder:
+        program = Path(folder) / "program"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o700)
+        try:
+            subprocess.run([program], check=True)
+            enough = shutil.disk_usage(folder).free > _ENOUGH
+        except OSError:
+            enough = False
+        yield ["--basetemp", f"{folder}/tests"] if enough else []
 
 
 def _settled(name: str, code: int) -> int:

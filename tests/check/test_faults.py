@@ -263,17 +263,18 @@ def test_inputs_come_once_and_outputs_stay(found: Found, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
-def test_pytorchs_mnist_with_five_lines(found: Found) -> None:
+def test_pytorchs_mnist_with_five_lines(found: Found, quick_torch: str) -> None:
     command = f"{sys.executable} mnist.py --epochs 6 --log-interval 2 --save-model"
     output = 'outputs = ["mnist_cnn.pt"]'
-    promises = found(command, grace="60 s", quick=True, outputs=output)
+    promises = found(command, quick_torch, grace="60 s", quick=True, outputs=output)
     assert broken(promises) == set()
     for name in ("sigterm", "exit-code", "resume", "curve", "results"):
         assert promises[name].verdict == "kept", promises[name]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
-def test_an_optimizer_that_is_not_saved(found: Found) -> None:
-    promises = found(f"{sys.executable} with_torch.py --forget", grace="60 s", quick=True)
+def test_an_optimizer_that_is_not_saved(found: Found, quick_torch: str) -> None:
+    command = f"{sys.executable} with_torch.py --forget"
+    promises = found(command, quick_torch, grace="60 s", quick=True)
     assert broken(promises) == {"curve", "results"}
     assert promises["order"].verdict == "kept"

@@ -242,7 +242,8 @@ def _save_until(line: int, place: str, step: int) -> int:
         def traced(frame: Any, event: str, argument: object) -> Any:
             nonlocal left
             name = frame.f_code.co_filename
-            if name.endswith(("checkpoint/keeper.py", "checkpoint/files.py")):
+            own = name.endswith(("checkpoint/keeper.py", "checkpoint/files.py"))
+            if own and event == "line":
                 left -= 1
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)

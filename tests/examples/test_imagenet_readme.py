@@ -27,9 +27,11 @@ README = (EXAMPLE / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.timeout(290)
-def test_the_commands_run(tmp_path: Path) -> None:
+def test_the_commands_run(tmp_path: Path, quick_torch: str) -> None:
     for name in ("train.py", "make_data.py", "job.toml", "job.local.toml"):
         shutil.copy(EXAMPLE / name, tmp_path)
+    with (tmp_path / "job.local.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n{quick_torch}")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def run(command: str) -> str:

@@ -166,7 +166,7 @@ class Bench:
                 saves.append(Watch(attempt.scratch, self.paths))
                 started = now
             seen = Seen(watch.rows(), watch.printed(), now - started if started else 0.0)
-            if started and made.listened is None and now > look:
+            if started and made.listened is None and not seen.rows and now > look:
                 hear = listeners(attempt.scratch, attempt.pid)
                 if hear & heard:  # twice: between fork and exec a program has its parent's
                     made.listened = seen.seconds
