@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from tests.lab import Flip, Held, Made, Rate, Server, Status, dead_url
@@ -161,6 +162,49 @@ class Starter:
         path = self.node.folder / ".job.ad"
         path.write_text("".join(lines))
         return {"_CONDOR_JOB_AD": str(path)}
+
+
+def test_the_job_s_ad_says_why_an_input_did_not_arrive(node: Node, web: Web) -> None:
+    """For the reason of the hold: the input, the status, the source and the URL, and no secret."""
+    web.script["d"] = [lambda request: web.reply(request, 404)]
+    path = 'odd "name" \\ ü'
+    given = {"urls": [f"{web.url('d')}?sig=geheim"], "path": path, "patience": 1}
+    node.plan(["true"], inputs=[given])
+    starter = Starter(node, NumShadowStarts="4")
+    assert node.run(**starter.environment()) == 81
+    (asked,) = [line.decode() for line in node.chirp.raw if line.startswith(b"set_job_attr")]
+    said = asked.removeprefix("set_job_attr HeadwayReason ").replace("\\ ", " ")
+    escaped = said.strip().replace("\\\\", "\\")  # as a ClassAd expression
+    host = web.url("d").split("/")[2]
+    assert escaped.startswith('{4, "the input \'odd \\"name\\" ') and "\\xfc" in escaped
+    assert "HTTP 404" in escaped and f"from {host} ({web.url('d')})" in escaped
+    assert escaped.endswith('"}') and escaped.isascii() and "geheim" not in asked
+    # Without the ad of a real starter nothing is set, and nothing breaks.
+    node.chirp.raw.clear()
+    assert node.run() == 81
+    assert not [line for line in node.chirp.raw if line.startswith(b"set_job_attr")]
+
+
+def test_other_kinds_of_failure_are_named_as_well(node: Node, web: Web) -> None:
+    web.files["data"] = DATA[:-1] + b"x"
+    url = web.url("data")
+    given: dict[str, Any] = {"urls": [url], "path": "d", "checksum": SHA}
+    node.plan(["true"], inputs=[given])
+    assert node.run() == 82
+    reason = node.record()["reason"]
+    assert reason.startswith("the input 'd' did not arrive: ") and "sha256" in reason
+    assert url in reason and reason in [line.get("reason") for line in decoded(node)]
+    (node.folder / "in").mkdir()
+    node.plan(["true"], inputs=[{"urls": [url], "path": "in", "size": 1}])
+    assert node.run() == 82
+    assert "a folder of that name is in the way" in node.record()["reason"]
+    node.plan(["true"], inputs=[{"urls": [], "path": "t"}])
+    assert node.run() == 82
+    assert "the input 't' did not arrive: " in node.record()["reason"]
+
+
+def decoded(node: Node) -> list[dict[str, str]]:
+    return [{key: unquote(value) for key, value in told.items()} for told in node.chirp.phases()]
 
 
 def test_the_second_node_without_a_way_out_hands_over_to_the_plugin(node: Node) -> None:

@@ -198,9 +198,7 @@ class Tail:
             file.sign(cursor)  # it may have been short when it was met
         cursor.device, cursor.inode = file.ident
         cursor.modified = file.stat.st_mtime
-        # Written long ago or, by a clock that was set back since, long from now.
-        settled = abs(time.time() - cursor.modified) > _SETTLED
-        final = final or file.packed or settled
+        final = final or file.packed or time.time() - cursor.modified > _SETTLED
         before = cursor.size
         is_text = sniff(file.head) in (Format.TEXT, Format.NONE)
         block = _BLOCK
