@@ -234,3 +234,25 @@ def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "listdir", listing)
     assert len(find_logs(paths)) == 50
     assert listed == [tmp_path]
+
+
+def test_of_a_run_folder_only_its_log_is_looked_at(tmp_path: Path) -> None:
+    for number in range(3):
+        run = tmp_path / ".headway" / "runs" / f"train-{number}"
+        (run / "jobs" / "0" / "outputs").mkdir(parents=True)
+        for name in ("run.json", "job.json", "plan.json", "headway-node.pyz", "supervisor.lock"):
+            (run / name).write_bytes(b"{}")
+        (run / "jobs" / "0" / "outputs" / "train.log").write_bytes(ONE_EVENT)
+        (run / "events.log").write_bytes(ONE_EVENT)
+        (run / "events.log.old").write_bytes(ONE_EVENT)
+    (tmp_path / ".headway" / "runs" / "draft").mkdir()
+    (tmp_path / ".headway" / "runs" / "draft" / "run.json").write_bytes(b"{}")
+    (tmp_path / ".headway" / "runs" / "draft" / "job.json").write_bytes(b"{}")
+    unread: list[tuple[str, str]] = []
+    chains = find_logs([tmp_path / ".headway" / "runs"], unread)
+    assert [Path(chain.name).name for chain in chains] == ["events.log"] * 3
+    assert [len(chain.files) for chain in chains] == [2] * 3
+    assert unread == []
+
+
+ONE_EVENT = b"000 (7.000.000) 2026-01-02 03:00:00 Job submitted from host: <10.0.0.1:9618>\n...\n"

@@ -140,7 +140,7 @@ def _try(
         verdict = "bad"
     cause = ending if ending not in ("success", "open") else "none"
     if verdict == "bad" and cause == "none":
-        cause = "wrong-output"
+        cause = "failed"
     begin = sum(p["seconds"] for p in tables["pieces"] if p["job"] == place)
     for phase, seconds in parts.items():
         piece(phase, seconds, attempt=attempt, verdict=verdict, cause=cause)

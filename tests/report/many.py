@@ -59,7 +59,7 @@ def many_jobs(
     cause[cut] = Cause.TRANSFER_CUT.value
     cause[held] = Cause.TRANSFER_FAILED.value
     cause[late] = Cause.OVER_TIME.value
-    cause[last & (ends == Outcome.WRONG_OUTPUT.value)] = Cause.WRONG_OUTPUT.value
+    cause[last & (ends == Outcome.FAILED.value)] = Cause.FAILED.value
     cause[last & (ends == Outcome.REMOVED.value)] = Cause.REMOVED.value
     cause[good | ~ended & last] = Cause.NONE.value
 

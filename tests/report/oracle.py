@@ -157,7 +157,7 @@ class Job:
             return Verdict.GOOD, Cause.NONE
         if self.outcome is Outcome.REMOVED:
             return Verdict.BAD, Cause.REMOVED
-        if self.outcome is Outcome.WRONG_OUTPUT:
+        if self.outcome is Outcome.FAILED:
             return Verdict.BAD, self.attempts[-1].cause
         return Verdict.OPEN, Cause.NONE
 
@@ -408,7 +408,7 @@ def _outcome(status: Status, kind: Kind) -> Outcome:
     if status is Status.REMOVED:
         return Outcome.REMOVED
     good = kind in (Kind.SUCCEEDED, Kind.SKIPPED)
-    return Outcome.SUCCESS if good else Outcome.WRONG_OUTPUT
+    return Outcome.SUCCESS if good else Outcome.FAILED
 
 
 def _with_sites(jobs: list[Job]) -> list[Job]:

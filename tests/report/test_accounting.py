@@ -176,7 +176,7 @@ def test_the_agents_phases_are_told_apart_within_execution() -> None:
     assert attempt["ending"] == "transfer-failed"
     assert attempt["agent_transfer"]
     plain = account(made_columns([Made(0, RUN), Made(9, Kind.FAILED, value=81)]))
-    assert plain.attempts["ending"].to_list() == ["wrong-output"]
+    assert plain.attempts["ending"].to_list() == ["failed"]
 
 
 def test_a_node_that_is_lost_is_a_disconnect_once() -> None:
@@ -205,7 +205,7 @@ def test_a_missing_output_makes_a_wrong_output_of_a_success() -> None:
     events = [(0.0, RUN), (10.0, Kind.SUCCEEDED)]
     assert told(events, outputs={(1, 0): True}).jobs["outcome"].to_list() == ["success"]
     missing = told(events, outputs={(1, 0): False})
-    assert missing.jobs["outcome"].to_list() == ["wrong-output"]
+    assert missing.jobs["outcome"].to_list() == ["failed"]
     assert missing.jobs["good_s"].to_list() == [0]
 
 
@@ -227,7 +227,7 @@ def test_the_same_id_at_two_access_points_is_two_jobs() -> None:
     here = [Made(0, Kind.SUBMITTED), Made(5, RUN), Made(15, Kind.SUCCEEDED)]
     there = [Made(100, Kind.SUBMITTED, log=1), Made(105, RUN, log=1), Made(125, Kind.FAILED, log=1)]
     accounts = account(made_columns([*here, *there]))
-    assert accounts.jobs["outcome"].to_list() == ["success", "wrong-output"]
+    assert accounts.jobs["outcome"].to_list() == ["success", "failed"]
     assert accounts.jobs["total_s"].to_list() == [15, 25]
     assert accounts.jobs["log"].to_list() == ["log0", "log1"]
 

@@ -26,7 +26,7 @@ def test_what_a_checkpoint_saved_is_as_good_as_its_job() -> None:
     assert spent(won)[("checkpoint", "good", "none")] == 10
     assert spent(won)[("compute", "bad", "redone")] == 40
     lost = told([*history, (300, Kind.FAILED)])
-    assert spent(lost)[("compute", "bad", "wrong-output")] == 200
+    assert spent(lost)[("compute", "bad", "failed")] == 200
     assert spent(lost)[("compute", "bad", "redone")] == 40
     going = told(history, until=300)
     assert spent(going)[("compute", "open", "none")] == 200

@@ -40,7 +40,7 @@ def side(
         took = compute * chance.uniform(0.95, 1.05)
         jobs.append(
             {
-                "outcome": "success" if done else "wrong-output",
+                "outcome": "success" if done else "failed",
                 "site": site,
                 "matched": 0.0,
                 "begin": 0.0,
@@ -57,7 +57,7 @@ def side(
             {
                 "job": job,
                 "site": site,
-                "ending": "success" if done else "wrong-output",
+                "ending": "success" if done else "failed",
                 "arrived": True,
                 "executed": True,
                 "received": 1e9,

@@ -193,12 +193,12 @@ def test_the_document_is_strict_json_with_known_keys(tmp_path: Path) -> None:
     assert document["format"] == 1
     assert list(document) == [
         "format", "name", "begin", "end", "events", "files", "notes", "totals", "losses", "sites",
-        "by", "groups", "findings", "jobs", "records", "skipped", "unfinished", "unread",
+        "by", "groups", "findings", "jobs", "records", "skipped", "unfinished", "unread", "others",
     ]  # fmt: skip
     assert document["totals"]["jobs"] == 4
     assert [job["outcome"] for job in document["jobs"]] == [
         "success",
-        "wrong-output",
+        "failed",
         "held",
         "unfinished",
     ]

@@ -60,7 +60,7 @@ ATTEMPTS = [
     attempt(2, "A", 10, "transfer-failed", transfer_in_s=1, code=13, subcode=256, reason="404"),
     attempt(3, "B", 20, "over-time", transfer_in_s=150, compute_s=7200, code=47, subcode=0),
     attempt(4, "B", 30, "transfer-cut", transfer_in_s=5000, code=1007, reason="stalled"),
-    attempt(4, "B", 5100, "wrong-output", transfer_in_s=100, compute_s=50)
+    attempt(4, "B", 5100, "failed", transfer_in_s=100, compute_s=50)
     | {"received": 0, "return_value": 1},
     attempt(6, "A", 7000, "open", transfer_in_s=70),
     attempt(7, "A", 40, "hold", transfer_in_s=20, compute_s=30, code=34, subcode=102),
@@ -104,7 +104,7 @@ def accounts() -> Accounts:
         job(1, "success", 3300, queued_s=300, checkpoints=2),
         job(2, "held", 8000, holds=1, hold_code=13, hold_subcode=256, held_s=7989),
         job(3, "held", 8000, holds=1, hold_code=47, hold_subcode=0, held_s=630),
-        job(4, "wrong-output", 5250, return_value=1, requeues=1),
+        job(4, "failed", 5250, return_value=1, requeues=1),
         job(5, "removed", 60, queued_s=60),
         job(6, "unfinished", 7070, queued_s=7000),
         job(7, "held", 8000, holds=2, hold_code=34, hold_subcode=102, held_s=7920),
@@ -133,12 +133,12 @@ def accounts() -> Accounts:
 
 def test_totals_count_what_became_of_the_jobs(accounts: Accounts) -> None:
     found = totals(accounts)
-    assert (found.jobs, found.succeeded, found.wrong_output, found.held) == (8, 2, 1, 3)
+    assert (found.jobs, found.succeeded, found.failed, found.held) == (8, 2, 1, 3)
     assert (found.held_transfer, found.held_duration, found.held_other) == (1, 1, 1)
     assert (found.removed, found.unfinished) == (1, 1)
     assert found.failure_shares == {
         "held-transfer": 0.2,
-        "wrong-output": 0.2,
+        "failed": 0.2,
         "held-duration": 0.2,
         "held-other": 0.2,
         "removed": 0.2,
@@ -210,7 +210,7 @@ def test_losses_have_a_cause_and_add_up_to_the_badput(accounts: Accounts) -> Non
         ("transfer-cut", 9000, 2, 2),
         ("over-time", 7350, 1, 1),
         ("eviction", 700, 1, 1),
-        ("wrong-output", 150, 1, 1),
+        ("failed", 150, 1, 1),
         ("hold", 50, 1, 1),
         ("transfer-failed", 1, 1, 1),
     ]

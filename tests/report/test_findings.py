@@ -281,3 +281,102 @@ def test_real_pool_logs_can_be_looked_at() -> None:
     found = {one.key for one in find(account(read_columns(logs)))}
     assert "transfer-cut:20" in found
     assert {"over-time:5", "under-asked:memory", "under-asked:disk"} <= found
+
+
+def held(code: int, subcode: int, reason: str, **row: Any) -> Row:
+    tried: Row = {"ending": "hold", "code": code, "subcode": subcode, "reason": reason}
+    return {
+        "outcome": "held",
+        "tries": [tried | {"parts": {"compute": 60.0}, "held_s": 99.0}],
+    } | row
+
+
+def test_no_large_share_of_holds_goes_unnamed() -> None:
+    reason = "Error from slot1@n{0}: Transfer output files failure: out/m{0}.pt: No such file"
+    # Hours apart, so that no burst explains them.
+    jobs = [held(12, 2, reason.format(n), begin=1e6 + 1e4 * n) for n in range(6)]
+    [found] = find(told(jobs))
+    assert found.key == "held:12/2"
+    assert found.title.startswith("6 jobs of 6 were held: ")
+    assert "No such file" in found.title
+    assert "(code 12/2)" in found.title
+    assert (found.jobs, found.lost_jobs, found.cost_s) == (6, 6, 360)
+    assert found.advice[0].lines == ("headway advise log",)
+
+
+def test_a_hold_that_has_a_name_is_named_once() -> None:
+    tried = held(34, 102, "memory usage exceeded request_memory")
+    assert [one.key for one in find(told([tried] * 6))] == ["under-asked:memory"]
+
+
+def test_holds_by_hand_are_named_as_such() -> None:
+    [found] = find(told([held(1, 0, "via condor_hold (by user alice)")] * 3))
+    assert found.title == (
+        "3 jobs of 3 were held: somebody held them by hand (code 1/0); 3 min of slot time lost"
+    )
+
+
+@pytest.mark.parametrize("ending", sorted({cause.value for cause in Cause} - {"none", "redone"}))
+def test_no_large_loss_goes_unnamed(ending: str) -> None:
+    outcome = "removed" if ending == "removed" else "success"
+    lost: Row = {"ending": ending, "parts": {"compute": 900.0}, "reason": "the words"}
+    good: Row = {"parts": {"compute": 100.0}}
+    jobs = [{"outcome": outcome, "tries": [lost, good]} for _ in range(2)]
+    found = find(told(jobs))
+    assert sum(one.cost_s - one.shared_s for one in found if one.cost_s) >= 1800
+
+
+def test_a_small_share_may_go_unnamed() -> None:
+    good: Row = {"tries": [{"parts": {"compute": 1000.0}}]}
+    assert find(told([good] * 30 + [held(3, 0, "my own rule")])) == []
+
+
+@pytest.mark.parametrize("few", [1, 2, 3, 4])
+def test_a_command_that_failed_is_called_that(few: int) -> None:
+    said = {"ending": "failed", "return_value": 83, "reason": "the command exited with 3"}
+    bad = {"outcome": "failed", "return_value": 83, "tries": [said | {"parts": {"compute": 5.0}}]}
+    [found] = find(told([bad] * few))
+    assert "wrong output" not in str(found)
+    assert "83" not in found.title
+    assert ("the reason", "the command exited with 3") in found.evidence
+
+
+EDITED = """\
+000 (7.000.000) 2026-01-02 03:00:00 Job submitted from host: <10.0.0.1:9618>
+...
+001 (7.000.000) 2026-01-02 03:01:00 Job executing on host: <10.0.0.1:9618>
+...
+004 (7.000.000) 2026-01-02 03:02:00 Job was evicted. Code 34 Subcode 102
+\t(0) CPU times
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage
+\tPartitionable Resources :    Usage  Request Allocated
+\t   Memory (MB)          :      879      256       256
+...
+012 (7.000.000) 2026-01-02 03:02:00 Job was held.
+\tJob has gone over cgroup memory limit of 256 megabytes.
+\tCode 34 Subcode 102
+...
+033 (7.000.000) 2026-01-02 03:03:00 Setting job attribute RequestMemory to 1536
+...
+013 (7.000.000) 2026-01-02 03:03:00 Job was released.
+...
+001 (7.000.000) 2026-01-02 03:04:00 Job executing on host: <10.0.0.1:9618>
+...
+005 (7.000.000) 2026-01-02 04:04:00 Job terminated.
+\t(1) Normal termination (return value 0)
+\tPartitionable Resources :    Usage  Request Allocated
+\t   Memory (MB)          :      900     1536      1536
+...
+"""
+
+
+def test_the_request_in_force_is_cited_after_an_edit(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(EDITED)
+    accounts = account(read_columns([log]))
+    assert accounts.attempts["memory_asked"].to_list() == [256, 1536]
+    assert accounts.attempts["memory_used"].to_list() == [879, 900]
+    assert accounts.jobs["memory_asked"].to_list() == [1536]
+    [found] = [one for one in find(accounts) if one.key == "under-asked:memory"]
+    assert "than the 256 MiB asked for" in found.title
+    assert ("used when last looked at (most)", "879 MiB") in found.evidence

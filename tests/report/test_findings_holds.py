@@ -175,7 +175,8 @@ def test_a_site_where_it_happens_far_more_often_is_named() -> None:
 def test_too_little_asked(code: int, subcode: int, reason: str, name: str) -> None:
     tried: Row = {"ending": "hold", "code": code, "subcode": subcode, "reason": reason}
     tried |= {"parts": {"compute": 7200.0}, "held_s": 100.0}
-    job = {"outcome": "held", "memory_asked": 4 * GIB, "memory_used": 6 * GIB, "tries": [tried]}
+    tried |= {"memory_asked": 4 * GIB, "memory_used": 6 * GIB}
+    job = {"outcome": "held", "tries": [tried]}
     [found] = under_asked(told([job, {"tries": [success()]}]))
     assert found.key == f"under-asked:{name}"
     assert (found.cost_s, found.lost_jobs) == (7200, 1)
@@ -183,6 +184,18 @@ def test_too_little_asked(code: int, subcode: int, reason: str, name: str) -> No
         assert found.title.startswith("1 job used more memory than the 4 GiB asked for and was")
         assert found.advice[0].lines == ("request_memory = 8 GB", "retry_request_memory = 16 GB")
         assert found.advice[2].lines[0] == "condor_qedit 1.0 RequestMemory 8192"
+
+
+def test_the_request_is_that_of_the_attempt_that_was_stopped() -> None:
+    # An edit has raised it since, and the job went on with that.
+    tried: Row = {"ending": "hold", "code": 34, "subcode": 102, "reason": "over", "held_s": 9.0}
+    tried |= {"parts": {"compute": 60.0}, "memory_asked": 0.5 * GIB, "memory_used": 0.9 * GIB}
+    after = success() | {"memory_asked": 8 * GIB, "memory_used": 1.2 * GIB}
+    job = {"memory_asked": 8 * GIB, "memory_used": 1.2 * GIB, "tries": [tried, after]}
+    [found] = under_asked(told([job]))
+    assert found.title.startswith("1 job used more memory than the 512 MiB asked for")
+    assert dict(found.evidence)["used when last looked at (most)"] == "921.6 MiB"
+    assert found.advice[0].lines[0] == "request_memory = 2 GB"
 
 
 def test_a_hold_for_something_else_is_not_about_memory() -> None:
@@ -219,7 +232,7 @@ def test_far_too_much_disk() -> None:
         [asked(2, 0.1)] * 40,  # small
         [asked(64, 5)] * 19,  # few
         [asked(64, 5)] * 39 + [asked(64, 60)],  # one needed it
-        [asked(64, 5, outcome="wrong-output")] * 40,  # failed before they needed it
+        [asked(64, 5, outcome="failed")] * 40,  # failed before they needed it
     ],
 )
 def test_requests_that_may_stay(jobs: list[Row]) -> None:

@@ -57,7 +57,7 @@ def test_young_by_hand() -> None:
 
 
 def failing(value: int = 1, **row: Any) -> Row:
-    tried = {"ending": "wrong-output", "return_value": value, "parts": {"compute": 30.0}}
+    tried = {"ending": "failed", "return_value": value, "parts": {"compute": 30.0}}
     return tried | row
 
 
@@ -100,25 +100,37 @@ def test_progress_variety_and_few_tries_are_no_loop() -> None:
 )
 def test_the_same_return_value_on_many_jobs(value: int, words: str, line: str) -> None:
     jobs: list[Row] = [{"tries": [success()]} for _ in range(50)]
-    bad = {"outcome": "wrong-output", "return_value": value, "tries": [failing(value)]}
+    bad = {"outcome": "failed", "return_value": value, "tries": [failing(value)]}
     [found] = exit_code(told(jobs + [bad] * 12))
-    assert found.title.startswith(f"12 jobs ended with return value {value}")
+    name = "Headway's own exit code" if value == 80 else "return value"
+    assert found.title.startswith(f"12 jobs ended with {name} {value}")
     assert words in found.title
     assert (found.cost_s, found.lost_jobs) == (12 * 30, 12)
     assert "normal termination" in found.why
     assert not line or any(line in step.lines for step in found.advice)
 
 
+def test_the_command_s_own_value_counts_not_headway_s() -> None:
+    said = {"reason": "the command exited with 3"}
+    bad = {"outcome": "failed", "return_value": 83, "tries": [failing(83) | said]}
+    mute = {"outcome": "failed", "return_value": 83, "tries": [failing(83)]}
+    own, headways = exit_code(told([bad] * 7 + [mute] * 6))
+    assert own.title.startswith("7 jobs ended with return value 3:")
+    assert "83" not in own.title + own.why
+    assert "83" not in retry_loop(told([bad | {"tries": [failing(83) | said] * 9}]))[0].title
+    assert headways.title.startswith("6 jobs ended with Headway's own exit code 83 (the command")
+
+
 def test_a_signal_and_its_shell_code_are_the_same_end() -> None:
-    by_signal = {"outcome": "wrong-output", "signal": 9, "tries": [failing(0)]}
-    by_shell = {"outcome": "wrong-output", "return_value": 137, "tries": [failing(137)]}
+    by_signal = {"outcome": "failed", "signal": 9, "tries": [failing(0)]}
+    by_shell = {"outcome": "failed", "return_value": 137, "tries": [failing(137)]}
     [found] = exit_code(told([by_signal] * 4 + [by_shell] * 4))
     assert found.key == "exit:137"
     assert found.jobs == 8
 
 
 def test_few_or_rare_values_are_no_finding() -> None:
-    bad = {"outcome": "wrong-output", "return_value": 1, "tries": [failing()]}
+    bad = {"outcome": "failed", "return_value": 1, "tries": [failing()]}
     good = {"tries": [success()]}
     assert exit_code(told([good] * 20 + [bad] * 4)) == []
     assert exit_code(told([good] * 995 + [bad] * 5)) == []

@@ -88,7 +88,7 @@ def test_a_sites_name_cannot_smuggle_lines() -> None:
 
 
 def fell(machine: str, site: str = "S", seconds: float = 5.0, **row: Any) -> Row:
-    tried: Row = {"ending": "wrong-output", "return_value": 1, "machine": machine, "site": site}
+    tried: Row = {"ending": "failed", "return_value": 1, "machine": machine, "site": site}
     return tried | {"parts": {"compute": seconds}} | row
 
 
@@ -123,7 +123,7 @@ def test_what_is_no_black_hole() -> None:
     few: list[Row] = [{"tries": [fell("m.test"), ran("S")]} for _ in range(4)]
     assert black_hole(told(good + few)) == []
     # A job that fails everywhere at once: the fault is the command's.
-    tries = [{"outcome": "wrong-output", "tries": [fell(f"m{n % 7}.test")]} for n in range(70)]
+    tries = [{"outcome": "failed", "tries": [fell(f"m{n % 7}.test")]} for n in range(70)]
     assert black_hole(told(tries)) == []
     # Failures after hours.
     late: list[Row] = [{"tries": [fell("m.test", seconds=8000), ran("S")]} for _ in range(10)]

@@ -90,7 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headway.Run]:
 def test_a_run_brings_its_records(run: headway.Run) -> None:
     found = report(run.folder)
     assert found.name == "small-1"
-    assert (found.totals.jobs, found.totals.succeeded, found.totals.wrong_output) == (2, 1, 1)
+    assert (found.totals.jobs, found.totals.succeeded, found.totals.failed) == (2, 1, 1)
     assert found.records.schema == RECORDS
     assert found.records["attempt"].to_list() == [0, 1]
     assert found.records["exit"].to_list() == [0, 83]
@@ -329,7 +329,7 @@ def test_a_declared_output_must_be_there_and_not_empty(
     (tmp_path / "here/m_7_2.pt").write_text("")
     (tmp_path / "here/m_7_4.pt").write_text("of a job that failed")
     outcomes = report(log, outputs="m_$(ClusterId)_$(Process).pt").accounts.jobs["outcome"]
-    assert outcomes.to_list() == ["success", "success", *["wrong-output"] * 3]
+    assert outcomes.to_list() == ["success", "success", *["failed"] * 3]
     both = report(log, outputs=["m_$(Cluster)_$(ProcId).pt", "log_$(process)"])
     assert both.totals.succeeded == 0
     assert "is the pattern of --output right" in both.notes[0]

@@ -123,7 +123,7 @@ def test_the_study_is_told(study: Accounts) -> None:
         "Goodput49.3 %",
         "Slot time766.7 h",
         "79 succeeded",
-        "3 wrong output",
+        "3 failed",
         "18 held",
         "transfer cut off or stalled",
         "The line marks 1 hour: no transfer arrived beyond it.",

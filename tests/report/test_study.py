@@ -73,7 +73,7 @@ FIGURES: dict[str, tuple[Callable[[Totals], Any], Any]] = {
     "held on transfer": (lambda t: t.held_transfer, 16),
     "held on duration": (lambda t: t.held_duration, 2),
     "held": (lambda t: (t.held, t.held_other), (18, 0)),
-    "wrong output": (lambda t: t.wrong_output, 3),
+    "wrong output": (lambda t: t.failed, 3),
     "neither removed nor unfinished": (lambda t: (t.removed, t.unfinished), (0, 0)),
     "compute of successful jobs": (lambda t: t.good_compute_s, 1_196_137),
     "the same in hours": (lambda t: hours(t.good_compute_s), 332.3),
@@ -101,7 +101,7 @@ FIGURES: dict[str, tuple[Callable[[Totals], Any], Any]] = {
     "compute share as it counts": (lambda t: percent(t.compute_share_last_transfers), 45.6),
     "failure shares": (
         lambda t: {key: percent(part) for key, part in t.failure_shares.items()},
-        {"held-transfer": 76.2, "wrong-output": 14.3, "held-duration": 9.5},
+        {"held-transfer": 76.2, "failed": 14.3, "held-duration": 9.5},
     ),
 }
 
@@ -132,7 +132,7 @@ def test_each_job_is_as_in_the_table(accounts: Accounts) -> None:
     found = {(row["cluster"], row["proc"]): row for row in accounts.jobs.iter_rows(named=True)}
     outcomes = {
         "success": "success",
-        "wrong_output": "wrong-output",
+        "wrong_output": "failed",
         "held_transfer_404": "held",
         "held_execute_duration": "held",
     }
@@ -177,8 +177,8 @@ def test_the_losses_add_up_and_name_the_cut_off_first(accounts: Accounts, whole:
     assert "stalled for 3600 seconds" in cut.reason
     transfer = {loss.cause: loss.transfer_s for loss in found}
     compute = {loss.cause: loss.compute_s for loss in found}
-    assert (transfer["over-time"], transfer["wrong-output"]) == (2_333, 7_808)
-    assert (compute["over-time"], compute["wrong-output"]) == (144_089, 1_988)
+    assert (transfer["over-time"], transfer["failed"]) == (2_333, 7_808)
+    assert (compute["over-time"], compute["failed"]) == (144_089, 1_988)
     assert compute["eviction"] == 19_746
 
 

@@ -45,15 +45,15 @@ def test_the_study_in_words(study: Report) -> None:
     assert "compute share 43.3 %" in text and "Slot time 766.7 h" in text
     for words, value in (
         ("jobs that succeeded", "79 of 100"),
-        ("jobs with wrong output", "3"),
+        ("jobs that failed", "3"),
         ("jobs that are held", "18: 16 on a transfer, 2 on the time limit"),
         ("compute, jobs that succeeded", "332.3 h"),
         ("their last transfers", "45.8 h"),
         ("their transfers before that", "302.2 h"),
         ("their compute that was lost", "5.5 h"),
         ("compute, held jobs", "40.0 h"),
-        ("compute, wrong outputs", "0.6 h"),
-        ("transfers, wrong outputs", "39.6 h, 2.2 h of it their last"),
+        ("compute, failed jobs", "0.6 h"),
+        ("transfers, failed jobs", "39.6 h, 2.2 h of it their last"),
         ("compute and transfers of a result", "8.6 h mean, 5.0 h median"),
         ("transfers cut off or stalled", "232 in 29 jobs"),
         ("evictions", "5 in 4 jobs"),
@@ -135,7 +135,8 @@ def test_many_sites_and_much_damage_are_counted() -> None:
     damaged = dataclasses.replace(
         accounts,
         skipped=accounts.skipped * 20,
-        unread=[("a.txt", "is not an event log")] * 7 + [("b.log", "cannot be read")] * 9,
+        unread=[("b.log", "cannot be read")] * 9,
+        others=7,
     )
     text = of(damaged).text()
     assert "… and 20 sites more" in text

@@ -49,9 +49,7 @@ def test_stock_loses_as_in_the_study(ran: dict[str, Row]) -> None:
     assert {kind for kind, slots in stock["met"].items() if slots} == FAULTS
     # cut at the hour, held on a 404, held at the limit, no result from a short copy or without net
     assert stock["stalls"] >= 3
-    assert {"transfer-cut", "transfer-failed", "over-time", "wrong-output"} <= stock[
-        "losses"
-    ].keys()
+    assert {"transfer-cut", "transfer-failed", "over-time", "failed"} <= stock["losses"].keys()
     assert stock["retried_bytes"] > 0.2
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from headway.text import printable
 
 #: Characters of a reason that are looked at, and of a template.
-_LONGEST = 2000
+LONGEST = 2000
 _LONGEST_TEMPLATE = 1200
 _LONGEST_VALUE = 500
 _LEADING = "errno|status|exit|exited|returned|http|code|subcode|signal|error|user|site|point|file"
@@ -83,7 +83,7 @@ def parse(reason: str) -> Reason:
     with `unit`. Of a hold by Headway itself: `fault`, what failed, and `pause`, the seconds until
     the job is released by itself.
     """
-    text = " ".join(reason[:_LONGEST].split())
+    text = " ".join(reason[:LONGEST].split())
     values: dict[str, str] = {}
     masked = _masked(text, values)
     known = _settled(masked)

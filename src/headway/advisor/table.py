@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.advisor.hold import Hold
+from headway.advisor.reason import LONGEST
 
 TRANSIENT, PERMANENT, DEPENDS, NEVER = "transient", "permanent", "depends", "never"
 INPUT, OUTPUT = "input", "output"
@@ -96,7 +97,7 @@ class Entry:
         return listed and (self.reason is None or self._said(text))
 
     def _said(self, text: str) -> bool:
-        return self.reason is not None and self.reason.search(text) is not None
+        return self.reason is not None and self.reason.search(text[:LONGEST]) is not None
 
 
 _OUTPUT_SAID = re.compile(
@@ -116,7 +117,7 @@ def way_of(code: int, text: str) -> str:
     found = [
         (match.start(), way)
         for way, pattern in ((OUTPUT, _OUTPUT_SAID), (INPUT, _INPUT_SAID))
-        if (match := pattern.search(text))
+        if (match := pattern.search(text[:LONGEST]))
     ]
     return min(found)[1] if found else {12: OUTPUT, 13: INPUT}.get(code, "")
 

@@ -89,12 +89,14 @@ def read_told(
     A folder that `headway collect` has filled is as good as its logs.
     """
     from headway.events.collected import is_collected, read_collected
-    from headway.events.forms.files import find_logs
+    from headway.events.forms.files import NO_LOGS, find_logs
 
     places = list(paths)
     stores = [place for place in places if is_collected(place)]
     kept = [told for store in stores for told in of_columns(read_collected(store))]
-    chains = find_logs([place for place in places if place not in stores], unread)
+    found: list[tuple[str, str]] = []
+    chains = find_logs([place for place in places if place not in stores], found)
+    unread += [(file, why) for file, why in found if why not in NO_LOGS]
     return kept + _read_logs(chains, unread)
 
 

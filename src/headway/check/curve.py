@@ -18,6 +18,8 @@ _TIMES = re.compile(
     r"|\d{1,4}[-/:]\d{2}[-/:]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?:[.,]\d+)?Z?",
     re.IGNORECASE,
 )
+#: Characters of a line that are looked at: the patterns are not made for a dump of a megabyte.
+_LONGEST = 1000
 _LEARNING_RATE = re.compile(r"(?i)learning[_ ]?rate")
 
 
@@ -32,7 +34,7 @@ class Row:
 
 def label(step: str) -> str:
     """A step for people: of a printed line what stands before its first number."""
-    head = step.partition("#")[0].strip()
+    head = step[:_LONGEST].partition("#")[0].strip()
     return re.sub(r"\W*\w+\s*[=:]$", "", head) or head or step
 
 
@@ -68,7 +70,7 @@ def from_text(lines: Iterable[str]) -> list[Row]:
     """Rows from printed lines: the numbers with a decimal point are values, the rest says which."""
     rows = []
     for line in lines:
-        plain = _LEARNING_RATE.sub("lr", line)
+        plain = _LEARNING_RATE.sub("lr", line[:_LONGEST])
         plain = _TIMES.sub("", plain).strip()
         values = _FLOAT.findall(plain)
         step = _FLOAT.sub("#", plain)

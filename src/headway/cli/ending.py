@@ -66,7 +66,7 @@ def cause(run: Run, state: JobState) -> str:
     """Why a job failed or is held: the agent's own words where they are here, else the log's."""
     record = record_of(run, state.proc) if group_of(state) == "failed" else {}
     if record.get("exit") == state.return_value and record.get("reason"):
-        return f"{record['reason']} (exit code {state.return_value})"
+        return str(record["reason"])
     return why(state)
 
 

@@ -15,7 +15,7 @@ from headway.cli.show import near, paint, printable
 from headway.cli.states import print_states
 from headway.cli.words import STYLES, count_words, group_of, why
 from headway.events import Jobs, JobState, Skip, read_log
-from headway.events.forms.files import LogFile, find_logs
+from headway.events.forms.files import NO_LOGS, LogFile, find_logs
 from headway.events.forms.opening import open_log
 from headway.events.forms.sniffing import Format
 from headway.pool.folder import Runs
@@ -126,7 +126,9 @@ def document(found: LogJobs) -> dict[str, Any]:
             {"file": file, "offset": skip.offset, "bytes": skip.length, "why": skip.why}
             for file, skip in found.skipped
         ],
-        "unread": [{"file": file, "why": said} for file, said in found.unread],
+        "unread": [
+            {"file": file, "why": said} for file, said in found.unread if said not in NO_LOGS
+        ],
         "states": [{"job": _id(state), **state.as_dict()} for state in found.jobs],
     }
 

@@ -19,7 +19,7 @@ STYLES = {
     "removed": "dim",
     "succeeded": "green",
 }
-_CODES = re.compile(r" \((?:code \d+, subcode \d+|exit code 8\d)\)\Z")
+_CODES = re.compile(r" \((?:code \d+, subcode \d+|Headway's own exit code 8\d)\)\Z")
 _HELD_BY_USER = 1
 _ENDS = {
     Outcome.SUCCESS: "succeeded",

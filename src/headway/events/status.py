@@ -62,13 +62,12 @@ def ending_words(return_value: int | None, signal: int | None, said: str = "") -
         return f"failed: killed by signal {signal}"
     if return_value is None:
         return "failed: ended, but the log does not say how"
+    if said:  # with the command's own exit code in it, which is the one that counts
+        return f"failed: {said}"
     failure = failure_class(return_value)
-    words = said or (MEANING[failure] if failure else "")
-    return (
-        f"failed: {words} (exit code {return_value})"
-        if words
-        else (f"failed: exit code {return_value}")
-    )
+    if failure:
+        return f"failed: {MEANING[failure]} (Headway's own exit code {return_value})"
+    return f"failed: exit code {return_value}"
 
 
 def reason_words(event: Event) -> str:

@@ -14,7 +14,7 @@ HEALS = "HeadwayHeals"  # how often heal has released the job
 CLAIM = "HeadwayHealClaim"  # the decision that is being carried out
 FIRST = "HeadwayFirst"  # before the name of a request: what the user asked for
 PLAIN = re.compile(r"[A-Za-z0-9/_.-]{0,100}\Z", re.ASCII)
-_COUNT = re.compile(r"(\w+)\s*=\s*(\d{1,9})")
+_COUNT = re.compile(r"\b(\w+)\s*=\s*(\d{1,9})")
 
 
 class Key(NamedTuple):

@@ -23,6 +23,8 @@ _OWN = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])\d{2,7}(?![\w.])", re.ASCII)
 _REAL = re.compile(r"\d+\.\d+(?:[eE][+-]\d+)?", re.ASCII)
 _LONGEST_OWN_PAUSE = 7 * 86400
+#: Characters: what Headway writes itself has some hundreds.
+_LONGEST_OWN = 8000
 _UNKNOWN_PAUSE = 300.0
 
 
@@ -134,7 +136,7 @@ def own_release(held: Held) -> tuple[float, str] | None:
 
 def _ours(text: str) -> Retries | None:
     """The retries that Headway wrote this expression for, if it did and nobody edited it."""
-    match = _OWN.search(text)
+    match = _OWN.search(text) if len(text) <= _LONGEST_OWN else None
     if not match:
         return None
     try:

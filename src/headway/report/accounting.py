@@ -45,7 +45,7 @@ def account(
 
     Jobs that go on are accounted up to `until`, unless told up to the last event of all. Jobs whose
     last event is before `since` are left out. `outputs` says of jobs whether their declared outputs
-    are there; one that is not makes a wrong output of a job that ended with 0.
+    are there; one that is not makes a failed job of one that ended with 0.
     """
     found = strands(columns)
     if since is not None:
@@ -173,7 +173,7 @@ def _jobs(walk: Walk, attempts: Attempts) -> Jobs:
     outcome = np.full(count, OUTCOME[Outcome.UNFINISHED], np.uint8)
     outcome[status == STATUS[Status.HELD]] = OUTCOME[Outcome.HELD]
     outcome[status == STATUS[Status.REMOVED]] = OUTCOME[Outcome.REMOVED]
-    outcome[status == STATUS[Status.COMPLETED]] = OUTCOME[Outcome.WRONG_OUTPUT]
+    outcome[status == STATUS[Status.COMPLETED]] = OUTCOME[Outcome.FAILED]
     over = walk.ended >= 0
     good = np.flatnonzero(over)
     good = good[np.isin(walk.kind[walk.ended[good]], _SUCCESSES)]

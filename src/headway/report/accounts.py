@@ -42,7 +42,7 @@ JOBS: Schema = {
     "requeues": pl.UInt32,
     "checkpoints": pl.UInt32,
     "memory_used": pl.Float64,  # MB, the largest of its attempts
-    "memory_asked": pl.Float64,
+    "memory_asked": pl.Float64,  # by its last attempt that says so
     "disk_used": pl.Float64,  # KB
     "disk_asked": pl.Float64,
     "gpus": pl.Float64,  # asked for
@@ -93,6 +93,10 @@ ATTEMPTS: Schema = {
     "received": pl.Float64,  # bytes that came with it, by HTCondor or by the agent
     "sent": pl.Float64,
     "agent_transfer": pl.Boolean,  # the agent staged its input in, within execution
+    "memory_used": pl.Float64,  # MB
+    "memory_asked": pl.Float64,  # the request in force: an edit changes it between attempts
+    "disk_used": pl.Float64,  # KB
+    "disk_asked": pl.Float64,
 }
 
 #: One row a piece of a job's time; the pieces of a job lie end to end.
@@ -146,4 +150,6 @@ class Accounts:
     #: What lies behind a file's last complete event, and may still be being written.
     unfinished: list[tuple[str, Skip]] = field(default_factory=list)
     unread: list[tuple[str, str]] = field(default_factory=list)
+    #: Files in the folders of the logs that are none.
+    others: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))

@@ -56,7 +56,7 @@ def cause_of(end: End) -> Cause:
     """Why an attempt that ended like this has no result."""
     if end.kind in (Kind.FAILED, Kind.REQUEUED):
         found = _AGENT.get(end.value) if end.agent else None
-        return found or Cause.WRONG_OUTPUT
+        return found or Cause.FAILED
     if end.kind == Kind.REMOVED:
         return Cause.REMOVED
     if end.kind == Kind.HELD:
@@ -74,7 +74,7 @@ def _held(end: End) -> Cause:
     if end.code in _OVER_TIME_CODES or end.over_time:
         return Cause.OVER_TIME
     if end.code == _OUTPUT and end.subcode == errno.ENOENT:
-        return Cause.WRONG_OUTPUT
+        return Cause.FAILED
     if end.code in _TRANSFER_CODES or (not end.executed and end.cut):
         return _transfer(end)
     # Old logs give no code, only words.

@@ -68,10 +68,8 @@ class About:
             np.fmax.at(found, self._of[repeats], values[mine][repeats])
             return found
 
-        self.memory_used, self.memory_asked = (
-            largest(usage.memory_used),
-            largest(usage.memory_asked),
-        )
+        self.memory_used = largest(usage.memory_used)
+        self.memory_asked = largest(usage.memory_asked)
         self.disk_used, self.disk_asked = largest(usage.disk_used), largest(usage.disk_asked)
         self.gpus = largest(usage.gpus_asked)
         self.sent = largest(usage.sent)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from headway.events.columnar.columns import NONE, Columns, Floats, Ints, Longs
+from headway.events.forms.files import NO_LOGS
 from headway.events.kind import Kind
 from headway.events.status import Phase
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
@@ -47,7 +48,8 @@ def frames(
         files=list(columns.files),
         skipped=list(columns.skipped),
         unfinished=list(columns.unfinished),
-        unread=list(columns.unread),
+        unread=[(file, why) for file, why in columns.unread if why not in NO_LOGS],
+        others=sum(why in NO_LOGS for _, why in columns.unread),
     )
 
 
@@ -129,6 +131,10 @@ def _attempt_frame(
         "received": pl.Series(about.received).fill_nan(None),
         "sent": pl.Series(about.sent).fill_nan(None),
         "agent_transfer": staging,
+        "memory_used": pl.Series(about.memory_used).fill_nan(None),
+        "memory_asked": pl.Series(about.memory_asked).fill_nan(None),
+        "disk_used": pl.Series(about.disk_used).fill_nan(None),
+        "disk_asked": pl.Series(about.disk_asked).fill_nan(None),
     }
 
 
@@ -166,6 +172,12 @@ def _job_frame(
     def largest(values: Floats) -> pl.Series:
         found = np.full(count, np.nan)
         np.fmax.at(found, attempts.job, values)
+        return pl.Series(found).fill_nan(None)
+
+    def newest(values: Floats) -> pl.Series:
+        found = np.full(count, np.nan)
+        said = np.flatnonzero(~np.isnan(values))  # in the order of attempts: the last one stays
+        found[attempts.job[said]] = values[said]
         return pl.Series(found).fill_nan(None)
 
     def per_job(flags: Flags) -> Longs:
@@ -210,9 +222,9 @@ def _job_frame(
         "requeues": jobs.requeues,
         "checkpoints": jobs.checkpoints,
         "memory_used": largest(about.memory_used),
-        "memory_asked": largest(about.memory_asked),
+        "memory_asked": newest(about.memory_asked),
         "disk_used": largest(about.disk_used),
-        "disk_asked": largest(about.disk_asked),
+        "disk_asked": newest(about.disk_asked),
         "gpus": largest(about.gpus),
         "total_s": _seconds(jobs.end_us - jobs.begin_us),
         "queued_s": spent(Phase.QUEUED),

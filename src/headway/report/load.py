@@ -32,8 +32,6 @@ Place = str | os.PathLike[str] | RunFolder
 
 _MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
 _CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
-#: Why a file of a folder that holds logs is none.
-NO_LOGS = ("is not an event log", "is empty")
 _GOES_ON = (Outcome.UNFINISHED.value, Outcome.HELD.value)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals
 from headway.report.layout import Column, Line, bar, line, paragraph, table
-from headway.report.load import NO_LOGS
 from headway.report.numbers import UNKNOWN, count, days, hours, percent, rate, size, span
 from headway.report.total_rows import total_rows
 from headway.text import many
@@ -324,16 +323,13 @@ def _unread(report: Report, width: int) -> list[Line]:
         words += f" {rest.offset:,}), and was not counted: is it still being written?"
         lines += paragraph(words, width, "  ", "yellow")
     lines += _rest(len(accounts.unfinished))
-    # In a folder there are other files too, and of those the count says enough.
-    others = sum(why in NO_LOGS for _, why in accounts.unread)
-    unread = [(file, why) for file, why in accounts.unread if why not in NO_LOGS]
-    if unread:
+    if accounts.unread:
         lines += paragraph("Not read:", width, "  ", "yellow")
-        for file, why in unread[:_MOST_LINES]:
+        for file, why in accounts.unread[:_MOST_LINES]:
             lines += paragraph(f"{file}: {why}", width, "    ", "", "  - ")
-        lines += _rest(len(unread))
-    if others:
-        words = f"{many(others, 'other file')} there, no event logs with events."
+        lines += _rest(len(accounts.unread))
+    if accounts.others:
+        words = f"{many(accounts.others, 'other file')} there, no event logs with events."
         lines += paragraph(words, width, "", "dim")
     return lines
 

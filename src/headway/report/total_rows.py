@@ -25,7 +25,7 @@ def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tup
     why = reasons[0] if len(reasons) == 1 else f"{t.held:,}: {', '.join(reasons)}"
     return [
         *row("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}"),
-        *row("jobs with wrong output", count(t.wrong_output), t.wrong_output),
+        *row("jobs that failed", count(t.failed), t.failed),
         *row("jobs that are held", why, t.held),
         *row("jobs that were removed", count(t.removed), t.removed),
         *row("jobs that have not finished", count(t.unfinished), t.unfinished),
@@ -48,9 +48,9 @@ def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tup
         *row("their compute that was lost", times(t.evicted_compute_s), t.evicted_compute_s),
         *row("compute, held jobs", times(t.held_compute_s), t.held_compute_s),
         *row("transfers, held jobs", times(t.held_transfer_s), t.held_transfer_s),
-        *row("compute, wrong outputs", times(t.wrong_compute_s), t.wrong_compute_s),
+        *row("compute, failed jobs", times(t.wrong_compute_s), t.wrong_compute_s),
         *row(
-            "transfers, wrong outputs",
+            "transfers, failed jobs",
             f"{times(t.wrong_transfer_s)}, {times(t.wrong_last_transfer_s)} of it their last",
             t.wrong_transfer_s,
         ),

@@ -23,7 +23,7 @@ class Totals:
 
     jobs: int
     succeeded: int
-    wrong_output: int
+    failed: int
     held: int  # still held; the three that follow say for what
     held_transfer: int
     held_duration: int
@@ -61,7 +61,7 @@ class Totals:
     # of held jobs
     held_compute_s: float
     held_transfer_s: float
-    # of wrong outputs
+    # of failed jobs
     wrong_compute_s: float
     wrong_transfer_s: float
     wrong_last_transfer_s: float
@@ -96,17 +96,17 @@ def totals(accounts: Accounts) -> Totals:
     time = {key: total(value) for key, value in job.items() if key.endswith("_s")}
     ended = {
         "held-transfer": count["held_transfer"],
-        "wrong-output": count["wrong_output"],
+        "failed": count["failed"],
         "held-duration": count["held_duration"],
         "held-other": count["held_other"],
         "removed": count["removed"],
     }
-    failed = sum(ended.values())
+    without = sum(ended.values())
     last = total(time["slot_s"] - time["needless_transfer_s"])
     return Totals(
         jobs=accounts.jobs.height,
         succeeded=count["succeeded"],
-        wrong_output=count["wrong_output"],
+        failed=count["failed"],
         held=count["held"],
         held_transfer=count["held_transfer"],
         held_duration=count["held_duration"],
@@ -157,7 +157,7 @@ def totals(accounts: Accounts) -> Totals:
         wall_median_s=finite(job["wall_median_s"]),
         longest_arrived_transfer_s=finite(attempt["longest"]),
         shortest_cut_transfer_s=finite(attempt["shortest"]),
-        failure_shares={key: number / failed for key, number in ended.items() if number},
+        failure_shares={key: number / without for key, number in ended.items() if number},
         received=finite(attempt["received"]),
         transfer_rate=share(finite(attempt["rated_bytes"]), finite(attempt["rated_s"])),
     )
@@ -167,7 +167,7 @@ def _of_jobs() -> list[pl.Expr]:
     outcome, code = pl.col("outcome"), pl.col("hold_code")
     good = outcome == Outcome.SUCCESS.value
     held = outcome == Outcome.HELD.value
-    wrong = outcome == Outcome.WRONG_OUTPUT.value
+    wrong = outcome == Outcome.FAILED.value
     transfer, last = pl.col("transfer_s").fill_null(0), pl.col("last_transfer_s").fill_null(0)
     retried = transfer - last
     lost = pl.col("compute_s") - pl.col("good_compute_s")
@@ -178,7 +178,7 @@ def _of_jobs() -> list[pl.Expr]:
     in_duration = code.is_in(DURATION_HOLDS).fill_null(False)
     found = {
         "succeeded": good.sum(),
-        "wrong_output": wrong.sum(),
+        "failed": wrong.sum(),
         "held": held.sum(),
         "held_transfer": (held & in_transfer).sum(),
         "held_duration": (held & in_duration).sum(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.report import figures
 from headway.report.export import FORMAT, MOST_JOBS, plain, rows, tables
-from headway.report.load import NO_LOGS, Loaded, Place, load
+from headway.report.load import Loaded, Place, load
 from headway.text import many
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ class Report:
             found.append(f"{lost:,} bytes at {places} of {self.name} were skipped: no event")
         if accounts.unfinished:
             found.append(f"the last event of {self.name} is not complete: still being written?")
-        unread = [why for _, why in accounts.unread if why not in NO_LOGS]
-        if unread:
-            found.append(f"{many(len(unread), 'file')} of {self.name} not read: {unread[0]}")
+        if accounts.unread:
+            number, why = many(len(accounts.unread), "file"), accounts.unread[0][1]
+            found.append(f"{number} of {self.name} not read: {why}")
         return found
 
     def html(self) -> str:
@@ -139,6 +139,7 @@ class Report:
                 for file, rest in accounts.unfinished
             ],
             "unread": [{"file": file, "why": why} for file, why in accounts.unread],
+            "others": accounts.others,
         }
         result: dict[str, Any] = plain(found)
         return result

@@ -55,7 +55,7 @@ class Cause(str, Enum):
     DISCONNECT = "disconnect"
     HOLD = "hold"
     OVER_TIME = "over-time"
-    WRONG_OUTPUT = "wrong-output"
+    FAILED = "failed"
     BAD_NODE = "bad-node"
     REMOVED = "removed"
     SUSPENDED = "suspended"
@@ -72,7 +72,7 @@ CAUSE_WORDS = {
     Cause.DISCONNECT: "node lost (disconnected)",
     Cause.HOLD: "held",
     Cause.OVER_TIME: "over the time limit",
-    Cause.WRONG_OUTPUT: "wrong output (failed, or a result is missing)",
+    Cause.FAILED: "the command failed, or its result is missing",
     Cause.BAD_NODE: "node not fit for the job",
     Cause.REMOVED: "removed",
     Cause.SUSPENDED: "suspended by the machine's owner",
@@ -89,7 +89,7 @@ class Outcome(str, Enum):
     """How a job stands at the end of the report."""
 
     SUCCESS = "success"  # ended with 0, and its declared outputs are there
-    WRONG_OUTPUT = "wrong-output"  # ended otherwise, or a declared output is missing
+    FAILED = "failed"  # ended otherwise, or a declared output is missing
     HELD = "held"  # still held
     REMOVED = "removed"
     UNFINISHED = "unfinished"  # queued or on a slot
@@ -97,7 +97,7 @@ class Outcome(str, Enum):
 
 OUTCOME_WORDS = {
     Outcome.SUCCESS: "succeeded",
-    Outcome.WRONG_OUTPUT: "wrong output",
+    Outcome.FAILED: "failed",
     Outcome.HELD: "held",
     Outcome.REMOVED: "removed",
     Outcome.UNFINISHED: "not finished",

@@ -106,7 +106,7 @@ def _keep(pieces: Pieces, last: Longs, attempts: Attempts, jobs: Jobs) -> None:
     removed = at[held & (outcome == OUTCOME[Outcome.REMOVED])]
     pieces.cause[removed] = CAUSE[Cause.REMOVED]
     # What cost the job its result cost it the work that it had saved, too.
-    wrong = at[held & (outcome == OUTCOME[Outcome.WRONG_OUTPUT])]
+    wrong = at[held & (outcome == OUTCOME[Outcome.FAILED])]
     final = np.searchsorted(attempts.job, pieces.job[wrong], side="right") - 1
     pieces.cause[wrong] = attempts.cause[final]
     # An attempt that began from a checkpoint of an earlier one had saved something too.

@@ -17,7 +17,9 @@ from headway.events.forms.opening import open_log
 from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
 from headway.events.read import parser_for
 
-_NO_LOG = "is not an event log"
+_NO_LOG, _EMPTY = "is not an event log", "is empty"
+#: Why files in a folder are left out that nobody called logs: their count says enough.
+NO_LOGS = (_NO_LOG, _EMPTY)
 _REMEDY = "Check the path, and that you may read the file."
 _REMEDIES = {_NO_LOG: "Name the file that `log =` of the submit file names."}
 
@@ -25,6 +27,8 @@ _REMEDIES = {_NO_LOG: "Name the file that `log =` of the submit file names."}
 _NAMED_HEAD = 1 << 20
 #: Events of several writers get out of order by less than this many seconds.
 _SLACK = 60
+#: What tells that a folder is a run's, and its log.
+_RUN_FOLDER, _RUN_LOG = {"run.json", "job.json"}, "events.log"
 _PACKED = ("", ".gz", ".xz", ".zst", ".bz2")
 _ROTATED = re.compile(
     r"(?P<base>.+?)"
@@ -186,7 +190,7 @@ class _Search:
             formats = (sniff(b"\n" + head[start : start + HEAD_SIZE]) for start in starts)
             found = next((one for one in formats if one is not Format.NONE), Format.NONE)
         if found is Format.NONE and not (named and not head):
-            return "is empty" if not head else _NO_LOG
+            return _NO_LOG if head else _EMPTY
         first = _first_time(head, status.st_mtime)
         self._found[path] = LogFile(
             path, found, status.st_size, status.st_mtime, _user(status.st_uid), first
@@ -250,6 +254,10 @@ def _walk(top: Path, unread: list[tuple[str, str]]) -> Iterator[Path]:
         unread.append((str(error.filename), f"cannot be read: {error.strerror}"))
 
     for folder, folders, names in os.walk(top, onerror=failed):
+        if set(names) >= _RUN_FOLDER:
+            # All else in it is Headway's own, or the jobs' results.
+            folders.clear()
+            names = [name for name in names if Rotation.of(Path(name)).base.name == _RUN_LOG]
         folders.sort()
         for name in sorted(names):
             yield Path(folder, name)

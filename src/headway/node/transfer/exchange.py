@@ -22,7 +22,7 @@ ANSWER = 30.0  # seconds for a whole small exchange
 _BODY = 1 << 16
 _FIELDS = 256
 _STATUS = re.compile(r"HTTP/1\.[01] ([1-5]\d\d)(?: (.*))?")
-_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*(.*?)[ \t]*")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Reply:
@@ -148,9 +148,10 @@ def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
     for number, text in enumerate(lines):
         if number >= _FIELDS:
             raise Fault("its answer has too many headers")
-        match = _FIELD.fullmatch(text)
-        if match is not None:  # what is no header is passed over, as other clients do
-            yield match[1].lower(), match[2]
+        name, colon, value = text.partition(":")
+        name = name.rstrip(" \t")
+        if colon and _NAME.fullmatch(name):  # what is no header is passed over, as others do
+            yield name.lower(), value.strip(" \t")
 
 
 def _chunked(line: Line, limit: int) -> bytes:

@@ -90,9 +90,9 @@ def _port_of(word: str) -> tuple[str, int | None]:
     """host and port of an exception; an IPv6 address has colons of its own."""
     if word.startswith("["):
         name, _, rest = word[1:].partition("]")
-        return name, int(rest[1:]) if rest[:1] == ":" and rest[1:].isdecimal() else None
+        return name, int(rest[1:]) if rest[:1] == ":" and _is_port(rest[1:]) else None
     name, colon, port = word.rpartition(":")
-    if colon and ":" not in name and port.isdecimal():
+    if colon and ":" not in name and _is_port(port):
         return name, int(port)
     return word, None
 
@@ -104,3 +104,7 @@ def _in_network(host: str, word: str) -> bool:
         return ipaddress.ip_address(host) in ipaddress.ip_network(word, strict=False)
     except ValueError:
         return False
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5

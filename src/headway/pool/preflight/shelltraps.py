@@ -181,7 +181,7 @@ def _errexit(script: Script) -> bool:
     if first.startswith("#!") and re.search(r"\s-\w*e", first):
         return True
     return any(
-        re.fullmatch(r"-[a-zA-Z]*e[a-zA-Z]*", word) or word == "errexit"
+        (re.fullmatch(r"-[a-zA-Z]+", word) and "e" in word) or word == "errexit"
         for command in script.calls("set")
         for word in command.arguments
     )
@@ -310,7 +310,7 @@ def _extracts(words: list[str]) -> bool:
     if {"--extract", "--get"} & set(words):
         return True
     bundle = words[1] if len(words) > 1 and not words[1].startswith("--") else ""
-    return "x" in bundle or any(re.fullmatch(r"-\w*x\w*", word) for word in words[2:])
+    return "x" in bundle or any(re.fullmatch(r"-\w+", word) and "x" in word for word in words[2:])
 
 
 def _base(word: str) -> str:

@@ -25,6 +25,7 @@ from headway.report.findings.source_faulty import source_faulty
 from headway.report.findings.source_worse import source_worse
 from headway.report.findings.transfer_cut import transfer_cut
 from headway.report.findings.transfer_queue import transfer_queue
+from headway.report.findings.unnamed import unnamed
 from headway.report.findings.unreleased import unreleased
 from headway.report.numbers import span
 
@@ -47,6 +48,7 @@ DETECTORS: tuple[Detector, ...] = (
     transfer_queue,
     over_asked,
     unreleased,
+    unnamed,
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headway.node.exits import MEANING
+from headway.node.exits import MEANING, Exit
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, submit
 from headway.report.findings.scope import listed, median, scope
@@ -23,21 +23,24 @@ RATE = 0.01
 MOST = 5
 #: Seconds: a command that fails sooner has not begun to work.
 AT_ONCE = 60.0
+#: How the agent tells of a command's own end.
+_EXITED = r"\Athe command exited with (\d{1,3})"
 
 
 def exit_code(accounts: Accounts) -> list[Finding]:
     """One finding for each return value or signal that many jobs ended with."""
     over = accounts.jobs.filter(
-        pl.col("outcome").cast(pl.String).is_in((Outcome.SUCCESS.value, Outcome.WRONG_OUTPUT.value))
+        pl.col("outcome").cast(pl.String).is_in((Outcome.SUCCESS.value, Outcome.FAILED.value))
     )
     value, signal = pl.col("return_value"), pl.col("signal")
     wrong = over.filter(
-        (pl.col("outcome") == Outcome.WRONG_OUTPUT.value)
+        (pl.col("outcome") == Outcome.FAILED.value)
         & ((value.is_not_null() & (value != 0)) | signal.is_not_null())
     ).with_columns(
         # A shell tells a signal as 128 and its number: 137 and signal 9 are the same end.
         ended=pl.when(signal.is_not_null()).then(signal + 128).otherwise(value).cast(pl.Int64)
     )
+    wrong = _with_own(accounts, wrong)
     counts = (
         wrong.group_by("ended")
         .len()
@@ -52,9 +55,22 @@ def exit_code(accounts: Accounts) -> list[Finding]:
     ]
 
 
+def _with_own(accounts: Accounts, wrong: pl.DataFrame) -> pl.DataFrame:
+    """The jobs with their command's own return value where Headway's code stands for any."""
+    mine = wrong.filter(pl.col("ended") == int(Exit.COMMAND_FAILED)).select("job")
+    last = accounts.attempts.join(mine, on="job", how="semi").sort("job", "number")
+    last = last.unique("job", keep="last").select("job", pl.col("reason").cast(pl.String))
+    own = last.select(
+        "job", own=pl.col("reason").str.extract(_EXITED, 1).cast(pl.Int64, strict=False)
+    )
+    return wrong.join(own, on="job", how="left", maintain_order="left").with_columns(
+        ended=pl.coalesce("own", "ended")
+    )
+
+
 def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Finding:
     attempts = accounts.attempts.join(jobs, on="job", how="semi").filter(
-        pl.col("ending").is_in((Cause.WRONG_OUTPUT.value, Cause.BAD_NODE.value))
+        pl.col("ending").is_in((Cause.FAILED.value, Cause.BAD_NODE.value))
     )
     about = scope(accounts, attempts, jobs=jobs.get_column("job"))
     meaning = _meaning(value)
@@ -69,6 +85,8 @@ def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Fin
     if ran is not None and ran < AT_ONCE:
         evidence.append(("so soon", "the command failed before it began to work"))
     name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"
+    if value in MEANING and not jobs.get_column("own").count():
+        name = f"Headway's own exit code {value}"
     return Finding(
         key=f"exit:{value}",
         title=f"{many(jobs.height, 'job')} ended with {name}"

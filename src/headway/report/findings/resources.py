@@ -135,8 +135,8 @@ def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     if not attempts.height and not holds.height:
         return None
     about = scope(accounts, attempts, jobs=holds.get_column("job"))
-    rows = accounts.jobs.join(about.jobs.to_frame("job"), on="job", how="semi")
-    used, asked = _most(rows, kind.used), _most(rows, kind.asked)
+    # What was asked for when they were stopped: somebody may have raised the request since.
+    used, asked = _most(attempts, kind.used), _most(attempts, kind.asked)
     count = about.jobs.len()
     evidence = []
     if asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from headway.node.exits import MEANING
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, job_toml, shown, submit
 from headway.report.findings.hold_burst import what
@@ -93,17 +94,18 @@ def _finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Fi
 def _how(row: dict[str, object]) -> str:
     words = {cause.value: text for cause, text in CAUSE_WORDS.items()}
     text = words.get(str(row["ending"]), str(row["ending"]))
-    if row["return_value"] and row["ending"] == Cause.WRONG_OUTPUT.value:
-        return f"return value {row['return_value']}"
     if row["return_value"]:
-        return f"{text}, return value {row['return_value']}"
+        # The agent's words have the command's own exit code in them; its own code has none.
+        said = row["reason"] if row["return_value"] in MEANING else None
+        value = what(str(said)) if said else f"return value {row['return_value']}"
+        return value if row["ending"] == Cause.FAILED.value else f"{text}, {value}"
     if row["code"] is not None and row["ending"] == Cause.HOLD.value:
         return f"{text}, code {row['code']}"
     return text
 
 
 def _advice(ending: str) -> tuple[Step, ...]:
-    key = {"wrong-output": "command", "bad-node": "node"}.get(ending, "input")
+    key = {"failed": "command", "bad-node": "node"}.get(ending, "input")
     return (
         submit(
             "Stop after a few tries, and look. NumJobStarts does not count tries whose input never "

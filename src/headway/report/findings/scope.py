@@ -13,7 +13,7 @@ from headway.report.numbers import hours, span
 from headway.report.words import Cause, Outcome, Phase, Verdict
 
 #: Outcomes of jobs that have ended, or stand still, without a result.
-NO_RESULT = (Outcome.WRONG_OUTPUT.value, Outcome.HELD.value, Outcome.REMOVED.value)
+NO_RESULT = (Outcome.FAILED.value, Outcome.HELD.value, Outcome.REMOVED.value)
 
 #: Endings of attempts that say nothing about what went wrong.
 NOT_FAILED = ("success", "open", Cause.REMOVED.value)

@@ -69,7 +69,7 @@ def _big(words: str) -> Markup:
 def _outcomes(totals: Totals) -> Markup:
     numbers = {
         Outcome.SUCCESS: totals.succeeded,
-        Outcome.WRONG_OUTPUT: totals.wrong_output,
+        Outcome.FAILED: totals.failed,
         Outcome.HELD: totals.held,
         Outcome.REMOVED: totals.removed,
         Outcome.UNFINISHED: totals.unfinished,

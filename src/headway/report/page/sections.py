@@ -243,6 +243,9 @@ def reading(accounts: Accounts) -> Markup:
             if not (accounts.skipped or accounts.unread or accounts.unfinished)
             else f"{size(lost)} in {many(len(accounts.skipped), 'place')} were part of no event; "
             f"{many(len(accounts.unread), 'file')} could not be read.",
+            f" {many(accounts.others, 'other file')} there, no event logs with events."
+            if accounts.others
+            else "",
         )
     ]
     if accounts.unread:

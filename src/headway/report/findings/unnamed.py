@@ -1,0 +1,136 @@
+"""What no other detector names: holds and losses that are a large share all the same.
+
+The other detectors know mechanisms. A log can lose most of its time to something that is none of
+them, and a report must not say then that nothing stands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import Finding, Step, do, shell, shown
+from headway.report.findings.hold_burst import what
+from headway.report.findings.scope import Scope, listed, scope
+from headway.report.words import CAUSE_WORDS, Cause
+from headway.text import many
+
+#: What concerns this share of the jobs, or of all slot time, has to be named.
+SHARE = 0.1
+_PURPOSE = {1: "somebody held them by hand", 15: "they were submitted on hold"}
+
+
+def unnamed(accounts: Accounts) -> list[Finding]:
+    """A finding for each kind of hold, and each cause of loss, that is a large share."""
+    # What another finding has told of already is left out by the ledger: these are echoes.
+    return [*_holds(accounts), *_losses(accounts)]
+
+
+def _holds(accounts: Accounts) -> Iterator[Finding]:
+    kinds = accounts.holds.group_by("code", "subcode").agg(jobs=pl.col("job").n_unique())
+    for code, subcode, _ in kinds.sort(
+        "jobs", "code", "subcode", descending=[True, False, False], nulls_last=True
+    ).iter_rows():
+        is_kind = pl.col("code").eq_missing(code) & pl.col("subcode").eq_missing(subcode)
+        held = accounts.holds.filter(is_kind)
+        ended = accounts.attempts.join(
+            held.select("attempt").drop_nulls(), on="attempt", how="semi"
+        )
+        about = scope(accounts, ended, jobs=held.get_column("job"))
+        if not _is_large(accounts, about):
+            continue
+        number = "no code" if code is None else f"code {code}/{subcode or 0}"
+        were = "was" if about.jobs.len() == 1 else "were"
+        # Nearly every reason names its own file or slot: the first stands for all.
+        reasons = held.get_column("reason").cast(pl.String).drop_nulls()
+        reason = str(reasons[0]) if reasons.len() else ""
+        yield _finding(
+            accounts,
+            about,
+            key=f"held:{'none' if code is None else f'{code}/{subcode or 0}'}",
+            words=f"{were} held: {_PURPOSE.get(code) or what(reason)} ({number})",
+            why="No pattern that Headway knows explains these holds; the reason is in the words of "
+            "the log."
+            if code not in _PURPOSE
+            else "A held job does nothing until somebody releases it.",
+            evidence=(("the reason", shown(reason)), ("code/subcode", number)) if reason else (),
+            advice=_about_holds(accounts, about),
+        )
+
+
+def _losses(accounts: Accounts) -> Iterator[Finding]:
+    lost = accounts.attempts.filter(pl.col("cause") != Cause.NONE.value)
+    for cause in (cause for cause in Cause if cause is not Cause.NONE):
+        ended = lost.filter(pl.col("cause") == cause.value)
+        about = scope(accounts, ended) if ended.height else None
+        if about is None or not _is_large(accounts, about):
+            continue
+        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
+        values = ended.get_column("return_value").drop_nulls().unique().sort().to_list()
+        evidence = []
+        if reasons.len():
+            evidence.append(("the reason", what(str(reasons[0]))))
+        if values and cause is Cause.FAILED and not reasons.len():
+            evidence.append(("return value", listed(map(str, values))))
+        yield _finding(
+            accounts,
+            about,
+            key=f"lost:{cause.value}",
+            words=f"lost time: {CAUSE_WORDS[cause]}",
+            why="No pattern that Headway knows explains this loss.",
+            evidence=tuple(evidence),
+            advice=(
+                do(f"Read what the command wrote last: the error file of {listed(about.named, 2)}.")
+                if cause is Cause.FAILED
+                else do(f"Look at what the log says of {listed(about.named, 2)}."),
+            ),
+        )
+
+
+def _is_large(accounts: Accounts, about: Scope) -> bool:
+    slot_s = float(accounts.jobs.get_column("slot_s").fill_nan(0).sum())
+    return about.lost.len() >= SHARE * accounts.jobs.height > 0 or (
+        about.cost_s > 0 and about.cost_s >= SHARE * slot_s
+    )
+
+
+def _finding(
+    accounts: Accounts,
+    about: Scope,
+    *,
+    key: str,
+    words: str,
+    why: str,
+    evidence: tuple[tuple[str, str], ...],
+    advice: tuple[Step, ...],
+) -> Finding:
+    jobs = about.jobs.len()
+    cost = f"; {about.cost}" if about.cost_s >= 1 else ""
+    return Finding(
+        key=key,
+        title=f"{many(jobs, 'job')} of {accounts.jobs.height:,} {words}{cost}",
+        why=why,
+        cost_s=about.cost_s,
+        jobs=jobs,
+        attempts=about.attempts.len(),
+        lost_jobs=about.lost.len(),
+        named=about.named,
+        evidence=(*evidence, ("without a result to this day", many(about.lost.len(), "job"))),
+        advice=advice,
+        claim=about.claim,
+        lost=about.lost,
+        echo=True,
+    )
+
+
+def _about_holds(accounts: Accounts, about: Scope) -> tuple[Step, ...]:
+    rows = accounts.jobs.join(about.jobs.to_frame("job"), on="job", how="semi")
+    logs = rows.get_column("log").cast(pl.String).drop_nulls().unique().sort().head(1).to_list()
+    return (
+        shell(
+            "See what the hold means, whether a release helps, and what to change.",
+            f"headway advise {shown(logs[0], 200) if logs else 'LOG'}",
+        ),
+    )
