@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.lab import Made, Server, Status
+from tests.node.conftest import Chirp
 
 from headway.errors import HeadwayError
 from headway.pool.package import build_agent, is_agent
@@ -195,10 +196,21 @@ def test_the_program_is_itself_after_staging(folder: Path, agent: Path) -> None:
 def test_the_program_does_not_start_without_its_input(folder: Path, agent: Path) -> None:
     (folder / "run.sh").write_text("#!/bin/sh\ntouch ran\n")
     with Server({"/x.tar": CONTENT}, [Status(503)]) as server:
-        box = Sandbox(folder, server.url("/x.tar", query="sig=geheim"), HeadwayPatience="1")
+        chirp = Chirp()
+        (folder / ".chirp.config").write_text(f"127.0.0.1 {chirp.port} {chirp.cookie}\n")
+        ad = {"HeadwayPatience": "1", "NumShadowStarts": "2"}
+        box = Sandbox(folder, server.url("/x.tar", query="sig=geheim"), **ad)
         done = box.run(agent, "run.sh")
         assert done.returncode == 81
         assert "x.tar did not arrive" in done.stderr
+        # What the hold's reason will say is in the job's ad.
+        (asked,) = [line.decode() for line in chirp.raw if line.startswith(b"set_job_attr")]
+        said = asked.replace("\\ ", " ")
+        assert said.startswith(
+            "set_job_attr HeadwayReason {2, \"the input 'x.tar' did not arrive: "
+        )
+        assert f"({server.url('/x.tar')})" in said and "503" in said and "geheim" not in said
+        chirp.close()
         server.faults = []
         wrong = f'"x.tar=sha256:{"0" * 64}"'
         box = Sandbox(folder, server.url("/x.tar"), HeadwayChecksums=wrong)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 2.0  # seconds for one line: connect, send and answer
 LINE_MAX = 1000  # HTCondor cuts the text of an 008 event at 1,023 bytes
+LONGEST_REASON = 450  # characters
 _TRIES = 3  # after so many failures in a row only the last line is tried again
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/+-")
 
@@ -89,6 +90,21 @@ class Chirp:
                 self._note(f"{name} cannot be set by chirp: {error}")
             return False
         return True
+
+    def set_reason(self, words: str, environment: Mapping[str, str]) -> None:
+        """Let the job's ad say why this attempt ended; `pool.policy` makes a hold's reason of it.
+
+        The number of the start goes with it: what an earlier attempt said is not this one's. The
+        embedded pool takes no attributes: it reads the record.
+        """
+        from headway.node.ads import read_job_ad
+        from headway.node.exits import REASON
+
+        starts = read_job_ad(environment).get("numshadowstarts")
+        text = " ".join(words.encode("ascii", "backslashreplace").decode().split())
+        text = text[:LONGEST_REASON].replace("\\", "\\\\").replace('"', '\\"')
+        if isinstance(starts, int):
+            self.set_attribute(REASON, f'{{{starts}, "{text}"}}', quiet=True)
 
     def close(self) -> None:
         """End the connection."""

@@ -12,8 +12,8 @@ import sys
 import time
 
 from headway.node.attempt import write_json
-from headway.node.chirp import Chirp, line
-from headway.node.exits import REASON, Exit
+from headway.node.chirp import LONGEST_REASON, Chirp, line
+from headway.node.exits import Exit
 from headway.node.verdict import words_of
 from headway.node.version import VERSION
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 RESERVE = ".reserve"
 _RESERVE_SIZE = 65_536
-_LONGEST_REASON = 450
 
 
 class Clock:
@@ -133,18 +132,8 @@ class Journal:
         return self._chirp.set_attribute(name, expression)
 
     def set_reason(self, words: str) -> None:
-        """Let the job's ad say why this attempt ended, for the reason of a hold.
-
-        The number of the start goes with it: what an earlier attempt said is not this one's.
-        """
-        from headway.node.ads import read_job_ad
-
-        starts = read_job_ad(os.environ).get("numshadowstarts")
-        text = " ".join(words.encode("ascii", "backslashreplace").decode().split())
-        text = text[:_LONGEST_REASON].replace("\\", "\\\\").replace('"', '\\"')
-        if isinstance(starts, int):
-            # The embedded pool takes no attributes: it reads the record.
-            self._chirp.set_attribute(REASON, f'{{{starts}, "{text}"}}', quiet=True)
+        """Let the job's ad say why this attempt ended, for the reason of a hold."""
+        self._chirp.set_reason(words, os.environ)
 
     def where(self) -> str:
         """Job and place, for messages."""
@@ -169,7 +158,7 @@ class Journal:
         done: dict[str, object] = {"exit": code}
         done.update((key, self.command.get(key)) for key in ("status", "signal"))
         if code not in (Exit.OK, Exit.CHECKPOINT):
-            done["reason"] = reason[:_LONGEST_REASON]
+            done["reason"] = reason[:LONGEST_REASON]
         self.tell("done", "end", self.clock.now(), done)
         self._chirp.close()
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ import threading
 import time
 
 from headway.node.attempt import Attempt, write_json
-from headway.node.chirp import Chirp, line
+from headway.node.chirp import LONGEST_REASON, Chirp, line
 from headway.node.errors import HeadwayError, NodeError, TransferError
 from headway.node.exits import Exit
 from headway.node.journal import Clock
@@ -51,7 +51,10 @@ def run_wrapped(program: str, arguments: Sequence[str]) -> int:
         if lines.told:
             seconds = round(time.monotonic() - begin, 3)
             lines.tell("stage-in", "end", ok=0, seconds=seconds, error=words[:200])
-        lines.tell("done", "end", exit=code, reason=words[:200])
+        reason = getattr(error, "brief", "") or words
+        if code == Exit.INPUT_RETRYABLE:
+            lines.set_reason(reason)  # the job is held now
+        lines.tell("done", "end", exit=code, reason=reason[:LONGEST_REASON])
         told = f"headway: {words} (on {Place(os.environ)}, exit {code})"
         sys.stderr.write(f"{told}; {remedy}\n" if remedy else f"{told}\n")
         return code
@@ -84,6 +87,9 @@ class _Lines:
 
     def set_attribute(self, name: str, expression: str) -> bool:
         return self._chirp.set_attribute(name, expression)
+
+    def set_reason(self, words: str) -> None:
+        self._chirp.set_reason(words, os.environ)
 
     def close(self) -> None:
         self._chirp.close()
