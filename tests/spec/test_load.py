@@ -258,3 +258,13 @@ def test_import_brings_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("train.py", "import torch\n"), ("train.sub", "executable = run.sh\nqueue\n")],
+)
+def test_a_script_in_the_place_of_a_job_toml(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=f"`headway init {name}` writes a job.toml"):
+        load_job(tmp_path / name)

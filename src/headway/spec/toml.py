@@ -71,7 +71,10 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         line = int(at.group(1))
         wrong = text.replace("\r\n", "\n").split("\n")[line - 1]
         where = f"{name}: line {line}, column {at.group(2)}"
-        raise _error(where, what, _remedy(wrong, what)) from None
+        remedy = _remedy(wrong, what)
+        if not name.endswith(".toml"):
+            remedy = f"`headway init {name}` writes a job.toml for a script or a submit file"
+        raise _error(where, what, remedy) from None
     except (RecursionError, ValueError):
         raise _error(name, "is not TOML: nested too deeply, or a number too long", "") from None
 
