@@ -295,6 +295,20 @@ def test_both_syntaxes_of_environment(
     assert job.environment == variables
 
 
+def test_a_value_of_the_shell_is_not_written_down(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "s3cret")
+    job, text = job_of(
+        folder,
+        'executable = run.sh\nenvironment = "WANDB_API_KEY=$ENV(WANDB_API_KEY) B=$(DOLLAR)HOME"\n'
+        "getenv = HF_TOKEN, WANDB_API_KEY\nqueue\n",
+    )
+    assert job.from_shell == {"WANDB_API_KEY": "WANDB_API_KEY", "HF_TOKEN": "HF_TOKEN"}
+    assert job.environment["B"] == "$$HOME"
+    assert "s3cret" not in text
+
+
 def test_the_largest_request_of_a_table(folder: Path) -> None:
     job, text = job_of(
         folder,
@@ -316,7 +330,8 @@ def test_the_largest_request_of_a_table(folder: Path) -> None:
         ("transfer_input_files = osdf:///site/folder/?recursive", "single objects"),
         ("transfer_output_files = /scratch/out", "job's own folder"),
         ("getenv = true", "machine"),
-        ("environment = A=$ENV(MY_SECRET_TOKEN)", "secret"),
+        ("environment = A=x-$ENV(MY_SECRET_TOKEN)", "secret"),
+        ("getenv = PYTHON*", "one by one"),
         ("on_exit_hold = ExitCode != 0", "retries"),
         ("should_transfer_files = NO", "brings files itself"),
         ("gpus_minimum_memory = 8GB", "without request_gpus"),
@@ -329,15 +344,23 @@ def test_the_largest_request_of_a_table(folder: Path) -> None:
     ],
 )
 def test_what_is_not_taken_over_stays_with_its_line_and_the_reason(
-    folder: Path, headway: Call, line: str, why: str
+    folder: Path, line: str, why: str
 ) -> None:
     (folder / "job.sub").write_text(f"executable = run.sh\n{line}\nqueue\n")
-    done = headway("init", "job.sub", "--json")
-    facts = json.loads(done.stdout)
-    assert any(why in left["reason"] for left in facts["left"]), facts["left"]
-    told = facts["text"].partition("# Not taken over")[2]
-    assert why in told
-    assert load_job(folder / "job.toml").command == ("./run.sh",)
+    target, text, made = convert_file(folder / "job.sub")
+    assert any(why in left.reason for left in made.left), made.left
+    assert why in text.partition("# Not taken over")[2]
+    assert load_job(target).command == ("./run.sh",)
+
+
+def test_what_is_not_taken_over_is_printed(folder: Path, headway: Call) -> None:
+    (folder / "job.sub").write_text("executable = run.sh\ngetenv = true\nqueue\n")
+    said = headway("init", "job.sub")
+    assert "job.sub:2: getenv = true\n    variables of this machine" in said.stderr
+    (folder / "job.toml").unlink()
+    facts = json.loads(headway("init", "job.sub", "--json").stdout)
+    assert [left["line"] for left in facts["left"]] == [2]
+    assert facts["text"] == (folder / "job.toml").read_text()
 
 
 def test_checkpoints_and_limits(folder: Path) -> None:
@@ -370,15 +393,20 @@ def test_checkpoints_and_limits(folder: Path) -> None:
         ('executable = run.sh\narguments = "a \'b"\nqueue\n', "no partner"),
     ],
 )
-def test_a_file_that_cannot_be_converted_is_refused(
-    folder: Path, headway: Call, text: str, why: str
-) -> None:
+def test_a_file_that_cannot_be_converted_is_refused(folder: Path, text: str, why: str) -> None:
     (folder / "job.sub").write_text(text)
     before = sorted(folder.rglob("*"))
-    done = headway("init", "job.sub", code=2)
-    assert why in done.stderr
-    assert done.stdout == ""
+    with pytest.raises(ConversionError) as refused:
+        convert_file(folder / "job.sub")
+    assert why in str(refused.value)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_refusal_on_the_command_line(folder: Path, headway: Call) -> None:
+    (folder / "job.sub").write_text("executable = run.sh\narguments = $(Cluster)\nqueue\n")
+    done = headway("init", "job.sub", code=2)
+    assert "error: line 2: arguments = $(Cluster)" in done.stderr
+    assert done.stdout == ""
 
 
 def test_nothing_is_overwritten_and_nobody_reads_more_than_before(

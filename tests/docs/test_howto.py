@@ -33,6 +33,7 @@ SAID = {
     "set long-1.0 memory=200MB": ("memory = 200 MB", 0),
     "release long-1.0": ("released long-1.0", 0),
     "remove long-1": ("removed long-1.0", 0),
+    "run secret.toml": ("secret-1 finished", 0),
     "clean": ("would go", 0),
     "clean --older 30d --do": ("removed 0 runs", 0),
 }
@@ -44,6 +45,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     (tmp_path / "train.py").write_text(TRAIN)
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    env["WANDB_API_KEY"] = "s3cret"
     for line, (words, code) in SAID.items():
         if "--only-missing" in line:
             (tmp_path / "train.py").write_text(TRAIN.replace("> 1", "> 100"))

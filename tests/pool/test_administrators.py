@@ -109,9 +109,12 @@ def test_the_event_log_is_switched_on_and_heal_may_act_for_all(condor_pool: Pool
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    blocks = ("90-event-log.conf", "91-event-log-sites.conf", "90-headway-heal.conf")
+    blocks = ("90-event-log.conf", "90-headway-heal.conf")
     lines = "\n".join(BLOCKS[name] for name in blocks).replace(", headway", ", daemon")
     with admin.configured(config, lines, "condor_reconfig -daemon schedd"):
+        known = "condor_qusers -add headway"
+        assert f"    {known}\n" in PAGE
+        admin.type(known.replace("headway", healer.pw_name))
         job = PlainJob(condor_pool).submit(
             "true",
             requirements="MY.Dead =!= true",
@@ -129,4 +132,3 @@ def test_the_event_log_is_switched_on_and_heal_may_act_for_all(condor_pool: Pool
         assert "\n013 (" in log, log
         kept = Path(admin.type("condor_config_val EVENT_LOG").strip()).read_text()
         assert f"\n005 ({int(job.cluster):03}." in kept
-        assert "GLIDEIN_ResourceName = " in kept.partition(f"\n001 ({int(job.cluster):03}.")[2]

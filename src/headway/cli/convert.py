@@ -492,23 +492,28 @@ class _Conversion:
             why = "variables of this machine mean nothing on a node; name those that are needed"
             self._leave(given, why)
         elif given is not None and wanted.lower() not in ("", "false", "no", "0", "f"):
-            self._leave(given, "write the values that are needed into `environment`")
+            for name in re.split(r"[,\s]+", wanted):
+                if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+                    environment.setdefault(name, f"${name}")
+                else:
+                    self._leave(given, "name the variables one by one", name)
         if environment:
-            # a submit file knows no variables of the shell: `$NAME` is text there
-            self.document["environment"] = {
-                name: f"${value}" if shell_name(value) else value
-                for name, value in environment.items()
-            }
+            self.document["environment"] = environment
 
     def _variable(
         self, setting: Setting, environment: dict[str, str], name: str, value: str
     ) -> None:
+        """One variable; `$ENV(KEY)` alone is taken from the shell at submit here too."""
+        from_shell = re.fullmatch(r"\$ENV\(([A-Za-z_]\w*)\)", value.strip(), re.ASCII)
+        if from_shell:
+            environment[name] = f"${from_shell[1]}"
+            return
         try:
-            text = self.said.expand(value)
+            text = template(self.said.expand(value))
         except Unknown as why:
             self._leave(setting, str(why), name)
             return
-        environment[name] = template(text)
+        environment[name] = f"${text}" if shell_name(text) else text  # `$NAME` is text there
 
     def _image(self) -> str:
         image = self._same("container_image") or self._same("docker_image")
