@@ -282,7 +282,7 @@ def test_status_of_a_log(headway: Call, tmp_path: Path) -> None:
     rows = [line.split()[:2] for line in text.splitlines() if line.startswith("8123.")]
     assert rows == [["8123.1", "failed"], ["8123.2", "held"], ["8123.3", "running"],
                     ["8123.0", "succeeded"]]  # fmt: skip
-    assert "condor_release 8123.2" in text
+    assert "headway advise train.log 8123.2" in text
     assert "where the time went: headway report train.log" in text
     assert "\x1b" not in text
     # A plain log may be years old: what runs has run up to its last event.
@@ -350,7 +350,7 @@ def test_trouble_of_one_kind_does_not_hide_the_other(headway: Call, tmp_path: Pa
     write_log(tmp_path / "train.log", [1] * 300 + ["no such file"] * 5)
     text = headway("status", "train.log").stdout
     assert text.count(" held ") == 5
-    assert "condor_release 1.304" in text
+    assert "headway advise train.log 1.304" in text
 
 
 def test_status_of_many_jobs_is_cut_short(headway: Call, tmp_path: Path) -> None:
