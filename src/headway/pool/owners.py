@@ -73,7 +73,8 @@ def check_own(folder: Path) -> None:
         raise RunError(
             f"others can write to {folder} (mode {stat.S_IMODE(found.st_mode):04o}), and so change"
             " what your jobs run",
-            remedy=f"close it: `chmod -R go-w {shlex.quote(str(folder))}`",
+            remedy=f"close it: `chmod -R go-w {shlex.quote(str(folder))}`; a file system that keeps"
+            " no permissions is no place for runs",
         )
 
 
