@@ -86,7 +86,7 @@ def program_words(program: Path, name: str) -> list[str]:
 
 def _command(script: Path, text: str) -> list[str]:
     runner = _RUNNERS.get(script.suffix)
-    shebang = _SHEBANG.match(text)
+    shebang = _SHEBANG.match(text[:300])
     if runner is None and shebang:
         runner = shebang["program"]
     return [runner, script.name] if runner else [f"./{script.name}"]

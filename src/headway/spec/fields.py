@@ -151,7 +151,7 @@ def _container(text: str) -> str:
     image = refuse_placeholders(_one_line(text))
     if re.search(r"\s", image):
         raise Wrong(f"{show(image)} holds a space", "name one image")
-    if re.match(r"[^/]+://[^/@]*:[^/@]*@[^/]+/", image):
+    if re.match(r"[^/]+://[^/@:]*:[^/@]*@[^/]+/", image):
         raise Wrong("holds a user name or password", "remove everything up to `@`")
     return image
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headway.node.errors import TransferError
-from headway.node.transfer import fetch
-from headway.node.transfer.answer import Quiet, number
+from headway.node.transfer import exchange, fetch
+from headway.node.transfer.answer import Quiet, fields_of, number
 from headway.node.transfer.source import Fault
 from headway.node.transfer.stream import HttpStream
 from headway.node.transfer.wire import Wire
@@ -236,3 +237,19 @@ def test_a_line_break_cannot_be_smuggled_into_a_request(script: Script) -> None:
 )
 def test_numbers(text: str, value: int | None) -> None:
     assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    "line", ["A:" + " \t" * 30_000 + "x\x00", "A" * 60_000, "A:x" + " " * 60_000 + "y"]
+)
+def test_a_hostile_field_is_read_in_linear_time(line: str) -> None:
+    begin = time.process_time()
+    with contextlib.suppress(Fault):
+        fields_of(line.encode())
+    list(exchange._fields([line]))
+    assert time.process_time() - begin < 1
+
+
+def test_fields_are_read_without_the_blanks_around_them() -> None:
+    assert fields_of(b"A:\t b c \t\r\nB-c:") == [("a", "b c"), ("b-c", "")]
+    assert list(exchange._fields(["A \t:\t b c \t", "no field", "B:"])) == [("a", "b c"), ("b", "")]

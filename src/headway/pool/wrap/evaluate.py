@@ -26,7 +26,7 @@ _DEEPEST = 8  # files that include files
 _LARGEST = 50_000_000  # bytes of a file with rows, or of one that is included
 _MOST_MACROS, _LONGEST = 1000, 100_000  # in one value: macros, characters
 _VERSION = (25, 0, 0)  # of HTCondor, for `if version >= …`
-_MARK = re.compile("\x01([^\x02]*)\x02")
+_MARK = re.compile("\x01([^\x01\x02]*)\x02")
 _DOLLAR = "\x05"  # of $(DOLLAR), which begins no macro
 _CALL = re.compile(r"\$(\$?\w*)\(([^()$]*)\)")
 _BAD = re.compile(r"[\x00-\x08\x0b-\x1f]")
@@ -350,7 +350,7 @@ def _condition(text: str, found: Description) -> bool | None:
     if word.lower() == "defined":
         return rest.strip().lower() in found._macros
     if word.lower() == "version":
-        match = re.fullmatch(r"\s*(==|!=|>=|<=|>|<)?\s*([\d.]+)\s*", rest)
+        match = re.fullmatch(r"(==|!=|>=|<=|>|<)?\s*([\d.]+)", rest.strip())
         if match is None:
             return None
         asked = tuple(int(part) for part in match[2].split(".") if part)
@@ -591,7 +591,9 @@ def _number(function: str, form: str, shown: str) -> Callable[[str], str]:
         value = arithmetic(text)
         if value is None:
             raise Unknown(f"{shown}: {text} is not a number")
-        if form and not re.fullmatch(r"[^%]*%[-+ 0#]*\d*(?:\.\d+)?[dixXoeEfgG][^%]*", form):
+        if form and not re.fullmatch(
+            r"[^%]*%[-+ 0#]*(?:[1-9]\d*)?(?:\.\d+)?[dixXoeEfgG][^%]*", form
+        ):
             raise Unknown(f"{shown}: {form} is not a format of one number")
         if function == "INT":
             return (form or "%d") % int(value)
