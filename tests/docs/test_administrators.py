@@ -41,6 +41,12 @@ def test_a_unit_runs_a_command_that_there_is_without_privileges(unit: Path) -> N
     assert f"systemctl disable --now {unit.stem}" in PAGE
 
 
+def test_the_schedd_can_know_who_heals() -> None:
+    said = service(ROOT / "examples/systemd/headway-heal.service")
+    assert said["PrivateTmp"] == "false" and said["ReadWritePaths"] == "/tmp"
+    assert "AF_NETLINK" in said["RestrictAddressFamilies"].split()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_accepts_it(unit: Path, tmp_path: Path) -> None:
