@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,7 @@ SAID = {
     "set long-1.0 memory=200MB": ("memory = 200 MB", 0),
     "release long-1.0": ("released long-1.0", 0),
     "remove long-1": ("removed long-1.0", 0),
+    "run unpacked.toml": ("unpacked-1 finished", 0),
     "run secret.toml": ("secret-1 finished", 0),
     "clean": ("would go", 0),
     "clean --older 30d --do": ("removed 0 runs", 0),
@@ -44,6 +46,12 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "train.py").write_text(TRAIN)
+    with tarfile.open(tmp_path / "train.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "train.py", "one.txt")
+    job = (tmp_path / "unpacked.toml").read_text()
+    (tmp_path / "unpacked.toml").write_text(
+        job.replace("https://example.org", f"file://{tmp_path}")
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
     env["WANDB_API_KEY"] = "s3cret"
     for line, (words, code) in SAID.items():
