@@ -40,7 +40,8 @@ def tell(found: Survey, job: Job, runs: Runs, *, as_json: bool, dry: bool) -> No
             file=sys.stderr,
         )
     if not found.of(MISSING):
-        done = "all jobs have their outputs" if not found.of(BUSY, WAITS) else "none is left"
+        rest = "what has no outputs yet is in the queue of another run"
+        done = rest if found.of(BUSY, WAITS) else "all jobs have their outputs"
         newest = [folder.label for folder in runs if folder.label in {r.run for r in found.results}]
         print(f"nothing to run: {done}; `headway status {newest[-1]} --results` shows where")
 
