@@ -113,6 +113,13 @@ def test_what_differs_becomes_a_column(tmp_path: Path) -> None:
     assert plain(found.text("arguments")).startswith("$(file) ")
 
 
+def test_a_column_that_counts_is_not_taken_for_the_job_s_number(tmp_path: Path) -> None:
+    text = "executable = x\narguments = $(Row) $(Step)\nqueue id, n from (\n0 a\n1 b\n)\n"
+    found = evaluate(text, tmp_path)
+    assert template(found.text("arguments")) == "{job} 0"
+    assert found.column("arg1", ["0", "1"]) == found.expand("$(id)")
+
+
 def test_a_variable_called_job_is_no_job_number(tmp_path: Path) -> None:
     found = evaluate("executable = x\narguments = $(job)\nqueue job in (a b)\n", tmp_path)
     assert template(found.text("arguments")) == "{job_}"

@@ -117,11 +117,11 @@ class Description:
         """A mark for values of which each job has one; no mark where they are all the same."""
         if len(set(values)) == 1:
             return values[0]
-        if list(values) == [str(job) for job in range(len(values))]:
-            return mark("job")
-        for known in self.columns:
+        for known in self.columns:  # before the job's number: rows may be added or taken out
             if all(row[known] == value for row, value in zip(self.rows, values, strict=True)):
                 return mark(known)
+        if list(values) == [str(job) for job in range(len(values))]:
+            return mark("job")
         name = _free(name, self.columns)
         self.columns.append(name)
         for row, value in zip(self.rows, values, strict=True):
@@ -441,6 +441,9 @@ def _take_rows(found: Description, file: SubmitFile, statement: Statement, base:
     for name, column in zip(names, found.columns, strict=True) if items is not None else ():
         found._marks[name.lower()] = mark(column)
     numbers = range(len(found.rows))
+    if count == 1:
+        found._marks.update({"step": "0", "row": mark("job")})
+        return
     found._marks["step"] = found.column("step", [str(n % count) for n in numbers])
     found._marks["row"] = found.column("row", [str(n // count) for n in numbers])
 
