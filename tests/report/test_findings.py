@@ -338,7 +338,7 @@ def test_a_command_that_failed_is_called_that(few: int) -> None:
     [found] = find(told([bad] * few))
     assert "wrong output" not in str(found)
     assert "83" not in found.title
-    assert ("the reason", "the command exited with 3") in found.evidence
+    assert f"of {few} failed: the command exited with 3" in found.title
 
 
 EDITED = """\

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from headway.events import Event, JobState, Parser, Skip, Status, read_columns
 from headway.events.columnar.columns import Columns, Longs
 from headway.events.kind import Kind
+from headway.events.skip import EVENT_LIMIT
 from headway.report.codes import STATUS
 from headway.report.strand import strands
 from headway.report.walk import Walk
 
 _SUCCESS = (Kind.SUCCEEDED, Kind.SKIPPED)
-_MOST = 64 << 20  # bytes of one event
+_MOST = EVENT_LIMIT + 4096  # bytes of one event, with its header and end mark
 
 
 @dataclass(frozen=True)

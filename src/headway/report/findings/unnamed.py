@@ -67,20 +67,22 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
         about = scope(accounts, ended) if ended.height else None
         if about is None or not _is_large(accounts, about):
             continue
-        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
+        said = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort().to_list()
         values = ended.get_column("return_value").drop_nulls().unique().sort().to_list()
-        evidence = []
-        if reasons.len():
-            evidence.append(("the reason", what(str(reasons[0]))))
-        if values and cause is Cause.FAILED and not reasons.len():
-            evidence.append(("return value", listed(map(str, values))))
+        words = f"lost time: {CAUSE_WORDS[cause]}"
+        if cause is Cause.FAILED and len(said) == 1:
+            words = f"failed: {what(said[0])}"
+        elif cause is Cause.FAILED and not said and values:
+            words = f"failed: return value {listed(map(str, values))}"
         yield _finding(
             accounts,
             about,
             key=f"lost:{cause.value}",
-            words=f"lost time: {CAUSE_WORDS[cause]}",
-            why="No pattern that Headway knows explains this loss.",
-            evidence=tuple(evidence),
+            words=words,
+            why="The cause is in the command's own words."
+            if cause is Cause.FAILED
+            else "No pattern that Headway knows explains this loss.",
+            evidence=(("the reason", what(said[0])),) if said else (),
             advice=(
                 do(f"Read what the command wrote last: the error file of {listed(about.named, 2)}.")
                 if cause is Cause.FAILED
