@@ -122,7 +122,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> headway.Run:
 
 
 def test_a_run_says_what_it_is(run: headway.Run) -> None:
-    assert repr(run) == "<Run s-1 on local: 2 idle>"
+    assert repr(run) == "<Run s-1 on local: not submitted>"
     run.folder.events.write_text(
         "000 (001.000.000) 2026-11-17 10:00:00 Job submitted from host: <127.0.0.1:0>\n...\n"
         "005 (001.000.000) 2026-11-17 10:00:09 Job terminated.\n"

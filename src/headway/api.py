@@ -378,6 +378,8 @@ def _folder(given: str | Path | None) -> Path | None:
 
 def _count_words(run: Run) -> str:
     """`3 succeeded, 1 running`, of all jobs of the run."""
+    if not run.submitted:
+        return "not submitted"
     names = {Outcome.SUCCESS: "succeeded", Outcome.FAILURE: "failed", Outcome.REMOVED: "removed"}
     states = run.jobs.values()
     counts = Counter(names[s.outcome] if s.outcome else s.status.value for s in states)

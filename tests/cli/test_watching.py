@@ -271,7 +271,8 @@ def test_rows_in_few_words() -> None:
 
 def test_a_refused_submit_has_one_answer(headway: Call, make_run: Make) -> None:
     """`status` and `list` say the same, and what to do next."""
-    make_run("refused", jobs=3, cluster=None)
+    refused = make_run("refused", jobs=3, cluster=None)
+    assert repr(Run(refused)) == "<Run refused-1 on htcondor: not submitted>"
     make_run("waits", jobs=3, cluster=7)  # submitted, and its log has nothing yet
     text = headway("status", "refused-1").stdout
     assert "refused-1 on htcondor: not submitted" in text and "idle" not in text
