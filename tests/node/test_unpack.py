@@ -201,7 +201,7 @@ def test_devices_and_rights_are_not_taken_over(opened: Opened, tmp_path: Path) -
 
 def test_the_later_of_two_counts_once(opened: Opened, tmp_path: Path) -> None:
     twice = [(member("a"), b"first, and longer"), (member("a"), b"second")]
-    found = opened(tar_with(*twice), room=25)
+    found = opened(tar_with(*twice), room=25 + 512)
     assert tree(tmp_path / "job" / "out") == {"a": b"second"}
     assert (found.files, found.bytes) == (1, 6)
 
@@ -236,6 +236,92 @@ def test_a_bomb_ends_at_the_disk_that_was_asked_for(opened: Opened, tmp_path: Pa
         assert not caught.value.retryable and "disk" in caught.value.remedy
         assert "out" not in os.listdir(tmp_path / "job")
         assert not [name for name in os.listdir(tmp_path / "job") if "unpacking" in name]
+
+
+@pytest.mark.parametrize("kind", ["hard links", "folders", "empty files", "links"])
+def test_what_takes_no_bytes_has_its_bounds_too(opened: Opened, kind: str) -> None:
+    members = {
+        "hard links": [  # the last of each three takes back what the first has counted
+            each
+            for n in range(20)
+            for each in (
+                (member(f"{n}"), bytes(100_000)),
+                (member(f"{n}b", type=tarfile.LNKTYPE, linkname=f"{n}"), b""),
+                (member(f"{n}b"), b""),
+            )
+        ],
+        "folders": [(member(f"{n}/" + "a/" * 100 + "x"), b"") for n in range(5)],
+        "empty files": [(member(f"{n}"), b"") for n in range(2000)],
+        "links": [(member(f"{n}", type=tarfile.SYMTYPE, linkname="x"), b"") for n in range(2000)],
+    }[kind]
+    with pytest.raises(TransferError, match="more than 1000000 bytes unpacked"):
+        opened(gzip.compress(tar_with(*members)), room=1_000_000)
+
+
+def test_folders_within_each_other_can_be_removed_again(opened: Opened, tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match="more than 256 folders deep"):
+        opened(tar_with((member("b"), b"x"), (member("a/" * 900 + "x"), b"x")))
+    assert os.listdir(tmp_path / "job") == []
+
+
+def test_a_name_that_comes_again_costs_no_look_at_all_others(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "listdir", None)
+    assert opened(tar_with((member("a1"), b"x"), (member("a1"), b"y"))).files == 1
+
+
+def test_what_is_left_out_is_told_in_harmless_words(opened: Opened) -> None:
+    names = ("a\x1b[2J\nb", "a\udcff")
+    links = [(member(name, type=tarfile.SYMTYPE, linkname="/etc"), b"") for name in names]
+    for words in opened(tar_with(*links)).left_out:
+        assert words.isprintable() and words.encode()
+
+
+def noted(kind: bytes, notes: bytes) -> bytes:
+    header = member("x", type=kind, size=len(notes)).tobuf(tarfile.USTAR_FORMAT)
+    return header + notes + bytes(-len(notes) % 512)
+
+
+def sparse(entries: int) -> bytes:
+    notes = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.realsize=0\n"
+    extents = f"{entries}\n".encode() + b"0\n0\n" * entries
+    header = member("x", size=len(extents)).tobuf(tarfile.USTAR_FORMAT)
+    return noted(tarfile.XHDTYPE, notes) + header + extents + bytes(-len(extents) % 512)
+
+
+def old_sparse(blocks: int) -> bytes:
+    header = bytearray(member("x", type=tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + (b"00000000000\0" * 42 + b"\1" + bytes(7)) * blocks
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        noted(tarfile.XHDTYPE, b"1" * 100_000),
+        noted(tarfile.XHDTYPE, b"2 " * 10_000 + b"="),
+        noted(tarfile.XHDTYPE, b"100006 a=" + b"1" * 99_996 + b"\n"),
+        noted(tarfile.XHDTYPE, b"0 a=\n"),
+        noted(tarfile.XGLTYPE, b"3007 a=" + b"b" * 2999 + b"\n") * 3,
+        sparse(600_000),
+        old_sparse(5_000),
+    ],
+)
+def test_headers_cost_no_more_than_their_bytes(headers: bytes, opened: Opened) -> None:
+    begin = time.process_time()
+    with pytest.raises(TransferError, match=r"headers|notes|tells too much") as caught:
+        opened(gzip.compress(headers + tar_of()))
+    assert not caught.value.retryable and time.process_time() - begin < 8
+
+
+def test_sparse_files_and_notes_on_all_members(opened: Opened, tmp_path: Path) -> None:
+    everywhere = noted(tarfile.XGLTYPE, b"52 comment=" + b"0" * 40 + b"\n")
+    data = everywhere + sparse(3) + tar_of({"träin" * 30: b"code"})
+    assert opened(data).files == 2
+    assert (tmp_path / "job" / "out" / ("träin" * 30)).read_bytes() == b"code"
 
 
 def test_a_zip_that_lies_about_its_size(opened: Opened) -> None:
@@ -317,12 +403,13 @@ def test_names_that_differ_in_capitals(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert opened(tar_of({"A": b"1", "a": b"2"})).files == 2
-    real = os.open
+    for name in ("open", "lstat"):
+        real = getattr(os, name)
 
-    def insensitive(path: Any, *words: Any, **more: Any) -> int:
-        return real(str(path).lower() if "unpacking" in str(path) else path, *words, **more)
+        def insensitive(path: Any, *words: Any, real: Any = real, **more: Any) -> Any:
+            return real(str(path).lower() if "unpacking" in str(path) else path, *words, **more)
 
-    monkeypatch.setattr(os, "open", insensitive)
+        monkeypatch.setattr(os, name, insensitive)
     with pytest.raises(TransferError, match="capitals only"):
         opened(tar_of({"a": b"1", "A": b"2"}))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 
 from headway.node.errors import NodeError, Stopped, TransferError
@@ -39,6 +40,10 @@ _MOST_TOLD = 5  # members that were left out, by name
 _CHUNK = 1 << 20
 _STREAM = 1 << 15  # the reader copies what is left of it for every header
 _HEADERS = 1 << 20  # bytes that a name, or what else is told of a member, may have
+_NOTES = 1 << 12  # bytes that may be told of all members at once: each of them has a copy
+_DIGITS = 255  # in a row; older readers of Python's take the square of it
+_DEEPEST = 256  # folders within each other, so that whoever removes them can
+_FOLDER, _FILE = 4096, 512  # bytes of the disk that one takes by being there
 _LINK = 4096
 _KINDS = (
     (b"\x1f\x8b", "gzip"),
@@ -49,6 +54,7 @@ _KINDS = (
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
 # what a name that cannot be used here is refused with; the disk is not to blame
 _NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
+_PLAIN = "pack it again with plain `tar`"
 _AGAIN = "declare its checksum, so that a damaged copy is found before it is used"
 
 
@@ -171,6 +177,7 @@ class _Work:
         self._room = room
         self._should_stop = should_stop
         self._members = 0
+        self._entries = 0  # bytes that files and folders take even if they are empty
         self._folder: str | None = None  # the last one that was made
         self._links: dict[str, str] = {}
 
@@ -186,6 +193,11 @@ class _Work:
                 f"its member {name[:200]!r} lies outside of the folder",
                 "pack it again with names below one folder",
             )
+        if plain.count("/") > _DEEPEST:
+            raise Damaged(
+                f"its member {name[:200]!r} lies more than {_DEEPEST} folders deep",
+                "pack it again with fewer folders within each other",
+            )
         return "" if plain == "." else plain
 
     def check(self) -> None:
@@ -194,14 +206,42 @@ class _Work:
 
     def expect(self, size: int) -> None:
         """Say at once that so much more has no room, before any of it is written."""
-        if self._room is not None and self.found.bytes + size > self._room:
+        if self._room is not None and self.found.bytes + self._entries + size > self._room:
             raise _TooLarge
 
     def make_folder(self, name: str) -> None:
-        if name != self._folder:
-            with _named(name):
-                os.makedirs(os.path.join(self.draft, name), exist_ok=True)
-            self._folder = name
+        if name == self._folder:
+            return
+        missing = []
+        with _named(name):
+            place = name
+            while not self._mkdir(place):
+                missing.append(place)
+                place = os.path.dirname(place)
+            for place in reversed(missing):
+                self._mkdir(place)
+        self._folder = name
+
+    def _mkdir(self, name: str) -> bool:
+        """Make one folder; False: the one around it is missing."""
+        path = os.path.join(self.draft, name) if name else self.draft
+        try:
+            os.mkdir(path)
+        except FileNotFoundError:
+            if not name:
+                raise
+            return False
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        else:
+            self._count(_FOLDER if name else 0)
+        return True
+
+    def _count(self, size: int) -> None:
+        """Count what an entry takes of the disk, however small the files are."""
+        self._entries += size
+        self.expect(0)
 
     def write(self, name: str, pieces: Iterator[bytes], mode: int, mtime: float) -> None:
         """A file; the later of two members with one name counts, as tar has it."""
@@ -215,6 +255,7 @@ class _Work:
         with _named(name):
             file = self._create(path)
         try:
+            self._count(_FILE if name else 0)
             for piece in pieces:
                 self.check()
                 self.expect(len(piece))
@@ -235,29 +276,34 @@ class _Work:
         try:
             return os.open(path, flags, 0o600)
         except FileExistsError:
-            if os.path.basename(path) not in os.listdir(os.path.dirname(path) or os.curdir):
+            found = os.lstat(path)
+            if _has_other_name(path, found):
                 name = os.path.relpath(path, self.draft)
                 raise Damaged(
                     f"its member {name!r} differs from another in capitals only, which this"
                     " node's file system does not tell apart",
                     "give its members names that differ in more than capitals",
                 ) from None
-            size = os.lstat(path).st_size
             os.unlink(path)
             self.found.files -= 1
-            self.found.bytes -= size
+            self._entries -= _FILE
+            if found.st_nlink == 1:  # else its bytes stay, under another name
+                self.found.bytes -= found.st_size
             return os.open(path, flags, 0o600)
 
     def link(self, name: str, pointed: str) -> None:
         """Links come last: no member can be written through one."""
         if not pointed or leaves(name, pointed):
-            self.found.leave(f"the link {name[:200]}, which leads out of the folder")
+            self.found.leave(f"the link {name[:200]!r}, which leads out of the folder")
         else:
+            if name not in self._links:
+                self._count(_FILE)
             self._links[name] = pointed
 
     def same_file(self, name: str, other: str) -> None:
         """A second name for a file that has been written."""
         self.make_folder(os.path.dirname(name))
+        self._count(_FILE)
         path, known = os.path.join(self.draft, name), os.path.join(self.draft, other)
         with _named(name):
             try:
@@ -279,7 +325,7 @@ class _Work:
             self.make_folder(os.path.dirname(name))
             path = os.path.join(self.draft, name)
             if os.path.isdir(path) and not os.path.islink(path):
-                self.found.leave(f"the link {name[:200]}, which has the name of a folder")
+                self.found.leave(f"the link {name[:200]!r}, which has the name of a folder")
                 continue
             with _named(name):
                 with contextlib.suppress(FileNotFoundError):
@@ -292,7 +338,21 @@ class _Work:
             path = os.path.join(self.draft, name)
             if not f"{os.path.realpath(path)}/".startswith(f"{root}/"):
                 os.unlink(path)
-                self.found.leave(f"the link {name[:200]}, which leads out of the folder")
+                self.found.leave(f"the link {name[:200]!r}, which leads out of the folder")
+
+
+def _has_other_name(path: str, found: os.stat_result) -> bool:
+    """Whether a file is there under a name that differs in capitals only.
+
+    A folder is listed only where the file system seems to take two such names for one.
+    """
+    folder, name = os.path.split(path)
+    try:
+        swapped = os.lstat(os.path.join(folder, name.swapcase()))
+    except OSError:
+        return False
+    alike = name != name.swapcase() and found.st_nlink == 1 and os.path.samestat(swapped, found)
+    return alike and name not in os.listdir(folder or os.curdir)
 
 
 @contextlib.contextmanager
@@ -453,6 +513,48 @@ def _is_tar(block: bytes) -> bool:
     return digits.isdigit() and len(digits) < 8 and int(digits, 8) == total
 
 
+class _Headers:
+    """A tar file while the headers of one member are read: they must be few, and short."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = 2 * _HEADERS
+        self.again = b""  # what is to be read once more
+
+    def read(self, size: int) -> bytes:
+        if self.again:
+            data, self.again = self.again[:size], self.again[size:]
+            return data
+        self._left -= size
+        if self._left < 0:
+            raise Damaged("the headers of a member are too long", _PLAIN)
+        data = self._stream.read(size)
+        return bytes(data)
+
+    def seek(self, place: int) -> None:
+        self._stream.seek(place)
+
+    def tell(self) -> int:
+        return int(self._stream.tell()) - len(self.again)
+
+
+def _check_notes(notes: bytes) -> None:
+    """Damaged unless these are pax records, one after the other: `LENGTH KEY=VALUE` and a newline.
+
+    Python's own readers before 3.12.6 spend hours and gigabytes on what only looks so.
+    """
+    place = 0
+    while place < len(notes) and notes[place] != 0:
+        digits, space, _ = notes[place : place + 20].partition(b" ")
+        size = int(digits) if space and digits.isdigit() else 0
+        record = notes[place + len(digits) + 1 : place + size]
+        if place + size > len(notes) or record.find(b"=") < 1 or record[-1:] != b"\n":
+            raise Damaged("the notes on a member are not what tar writes", _PLAIN)
+        place += size
+    if max(map(len, re.findall(rb"\d+", notes)), default=0) > _DIGITS:
+        raise Damaged("the notes on a member hold a number without end", _PLAIN)
+
+
 def _read_tar(stream: _Again, work: _Work) -> None:
     import tarfile
 
@@ -463,6 +565,7 @@ def _read_tar(stream: _Again, work: _Work) -> None:
         tarfile.GNUTYPE_LONGNAME,
         tarfile.GNUTYPE_LONGLINK,
     )
+    noted = 0
 
     class Member(tarfile.TarInfo):
         """One whose names and notes fit into memory."""
@@ -477,10 +580,28 @@ def _read_tar(stream: _Again, work: _Work) -> None:
             except (tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as error:  # type: ignore[attr-defined]
                 raise Damaged(f"it is damaged after {work.found.files} files: {error}") from None
 
-        def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        def _proc_member(self, tar: Any) -> tarfile.TarInfo:
             if self.type in kinds and self.size > _HEADERS:
-                raise tarfile.ReadError("the header of a member is too long")
-            found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+                raise Damaged("the header of a member is too long", _PLAIN)
+            stream = tar.fileobj
+            if not isinstance(stream, _Headers):
+                tar.fileobj = _Headers(stream)
+            try:
+                found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+                return found
+            finally:
+                tar.fileobj = stream
+
+        def _proc_pax(self, tar: Any) -> tarfile.TarInfo:
+            nonlocal noted
+            if self.type == tarfile.XGLTYPE:
+                noted += self.size
+                if noted > _NOTES:
+                    raise Damaged("it tells too much of all its members at once", _PLAIN)
+            notes = tar.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
+            _check_notes(notes[: self.size])
+            tar.fileobj.again = notes
+            found: tarfile.TarInfo = super()._proc_pax(tar)  # type: ignore[misc]
             return found
 
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=Member, bufsize=_STREAM) as tar:  # type: ignore[call-overload]
@@ -497,7 +618,7 @@ def _read_tar(stream: _Again, work: _Work) -> None:
             elif member.islnk():
                 work.same_file(name, work.member(member.linkname))
             else:
-                work.found.leave(f"{name[:200]}, which is neither a file nor a folder")
+                work.found.leave(f"{name[:200]!r}, which is neither a file nor a folder")
     while stream.read(_CHUNK):  # to its end, where the decompressor compares its checksum
         work.check()
     work.finish()
@@ -530,7 +651,7 @@ def _read_zip(archive: str, work: _Work) -> None:
                 words = f"its member {name[:200]!r} needs a password"
                 raise Damaged(words, "pack it again without one")
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFLNK):
-                work.found.leave(f"{name[:200]}, which is neither a file nor a folder")
+                work.found.leave(f"{name[:200]!r}, which is neither a file nor a folder")
                 continue
             try:
                 with found.open(member) as source:
