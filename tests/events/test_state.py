@@ -206,6 +206,8 @@ def test_requeued_by_policy(job: Job) -> None:
     )
     assert state.failure is Exit.INPUT_RETRYABLE
     assert state.why.startswith("put back to try again: failed: an input did not arrive")
+    assert state.why.count("exit code") == 1
+    assert "OnExitRemove" not in state.why
 
     def again(w: EventWriter) -> None:
         act(w)

@@ -220,8 +220,11 @@ class JobState:
 
     def _on_requeued(self, event: Event) -> None:
         self.requeues += 1
-        reason = f" ({event.reason})" if event.reason else ""
-        self.why = inert(f"put back to try again: {self._end(event)}{reason}")
+        words = f"put back to try again: {self._end(event)}"
+        # The agent's exit code says why; the event's reason would only repeat it.
+        if event.reason and failure_class(event.return_value) is None:
+            words += f" ({event.reason})"
+        self.why = inert(words)
 
     def _on_lost(self, event: Event) -> None:
         if self.status is not Status.HELD:
