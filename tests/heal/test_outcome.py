@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headway.cli.healed import decisions_as_json, print_decisions
 from headway.events import Event
 from headway.heal.decide import decide
+from headway.heal.healer import Healer
 from headway.heal.outcome import Trail, news_of
+from headway.heal.queue import queue_of_pool
 from headway.heal.rules import Rules
 from headway.heal.state import Done, Ending, State
 
@@ -117,3 +121,18 @@ def test_a_log_without_end_keeps_few_steps() -> None:
     for n in range(5000):
         trail.take(event(12 + n % 2, float(n), *HELD))
     assert len(trail.steps) == 400
+
+
+def test_what_the_queue_refused_is_not_told_as_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decisions = decide(State(RULES, id="me"), [case(held(age=10_000.0))], NOW, RULES)
+    assert decisions[0].intent is not None
+    refused = Done(decisions[0].intent, done=False, words="you are not a queue super user")
+    healer = Healer(queue_of_pool("htcondor", logs=[]), tmp_path / "audit", RULES, do=False)
+    healer.decisions = decisions
+    healer.state.by_id[refused.intent.id] = refused
+    print_decisions(healer, did=True)
+    assert "8123.0 was not released: you are not a queue super user" in capsys.readouterr().out
+    (said,) = decisions_as_json(healer)["decisions"]
+    assert said["refused"] == "you are not a queue super user"

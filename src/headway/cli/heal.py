@@ -180,20 +180,16 @@ def _rules(arguments: Namespace) -> Rules:
 
 
 def _once(healers: Sequence[Healer], arguments: Namespace) -> int:
-    from headway.cli.healed import print_decisions
+    from headway.cli.healed import decisions_as_json, print_decisions
     from headway.cli.show import print_json
 
     for healer in healers:
         healer.look()
     if arguments.json:
-        found = [
-            {"queue": healer.queue.name, "decisions": [d.as_json() for d in healer.decisions]}
-            for healer in healers
-        ]
-        print_json({"did": arguments.do, "queues": found})
+        print_json({"did": arguments.do, "queues": [decisions_as_json(each) for each in healers]})
         return OK
     for healer in healers:
-        print_decisions(healer.queue.name, healer.decisions, did=arguments.do)
+        print_decisions(healer, did=arguments.do)
     return OK
 
 

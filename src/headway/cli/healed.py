@@ -23,8 +23,9 @@ _STYLES = {"release": "green", "remove": "red", "wait": "yellow", "leave": "dim"
 _PAST = {"release": "released", "remove": "removed"}
 
 
-def print_decisions(name: str, decisions: Sequence[Decision], *, did: bool) -> None:
-    """Every decision of one look, those with something to do first."""
+def print_decisions(healer: Healer, *, did: bool) -> None:
+    """Every decision of one look, those with something to do first, and what was refused."""
+    name, decisions = healer.queue.name, healer.decisions
     if not decisions:
         print(f"{name}: no job is held")
         return
@@ -43,6 +44,25 @@ def print_decisions(name: str, decisions: Sequence[Decision], *, did: bool) -> N
     print(f"{name}: " + ", ".join(f"{counts[verb]:,} to {verb}" for verb in order if counts[verb]))
     if not did and (counts["release"] or counts["remove"]):
         print("nothing was done; --do does it")
+    for decision in decisions:
+        words = _refusal(healer, decision)
+        if words:
+            print(f"{decision.case.held.key} was not {_PAST[decision.verb.value]}: {words}")
+
+
+def decisions_as_json(healer: Healer) -> dict[str, Any]:
+    """The same for programs; `refused` says why the queue did not do what was decided."""
+    found = []
+    for decision in healer.decisions:
+        refused = _refusal(healer, decision)
+        found.append({**decision.as_json(), **({"refused": refused} if refused else {})})
+    return {"queue": healer.queue.name, "decisions": found}
+
+
+def _refusal(healer: Healer, decision: Decision) -> str:
+    """Why the queue did not do what was decided, in words; "": it did, or nothing was tried."""
+    entry = healer.state.by_id.get(decision.intent.id) if decision.intent else None
+    return printable(entry.words) if entry is not None and entry.done is False else ""
 
 
 def _code(decision: Decision) -> str:
@@ -121,9 +141,8 @@ class Teller:
         job = decision.case.held.key
         words = _words(decision, f"looks again at {_clock(look)}, or when its log has news")
         print(f"{_clock()} {verb} {job} {_code(decision)}: {words}", flush=True)
-        entry = healer.state.by_id.get(decision.intent.id) if decision.intent else None
-        if entry is not None and entry.done is False:
-            print(f"{_clock()} {'not done':<8} {job}: {printable(entry.words)}", flush=True)
+        if refusal := _refusal(healer, decision):
+            print(f"{_clock()} {'not done':<8} {job}: {refusal}", flush=True)
 
     def _end(self, healer: Healer, entry: Done) -> None:
         assert entry.ending is not None
