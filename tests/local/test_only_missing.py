@@ -196,6 +196,14 @@ def test_another_command_or_input_is_another_job_and_more_memory_is_not(
     assert "5 bytes, at least 6" in found.results[1].why
 
 
+def test_an_input_that_is_unpacked_now_makes_another_job(base: Path, made: Made) -> None:
+    data = {"url": "https://example.org/data.tar", "path": "data"}
+    made(described(base, inputs=[data]), ["ok", "ok", "ok"])
+    found = ask(base, described(base, inputs=[{**data, "unpack": True}]))
+    assert states(found) == ["missing"] * 3
+    assert found.results[0].why == "s-1 ran it with another `inputs`"
+
+
 def test_an_output_that_is_gone_or_cut_does_not_count(base: Path, made: Made) -> None:
     job = described(base)
     folder = made(job, ["ok", "ok", "ok"])

@@ -219,6 +219,7 @@ def work_key(job: Job, row: Mapping[str, str]) -> str:
             {
                 "urls": [fill(url, row) for url in given.urls],
                 "path": fill(given.path, row),
+                "unpack": given.unpack,
                 "proof": [given.checksum, given.size, given.manifest],
             }
             for given in job.inputs
