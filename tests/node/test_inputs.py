@@ -20,6 +20,7 @@ from headway.node import progress
 from headway.node.attempt import Attempt
 from headway.node.chirp import line
 from headway.node.errors import TransferError
+from headway.node.exits import LONGEST_REASON
 from headway.node.plan import Plan
 from headway.node.progress import Progress, Teller, next_after
 from headway.node.transfer.manifest import digest_of, make_manifest
@@ -55,6 +56,19 @@ def test_inputs_are_there_before_the_command(node: Node, web: Web) -> None:
     assert {line["state"] for line in node.chirp.phases()} == {"begin", "end"}  # all were short
     assert "geheim" not in (node.attempt() / "record.json").read_text()
     assert "geheim" not in (node.attempt() / "agent.log").read_text()
+
+
+@pytest.mark.parametrize("path", ["a.tar", "x/" * 130 + "a.tar", "é" * 100, "y" * 500])
+@pytest.mark.parametrize("words", ["404 Not Found", "é " * 300, "no answer " * 100])
+def test_a_reason_fits_and_has_its_url_whole_or_not_at_all(path: str, words: str) -> None:
+    url = f"https://example.org/{'d' * 250}/a.tar"
+    inputs = [{"urls": [url], "path": path}]
+    plan = Plan({"format": 1, "run": "r", "command": ["true"], "inputs": inputs}, {"job": "0"})
+    text = staging.brief(plan.inputs[0], TransferError(words, retryable=True))
+    written = text.encode("ascii", "backslashreplace").decode()[:LONGEST_REASON]
+    assert (f"({url})" in written) == ("https" in written)
+    if len(path) < 10:
+        assert url in written and words[:40] in text
 
 
 def test_an_input_that_does_not_come(node: Node, web: Web) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from headway.advisor.history import History
 from headway.advisor.hold import Hold, JobId, hold_of
+from headway.node.ads import quoted
 
 _HELD = "JobStatus == 5"
 _FACTS = (
@@ -39,8 +40,7 @@ def held_ads(
     """The ads of the held jobs: of one user, one job, one cluster, or all."""
     parts = [_HELD]
     if user:
-        quoted = user.replace("\\", "\\\\").replace('"', '\\"')
-        parts.append(f'Owner == "{quoted}"')
+        parts.append(f"Owner == {quoted(user)}")
     if job:
         parts.append(f"ClusterId == {job[0]:d} && ProcId == {job[1]:d}")
     if cluster is not None:

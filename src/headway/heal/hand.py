@@ -14,9 +14,10 @@ from typing import Any
 from headway.errors import PoolError, PoolUnreachable
 from headway.heal.held import CLAIM, HEAL, HEALS, Key, whole
 from headway.heal.state import Intent
+from headway.node.ads import quoted
 from headway.pool import Action, Pool, RunFolder
 from headway.pool.policy import AT_AVOIDED_PLACE, AVOID, AVOIDED, NOT_AVOIDED, avoid_sites
-from headway.pool.schedd import Schedd, quoted
+from headway.pool.schedd import Schedd
 
 _HELD, _REMOVED, _COMPLETED = 5, 3, 4
 _ACTIONS = {"release": "Release", "remove": "Remove"}

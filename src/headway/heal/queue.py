@@ -15,9 +15,10 @@ from headway.events import Follower, Jobs, JobState, Status
 from headway.heal.hand import Schedds, carry_out_locally
 from headway.heal.held import CLAIM, FIRST, HEAL, HEALS, Held, Key, whole
 from headway.heal.state import Intent
+from headway.node.ads import quoted
 from headway.pool import Pool, RunFolder
 from headway.pool.policy import AVOID, release_expression
-from headway.pool.schedd import Schedd, quoted, run_scope
+from headway.pool.schedd import Schedd, run_scope
 
 _SEEN = ("ClusterId", "ProcId", "Owner", "JobStatus", "ServerTime", "UserLog", "Iwd")
 _HOLD = (

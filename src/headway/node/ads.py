@@ -226,7 +226,11 @@ def _written(value: object) -> str:
         return write_ad(value)
     if isinstance(value, (list, tuple)):
         return "{ " + ", ".join(map(_written, value)) + " }"
-    text = _rejoined(str(value)).replace("\0", "?")
+    return quoted(_rejoined(str(value)).replace("\0", "?"))
+
+
+def quoted(text: str) -> str:
+    """A text as a ClassAd string, of which no part can be taken for an expression."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return (
         '"' + "".join(c if c >= " " and c != "\x7f" else f"\\{ord(c):03o}" for c in escaped) + '"'

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 2.0  # seconds for one line: connect, send and answer
 LINE_MAX = 1000  # HTCondor cuts the text of an 008 event at 1,023 bytes
-LONGEST_REASON = 450  # characters
 _TRIES = 3  # after so many failures in a row only the last line is tried again
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/+-")
 
@@ -97,14 +96,14 @@ class Chirp:
         The number of the start goes with it: what an earlier attempt said is not this one's. The
         embedded pool takes no attributes: it reads the record.
         """
-        from headway.node.ads import read_job_ad
-        from headway.node.exits import REASON
+        from headway.node.ads import quoted, read_job_ad
+        from headway.node.exits import LONGEST_REASON, REASON
 
         starts = read_job_ad(environment).get("numshadowstarts")
         text = " ".join(words.encode("ascii", "backslashreplace").decode().split())
-        text = text[:LONGEST_REASON].replace("\\", "\\\\").replace('"', '\\"')
         if isinstance(starts, int):
-            self.set_attribute(REASON, f'{{{starts}, "{text}"}}', quiet=True)
+            value = f"{{{starts}, {quoted(text[:LONGEST_REASON])}}}"
+            self.set_attribute(REASON, value, quiet=True)
 
     def close(self) -> None:
         """End the connection."""

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 #: In the job's ad: the number of a start, and why that attempt ended, for the reason of a hold.
 REASON = "HeadwayReason"
+LONGEST_REASON = 450  # characters
 #: In the job's ad: seconds that `headway set` gives the command, in place of the plan's.
 TIME_LIMIT = "HeadwayTimeLimit"
 

@@ -7,6 +7,7 @@ import os
 import time
 
 from headway.node.errors import HeadwayError, NodeError, TransferError
+from headway.node.exits import LONGEST_REASON
 from headway.node.progress import FIRST
 from headway.node.transfer import fetch, prove
 from headway.node.transfer.fetch import PATIENCE
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 _SOURCES = 20  # that a record names at most
 _WORDS = 200
-_BRIEF = 450  # characters of what a hold's reason says
 _LONGEST_URL = 300
+_LEAST = 60  # characters that are left for what went wrong
 
 
 class _Came:
@@ -134,8 +135,24 @@ def brief(each: Input, error: HeadwayError) -> str:
     for known in (lead, f"{each.path} did not arrive: "):
         words = words[len(known) :] if words.startswith(known) else words
     url = ascii_target(shown(each.urls[0])) if each.urls else ""
-    url = f" ({url})" if url and len(url) <= _LONGEST_URL and url not in words else ""
-    return f"{lead}{words[: _BRIEF - len(lead) - len(url)]}{url}"
+    url = f" ({url})" if url and url not in words else ""
+    room = LONGEST_REASON - _ascii_length(lead)
+    if len(url) > min(_LONGEST_URL, room - _LEAST):
+        url = ""
+    return f"{lead}{_cut(words, room - len(url))}{url}"
+
+
+def _ascii_length(text: str) -> int:
+    """How long a text is as a hold's reason; `Chirp.set_reason` writes it in ASCII."""
+    return len(text.encode("ascii", "backslashreplace"))
+
+
+def _cut(words: str, room: int) -> str:
+    """The words that fit; a URL among them stays whole or goes."""
+    words = words[: max(0, room) + 1]
+    while words and _ascii_length(words) > room:
+        words = words.rpartition(" ")[0]
+    return words
 
 
 def streamed(inputs: list[Input], attempt: Attempt) -> list[Input]:

@@ -12,8 +12,8 @@ import sys
 import time
 
 from headway.node.attempt import write_json
-from headway.node.chirp import LONGEST_REASON, Chirp, line
-from headway.node.exits import Exit
+from headway.node.chirp import Chirp, line
+from headway.node.exits import LONGEST_REASON, Exit
 from headway.node.verdict import words_of
 from headway.node.version import VERSION
 

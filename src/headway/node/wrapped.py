@@ -16,9 +16,9 @@ import threading
 import time
 
 from headway.node.attempt import Attempt, write_json
-from headway.node.chirp import LONGEST_REASON, Chirp, line
+from headway.node.chirp import Chirp, line
 from headway.node.errors import HeadwayError, NodeError, TransferError
-from headway.node.exits import Exit
+from headway.node.exits import LONGEST_REASON, Exit
 from headway.node.journal import Clock
 from headway.node.place import Place
 from headway.node.plan import Plan

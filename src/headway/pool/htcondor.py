@@ -13,10 +13,11 @@ from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable, RunError
 from headway.events import EventType, read_log
+from headway.node.ads import quoted
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, write_atomically
 from headway.pool.match import Match, job_attributes, needs_of
-from headway.pool.schedd import Schedd, patience, quoted, run_scope
+from headway.pool.schedd import Schedd, patience, run_scope
 from headway.pool.submit import check_paths, destinations, row_lines, submit_description
 from headway.spec import Job
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from headway.node.exits import REASON, Exit
+from headway.node.exits import LONGEST_REASON, REASON, Exit
 from headway.pool.match import SITE, site_names
 from headway.spec import Retries
 
@@ -39,7 +39,6 @@ _PATIENT = 2  # missing inputs after which a job still goes back to where it was
 _NODE_LONGER = 4  # times as long as its site a node is avoided
 _SET_BACK = 60  # seconds by which a hold lies in the future only if the clock was set back
 _ODD = re.compile("[^ -~]")
-_LONGEST_REASON = 500
 # Attempts that ended by themselves, but for those that were held since an input was missing.
 _ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
@@ -95,7 +94,7 @@ def exit_lines(retries: Retries) -> dict[str, str]:
 
 def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
     """The reason of the hold after `Verdict.HOLD`; `said`: the agent's own, `holds`: before it."""
-    plain = _ODD.sub("?", said)[:_LONGEST_REASON] or "an input did not arrive"
+    plain = _ODD.sub("?", said)[:LONGEST_REASON] or "an input did not arrive"
     return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
 
 
@@ -109,7 +108,7 @@ def hold_reason_expression(retries: Retries) -> str:
     return (
         f'strcat("Headway: ", ifThenElse({REASON}[0] =?= NumShadowStarts && isString({said})'
         f' && size({said}) > 0, substr(replaceAll("{_ODD.pattern}", {said}, "?"),'
-        f' 0, {_LONGEST_REASON}), "an input did not arrive"), "; released by itself after ",'
+        f' 0, {LONGEST_REASON}), "an input did not arrive"), "; released by itself after ",'
         f' int(ifThenElse({pause} < {LONGEST_BACKOFF}, {pause}, {LONGEST_BACKOFF})), " s")'
     )
 

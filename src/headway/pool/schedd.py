@@ -23,6 +23,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
+from headway.node.ads import quoted
 from headway.node.process import isolated
 from headway.pool.match import SLOT_NAMES, Match, Need, match_slots, names_in
 
@@ -50,12 +51,6 @@ def patience() -> float:
         if 0 < seconds < math.inf:
             return seconds
     return _PATIENCE
-
-
-def quoted(text: str) -> str:
-    """A text as a ClassAd string, of which no part can be taken for an expression."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def run_scope(cluster: int, run_id: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headway.errors import PreflightError, Problem
+from headway.node.ads import quoted
 from headway.node.exits import Exit
 from headway.node.plan import SECRETS
 from headway.node.template import fill, placeholders
@@ -23,7 +24,6 @@ from headway.pool.policy import (
     remove_lines,
 )
 from headway.pool.prepare import encoded_row, image_path, url_basename
-from headway.pool.schedd import quoted
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import PoolError
+from headway.node.ads import quoted
 from headway.node.exits import TIME_LIMIT
 from headway.node.temporary import sweep
 from headway.pool.base import Action
@@ -329,5 +330,4 @@ def _container_argv(
 def _literal(value: object) -> str:
     if isinstance(value, (int, float)):
         return str(value)
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return f'"{escaped}"'
+    return quoted(str(value).replace("\n", " "))
