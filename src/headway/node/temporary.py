@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 
 from headway.node.locks import Lock, lock
 
@@ -74,6 +72,8 @@ def _is_long(path: str | None) -> bool:
 
 def _make(stack: contextlib.ExitStack) -> str | None:
     """Make a folder that goes away with `stack`; None where there is no place for one."""
+    import tempfile  # start-up is slot time: most attempts do without
+
     sweep()
     for place in _PLACES:
         with contextlib.suppress(OSError):
@@ -114,6 +114,8 @@ def _remove_orphan(folder: str) -> None:
 
 def _remove(folder: str) -> None:
     """Remove a folder, also where a command took away its own permissions."""
+    import shutil
+
     for place, folders, _ in os.walk(folder):
         for name in folders:
             path = os.path.join(place, name)
