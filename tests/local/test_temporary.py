@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.api import Run
 from headway.check.bench import Bench
 from headway.node import temporary
 from headway.node.temporary import LONGEST, short_folder, sweep
@@ -51,48 +52,45 @@ def deep(house: House) -> House:
     return house
 
 
-def left() -> set[str]:
-    """The temporary folders of this user's agents."""
-    return {name for name in os.listdir("/tmp") if name.startswith(f"hw{os.geteuid()}-")}
+def start_long(deep: House) -> tuple[Run, Path]:
+    """A job that goes on, and its temporary folder; those of other processes come and go."""
+    told = deep.folder / "told"
+    words = f'touch "$TMPDIR/x"; echo "$TMPDIR" > {told}.new; mv {told}.new {told}; sleep 60'
+    run = deep.start(f'name = "long"\nshell = true\ncommand = \'{words}\'\ngrace = "1 s"\n{SMALL}')
+    wait(told.exists)
+    place = Path(told.read_text().strip())
+    assert place.parent == Path("/tmp") and place.is_dir()
+    return run, place
 
 
 def test_a_data_loaders_workers_in_a_deep_folder(deep: House) -> None:
     """Their sockets did not fit: stderr said `AF_UNIX path too long`, and the job ran for ever."""
     pytest.importorskip("torch")
-    before = left()
     deep.write(TRAIN, "train.py")
     run = deep.run(JOB.format(python=sys.executable))
     total, place = (run.outputs() / "sum.txt").read_text().split()
     assert total == "28" and len(place) <= LONGEST and not os.path.exists(place)
-    assert left() <= before
 
 
 def test_it_is_removed_after_a_kill(deep: House) -> None:
     """Nobody is left to tidy up: the next who comes does."""
-    before = left()
-    run = deep.start(f'name = "long"\nshell = true\ncommand = "touch $TMPDIR/x; sleep 60"\n{SMALL}')
-    deep.wait(run, lambda state: state.phase == "run")
-    wait(lambda: left() - before)
-    (name,) = left() - before
-    assert Path("/tmp", name).stat().st_mode & 0o777 == 0o700
+    run, place = start_long(deep)
+    assert place.stat().st_mode & 0o777 == 0o700
     sweep()
-    assert name in left(), "while its agent lives it is not an orphan"
+    assert place.is_dir(), "while its agent lives it is not an orphan"
     for pid in [
         *processes("headway", str(deep.folder)),
         *processes(f"HEADWAY_SCRATCH={deep.folder}"),
     ]:
         os.kill(pid, signal.SIGKILL)
     deep.headway("remove", run.label)
-    wait(lambda: name not in left())
+    wait(lambda: not place.exists())
 
 
 def test_an_evicted_job_leaves_none(deep: House) -> None:
-    before = left()
-    run = deep.start(f'name = "long"\ncommand = "sleep 60"\ngrace = "1 s"\n{SMALL}')
-    deep.wait(run, lambda state: state.phase == "run")
-    wait(lambda: left() - before)
+    run, place = start_long(deep)
     deep.headway("remove", run.label)
-    wait(lambda: not left() - before)
+    wait(lambda: not place.exists())
 
 
 def test_a_short_one_is_kept(tmp_path: Path) -> None:
