@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import headway.node
+from headway.pool.folder import write_atomically
 from headway.pool.owners import check_own, others_can_write
 
 # what a command may import beside the node half itself: files and folders of the package
 _FOR_COMMANDS = ("checkpoint", "files", "torch")
 _YOUNG = 3600.0  # seconds; a program as new as that may be about to get its first run
+PROGRAM = 0o555  # the permissions of a file that runs share
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
 # the real headway/__init__.py belongs to the access point and may import anything. Where a command
 # has a whole Headway installed, its other parts are still found, behind those of this file.
@@ -33,7 +35,7 @@ _MAIN = "import sys\n\nfrom headway.node.__main__ import start\n\nstart(sys.argv
 
 def build_agent(path: Path) -> None:
     """Write headway-node.pyz: a shell stub that finds a Python, then a zip file of the sources."""
-    write_program(path, _bytes(), 0o755)
+    write_atomically(path, _bytes(), 0o755)
 
 
 def share_agent(path: Path, store: Path) -> None:
@@ -55,7 +57,7 @@ def link_shared(
     """Make `path` another name of `shared`, which is made anew where it is missing or damaged."""
     for _ in range(3):
         if not (_is_own(shared) and is_good()):
-            write_program(shared, make())
+            write_atomically(shared, make(), PROGRAM)
         try:
             os.link(shared, path, follow_symlinks=False)
             return
@@ -63,7 +65,7 @@ def link_shared(
             continue  # somebody has tidied up the store
         except OSError:
             break
-    write_program(path, make())
+    write_atomically(path, make(), PROGRAM)
 
 
 def drop_unused(store: Path, *, act: bool = True) -> int:
@@ -96,20 +98,6 @@ def _is_own(file: Path) -> bool:
     return (
         stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others_can_write(found)
     )
-
-
-def write_program(path: Path, data: bytes, mode: int = 0o555) -> None:
-    """Put a program under its name only when all of it is on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def is_agent(path: Path) -> bool:

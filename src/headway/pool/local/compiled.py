@@ -9,7 +9,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-from headway.pool.package import link_shared, short_digest, write_program
+from headway.pool.folder import write_atomically
+from headway.pool.package import PROGRAM, link_shared, short_digest
 
 
 def compile_agent(agent: Path, store: Path) -> Path:
@@ -27,7 +28,7 @@ def compile_agent(agent: Path, store: Path) -> Path:
         if store.is_dir():
             link_shared(shared, made, lambda: zipfile.is_zipfile(shared), lambda: _compiled(data))
         else:  # of an older Headway, or moved away from its runs
-            write_program(made, _compiled(data))
+            write_atomically(made, _compiled(data), PROGRAM)
     except (OSError, ValueError, SyntaxError, zipfile.BadZipFile):
         return agent
     return made
