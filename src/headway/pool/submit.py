@@ -26,6 +26,7 @@ from headway.pool.policy import (
 from headway.pool.prepare import encoded_row, image_path, url_basename
 from headway.pool.wrap.subfile import canonical, split_list
 from headway.spec import Job
+from headway.text import many
 
 OUT = "headway-out"
 LATE_FROM = 2000  # jobs; from here on they are put into the queue bit by bit
@@ -63,7 +64,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
         raise PreflightError(
             [Problem(f"submit.{key}", "is written by Headway itself", remedy) for key in twice]
         )
-    lines = [f"# {job.name}: {job.size} job(s), written by headway"]
+    lines = [f"# {job.name}: {many(job.size, 'job')}, written by headway"]
     for title, section in {**sections, "said in job.toml": said}.items():
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]

@@ -23,8 +23,9 @@ from headway.pool.local.entries import Entries
 from headway.pool.local.machine import Site, find_apptainer, parse_sites
 from headway.pool.local.recovery import recover
 from headway.pool.local.supervisor import LOCK, Supervisor
-from headway.pool.prepare import plan
+from headway.pool.prepare import by_agent, plan
 from headway.spec import Job
+from headway.text import many
 
 _PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
 _START_PATIENCE = 120.0
@@ -78,8 +79,10 @@ class LocalPool(Pool):
             f" {len(site.gpus)} GPUs"
             for site in self.sites
         )
-        text = json.dumps(plan(job, "<made at submit>"), indent=1, ensure_ascii=False)
-        return f"# {job.size} job(s) on the local pool, each with this plan\n{shares}\n{text}\n"
+        text = json.dumps(plan(by_agent(job), "<made at submit>"), indent=1, ensure_ascii=False)
+        return (
+            f"# {many(job.size, 'job')} on the local pool, each with this plan\n{shares}\n{text}\n"
+        )
 
     def submit(self, folder: RunFolder) -> None:
         folder.check_own()
