@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
+from headway.pool.owners import own_name
 from headway.pool.policy import releases
 from headway.pool.preflight import Finding, check
 from headway.pool.prepare import job_digest, prepare
@@ -233,7 +233,7 @@ class Run:
         chosen = None if jobs is None else list(jobs)
         if chosen is not None:
             self._check(chosen)
-        reason = f"via headway {action.value} (by user {_user()})"
+        reason = f"via headway {action.value} (by user {own_name()})"
         return self.pool.act(self.folder, action, chosen, reason)
 
     def edit(self, jobs: Iterable[int], attribute: str, value: str | int) -> list[ActionResult]:
@@ -385,10 +385,3 @@ def _count_words(run: Run) -> str:
     counts = Counter(names[s.outcome] if s.outcome else s.status.value for s in states)
     counts["idle"] += max(0, run.folder.job.size - len(states))
     return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -35,16 +35,16 @@ def held_ads(
     *,
     user: str = "",
     job: tuple[int, int] | None = None,
-    cluster: int | None = None,
+    scope: str = "",
 ) -> list[dict[str, Any]]:
-    """The ads of the held jobs: of one user, one job, one cluster, or all."""
+    """The ads of the held jobs: of one user, one job, those that meet `scope`, or all."""
     parts = [_HELD]
     if user:
         parts.append(f"Owner == {quoted(user)}")
     if job:
         parts.append(f"ClusterId == {job[0]:d} && ProcId == {job[1]:d}")
-    if cluster is not None:
-        parts.append(f"ClusterId == {cluster:d}")
+    if scope:
+        parts.append(f"({scope})")
     return queue.query(" && ".join(parts), ATTRIBUTES)
 
 

@@ -257,16 +257,17 @@ def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[
     if not any("request" in entry_of(hold).checks for hold in holds):
         return holds
     ads: Mapping[int, Mapping[str, object]] = {}
-    if run.facts.pool.get("kind") == "local":
-        ads = pool_of(run.facts.pool).query(run)
-    elif not offline:
+    facts = run.facts
+    if facts.pool.get("kind") == "local":
+        ads = pool_of(facts.pool).query(run)
+    elif not offline and facts.cluster is not None:
         from headway.advisor.queue import held_ads
-        from headway.pool.schedd import Schedd
+        from headway.pool.schedd import Schedd, run_scope
 
-        schedd = Schedd(run.facts.pool.get("schedd"), run.facts.pool.get("collector"))
+        schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
         try:
             with patience("asking the queue"):
-                found = held_ads(schedd, cluster=run.facts.cluster)
+                found = held_ads(schedd, scope=run_scope(facts.cluster, facts.id))
             ads = {ad["ProcId"]: ad for ad in found}
         except PoolError as error:
             print(f"by the log alone: {printable(error.message)}", file=sys.stderr)
@@ -281,9 +282,9 @@ def _queued(arguments: Namespace, job: tuple[int, int] | None) -> Asked:
     schedd, remote = _schedd(arguments.pool)
     user = ""
     if job is None and arguments.user != "all":
-        import getpass
+        from headway.pool.owners import own_name
 
-        user = arguments.user or getpass.getuser()
+        user = arguments.user or own_name()
     with patience("asking the queue"):
         ads = held_ads(schedd, user=user, job=job)
     history = _history([*logs_of(ads), *arguments.also])

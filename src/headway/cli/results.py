@@ -23,6 +23,8 @@ _STYLES = {KEPT: "green", BUSY: "cyan", WAITS: "yellow", MISSING: "red"}
 
 def tell(found: Survey, job: Job, runs: Runs, *, as_json: bool, dry: bool) -> None:
     """Say what is kept and what is run, before anything is submitted."""
+    from headway.api import newest_of
+
     if as_json:
         if not dry or not found.of(MISSING):
             print_json({"type": "only-missing", **document(found)})
@@ -42,8 +44,8 @@ def tell(found: Survey, job: Job, runs: Runs, *, as_json: bool, dry: bool) -> No
     if not found.of(MISSING):
         rest = "what has no outputs yet is in the queue of another run"
         done = rest if found.of(BUSY, WAITS) else "all jobs have their outputs"
-        newest = [folder.label for folder in runs if folder.label in {r.run for r in found.results}]
-        print(f"nothing to run: {done}; `headway status {newest[-1]} --results` shows where")
+        label = newest_of(found, runs).label
+        print(f"nothing to run: {done}; `headway status {label} --results` shows where")
 
 
 def document(found: Survey) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from headway.heal.held import CLAIM, FIRST, HEAL, HEALS, Held, Key, whole
 from headway.heal.state import Intent
 from headway.node.ads import quoted
 from headway.pool import Pool, RunFolder
+from headway.pool.owners import own_name
 from headway.pool.policy import AVOID, release_expression
 from headway.pool.schedd import Schedd, run_scope
 
@@ -182,7 +182,7 @@ class LocalQueue:
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
         self._user_holds: dict[int, int] = {}
-        self._user = _user()
+        self._user = own_name()
 
     def held(self) -> list[Held]:
         states = self._states()
@@ -288,7 +288,7 @@ def queue_of_pool(name: str, *, logs: Sequence[Path] = (), everybody: bool = Fal
             remedy="for example htcondor:schedd=ap40.example.org,collector=cm.example.org",
         )
     schedd = Schedd(values.get("schedd"), values.get("collector"))
-    scope = "true" if everybody else f"Owner == {quoted(_user())}"
+    scope = "true" if everybody else f"Owner == {quoted(own_name())}"
     if logs:
         names = dict.fromkeys(name for log in logs for name in (log.absolute(), log.resolve()))
         scope = f"{scope} && member(UserLog, {{{', '.join(map(_string, names))}}})"
@@ -303,11 +303,3 @@ def _string(path: Path) -> str:
             remedy="name the pool instead: `headway heal --pool htcondor`",
         )
     return f'"{text}"'
-
-
-def _user() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = str(os.getuid())
-    return "".join(letter for letter in name if letter.isalnum() or letter in "._-@+")

@@ -9,6 +9,7 @@ safe: what is read is a plain file, and its values are checked.
 from __future__ import annotations
 
 import errno
+import getpass
 import grp
 import os
 import pwd
@@ -25,6 +26,14 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
+
+
+def own_name() -> str:
+    """The name of whoever asks, or the number of an account that has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def is_private_group(gid: int) -> bool:

@@ -8,7 +8,6 @@ question. HEADWAY_PATIENCE is how many seconds an answer may take.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from headway.errors import PoolError, PoolUnreachable
 from headway.node.ads import quoted
 from headway.node.process import isolated
 from headway.pool.match import SLOT_NAMES, Match, Need, match_slots, names_in
+from headway.pool.owners import own_name
 
 _PATIENCE = 60.0
 _LOOK = 10.0  # seconds that a look at the slots may take
@@ -243,7 +243,7 @@ def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
             ad[name] = ""
     ad["SubmitArch"], ad["SubmitOpSys"] = setting("ARCH") or "", setting("OPSYS") or ""
     if not question["schedd"]:  # another one may know this user by another name
-        ad["Owner"] = getpass.getuser()
+        ad["Owner"] = own_name()
     needs = [Need(**{**need, "after": tuple(need["after"])}) for need in question["needs"]]
     found = match_slots(ad, needs, _slots(htcondor2, question["collector"], needs))
     if setting("FLOCK_TO") or setting("FLOCK_COLLECTOR_HOSTS"):
