@@ -15,6 +15,7 @@ import os
 import re
 import stat
 
+from headway.node.checkpoint import discard_any
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.payload import leaves
 from headway.node.transfer.part import DiskError
@@ -112,7 +113,7 @@ def unpack(
     work = _Work(draft, room, proven, should_stop)
     try:
         os.makedirs(folder or os.curdir, exist_ok=True)
-        remove(draft)
+        discard_any(draft)
         _read(archive, work)
         _put_in_place(draft, target)
         os.unlink(archive)
@@ -142,23 +143,13 @@ def unpack(
         raise DiskError(f"the node's disk fails: {shown}: {error.strerror}") from None
     finally:
         with contextlib.suppress(OSError):
-            remove(draft)
+            discard_any(draft)
     return work.found
 
 
 def can_read_zstd() -> bool:
     """Whether this node can read what zstd has compressed."""
     return bool(_zstd_program()) or _zstd_module() is not None
-
-
-def remove(path: str) -> None:
-    """Remove a file or a whole folder, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        import shutil
-
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
 
 
 class _TooLarge(Exception):
@@ -689,8 +680,8 @@ def _decompress(first: bytes, stream: Readable, work: _Work) -> None:
 def _put_in_place(draft: str, target: str) -> None:
     """Give it its name; what an earlier try has left there goes."""
     old = f"{draft}.old"
-    remove(old)
+    discard_any(old)
     if os.path.lexists(target):
         os.rename(target, old)
     os.rename(draft, target)
-    remove(old)
+    discard_any(old)
