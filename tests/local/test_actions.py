@@ -58,6 +58,21 @@ def test_running_idle_held_and_over(house: House) -> None:
     check_log(run)
 
 
+def test_a_job_that_is_about_to_be_held_can_be_released(house: House) -> None:
+    """As on HTCondor, where a running job is held at once: the release must not be lost."""
+    command = """command = "trap 'sleep 1; exit 0' TERM; touch here; sleep 30 & wait"\n"""
+    run = house.start(f'name = "long"\nshell = true\n{command}grace = "9 s"\n{SMALL}')
+    house.wait(run, lambda state: state.phase == "run")
+    assert act(run, Action.HOLD, 0) == [""]
+    assert act(run, Action.RELEASE, 0) == [""]
+    assert act(run, Action.RELEASE, 0) == ["it is not held but running"]
+    house.wait(run, lambda state: state.attempts == 2 and state.phase == "run")
+    assert run.jobs[0].holds == 0 and run.jobs[0].evictions == 1
+    assert act(run, Action.REMOVE, 0) == [""]
+    house.wait(run, lambda state: state.outcome is Outcome.REMOVED)
+    check_log(run)
+
+
 def test_the_stronger_wish_counts_and_the_grace_is_given_once(house: House) -> None:
     run = house.start(
         'name = "deaf"\nshell = true\ncommand = "trap : TERM; while true; do sleep 0.1; done"\n'

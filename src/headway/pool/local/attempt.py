@@ -225,6 +225,13 @@ class Attempt:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
 
+    def release(self, reason: str) -> bool:
+        """Take back the hold that it is ending for, so that its job goes back into the queue."""
+        if self.ending is None or self.ending.action is not Action.HOLD:
+            return False
+        self.ending = Ending(Action.EVICT, reason)
+        return True
+
     def kill(self) -> None:
         """End everything of this attempt at once."""
         if self._process is not None and self._process.returncode is None:

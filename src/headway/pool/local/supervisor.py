@@ -137,6 +137,8 @@ class Supervisor:
         if attempt is not None and action is not Action.RELEASE:
             attempt.end(Ending(action, reason), self.job.grace)
             return ""
+        if attempt is not None and attempt.release(reason):
+            return ""
         error = self.queue.act(entry, action, reason)
         if entry.status == "over":
             self._over(entry)
