@@ -269,3 +269,66 @@ def test_a_lock_that_is_a_link_makes_no_file_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="symbolic link"), folder.locked():
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["job.json", "kept.json", "record.json", "supervisor.log"])
+@pytest.mark.parametrize("how", ["pipe", "link", "huge", "deep"])
+def test_readers_of_a_run_are_neither_held_up_nor_led_astray(
+    in_folder: Path, name: str, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make(in_folder)
+    attempt = folder.jobs / "0" / "attempts" / "20260101T000000Z-abcdef"
+    attempt.mkdir(parents=True)
+    file = attempt / name if name == "record.json" else folder.path / name
+    file.unlink(missing_ok=True)
+    (in_folder / "secret").write_text("{'key': 'very secret'}")
+    if how == "pipe":
+        os.mkfifo(file)
+    elif how == "link":
+        file.symlink_to(in_folder / "secret")
+    elif how == "huge":
+        file.touch()
+        os.truncate(file, 1 << 40)
+    else:
+        file.write_text("[" * 100_000)
+    for words in (["status", "job-1"], ["list"], ["logs", "job-1.0"], ["report", "job-1"]):
+        main(words)
+        told = "".join(capsys.readouterr())
+        assert "very secret" not in told and "bug in headway" not in told, told
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"run": 5}, {"run": "../.."}, {"outputs": [{"path": 1, "where": "x", "bytes": "a"}]},
+     {"outputs": 3}, {"row": []}, {"state": {}, "why": None}, {"job": 1e400}],
+)  # fmt: skip
+def test_each_value_of_kept_json_is_checked(
+    in_folder: Path, change: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make(in_folder)
+    one = {"job": 1, "row": {}, "state": "kept", "why": "", "run": "a-1", "index": 0, "outputs": []}
+    folder.kept.write_text(json.dumps({"format": 1, "kept": [{**one, **change}]}))
+    for words in (["status", "job-1"], ["list"], ["clean"]):
+        main(words)
+        assert "bug in headway" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", ["scratch", "spool", "control", "jobs", "jobs/0"])
+def test_a_run_that_was_made_elsewhere_leads_nowhere_else(
+    in_folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the user's own where it came in an archive or a clone, links and all."""
+    folder = make(in_folder)
+    kept = in_folder / "thesis" / "0.answer" / "chapter"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("all of it")
+    place = folder.path / name
+    if place.is_dir():
+        place.rmdir()
+    place.symlink_to(in_folder / "thesis")
+    for words in (["remove", "job-1.0"], ["release", "job-1.0"], ["run", "--resume", "job-1"]):
+        assert main(words) != 0
+        assert f"{name} is a symbolic link" in capsys.readouterr().err
+    assert kept.read_text() == "all of it"
+    main(["clean", "job-1", "--do", "--outputs"])
+    assert kept.read_text() == "all of it"

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,28 @@ def test_what_others_can_see_of_a_running_job(house: House) -> None:
         seen = path.is_file() and mode(path) & 0o077 and not closed & set(path.parents)
         if seen and "very secret" in path.read_text(errors="replace"):
             raise AssertionError(f"{path} shows the environment")
+
+
+def test_others_can_write_nothing_of_a_run_whatever_the_umask(house: House) -> None:
+    """What a group shares by its umask is the results, never what Headway goes by."""
+    save = "mkdir -p ckpt; echo 1 > ckpt/a; exit 85"
+    job = f'name = "open"\ncommand = "sh -c \'{save}\'"\n'
+    house.write(f'{job}{SMALL}[checkpoint]\npaths = ["ckpt"]\n')
+    held = house.popen("run", "job.toml", "--pool", "local:cpus=1", "--detach", umask=0)
+    assert held.communicate(timeout=60) and held.returncode == 0
+    folder = house.newest().folder
+    deadline = time.monotonic() + 30
+    while not (folder.path / "spool").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    asked = house.popen("remove", folder.label, umask=0)
+    assert asked.communicate(timeout=60) and asked.returncode == 0
+    while not (folder.jobs / "0" / "attempts").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    names = {"jobs", "jobs/0", "jobs/0/attempts", "control", "supervisor.log", "events.log"}
+    seen = {path.relative_to(folder.path).as_posix(): mode(path) for path in every(folder.path)}
+    assert names <= set(seen), seen
+    assert [f"{name} {bits:o}" for name, bits in seen.items() if bits & 0o022] == []
+
+
+def every(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if not path.is_symlink()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import sys
 import time
@@ -15,6 +14,7 @@ from headway.api import Run
 from headway.cli.show import printable
 from headway.cli.words import group_of, state_word
 from headway.events import JobState, Status
+from headway.pool.folder import read_record
 from headway.pool.htcondor import overlap
 
 _BLOCK = 1 << 16
@@ -296,11 +296,8 @@ class Tamer:
 def record_of(run: Run, job: int) -> dict[str, Any]:
     """What the agent recorded of the newest attempt that came home; empty if there is none."""
     for attempt in reversed(run.folder.attempts(job)):
-        try:
-            record = json.loads((attempt / "record.json").read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(record, dict):
+        record = read_record(attempt)
+        if record:
             return record
     return {}
 

@@ -29,7 +29,7 @@ def run_agent(plan_path: str) -> int:
     parent = os.environ.get("HEADWAY_PARENT", "")
     watch = Watch(int(parent) if parent.isascii() and parent.isdigit() else None)
     try:
-        os.makedirs(f"{OUT}/attempts", exist_ok=True)
+        os.makedirs(f"{OUT}/attempts", 0o755, exist_ok=True)
         attempt = begin_attempt()
         journal = Journal(attempt, Place(os.environ))
     except OSError as error:

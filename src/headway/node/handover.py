@@ -46,7 +46,7 @@ def keep_outputs(plan: Plan, journal: Journal) -> None:
     kept = f"{journal.attempt.folder}/outputs"
     try:
         if os.path.isdir(OUTPUTS):
-            os.makedirs(journal.attempt.folder, exist_ok=True)
+            os.makedirs(journal.attempt.folder, 0o755, exist_ok=True)
             os.rename(OUTPUTS, kept)
         found, _ = outputs.find(plan.outputs, journal.note)
         journal.outputs = outputs.move(found, kept)

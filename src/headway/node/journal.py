@@ -83,7 +83,7 @@ class Journal:
         self.command: dict[str, object] = {}
         self._plan: Plan | None = None
         self._reserve = f"{attempt.folder}/{RESERVE}"
-        os.makedirs(attempt.folder, exist_ok=True)
+        os.makedirs(attempt.folder, 0o755, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._log = os.open(f"{attempt.folder}/agent.log", flags, 0o644)
         with open(self._reserve, "wb") as file:
@@ -206,7 +206,9 @@ class Journal:
         }
 
     def _write(self, record: dict[str, object]) -> None:
-        os.makedirs(self.attempt.folder, exist_ok=True)  # the command may have cleaned up a lot
+        os.makedirs(
+            self.attempt.folder, 0o755, exist_ok=True
+        )  # the command may have cleaned up a lot
         path = f"{self.attempt.folder}/record.json"
         write_json(path, record)
         os.chmod(path, 0o644)

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 from headway.errors import RunError
 from headway.node.locks import Lock, lock
 from headway.node.plan import SECRETS
-from headway.pool.owners import check_keeps, check_own, open_own, open_plain
+from headway.pool.owners import (
+    check_keeps,
+    check_links,
+    check_own,
+    open_own,
+    open_plain,
+    read_plain,
+)
 
 if TYPE_CHECKING:
     from headway.spec import Job
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 HOUSE = ".headway"
 _MOST_FACTS = 2**20  # bytes of run.json
+_MOST_RECORD = 2**22  # of record.json; the agent's own are a few kB
+_MOST_JOB = 2**29  # of job.json, which has the rows of the table
 _FORGOTTEN = 86400.0
 _PACKING = 600.0  # seconds that another headway may take to pack the same job
 _LONGEST = 4000  # bytes of a path
@@ -49,6 +58,15 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
+
+
+def read_record(attempt: Path) -> dict[str, Any]:
+    """The record in an attempt's folder, which a command may have written; empty: none is there."""
+    try:
+        record = json.loads(read_plain(attempt / "record.json", _MOST_RECORD))
+    except (RunError, OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -161,8 +179,8 @@ class RunFolder:
         from headway.spec import load_resolved
 
         try:
-            return load_resolved(self.job_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            return load_resolved(read_plain(self.job_file, _MOST_JOB).decode())
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.job_file} cannot be read: {error}") from error
 
     def job_folder(self, job: int) -> Path:
@@ -178,9 +196,12 @@ class RunFolder:
         """Refuse to act on the run unless it is the user's own, and nobody else can change it.
 
         Raises:
-            RunError: It, or the folder that it lies in, is another user's or open to others.
+            RunError: It, or the folder that it lies in, is another user's or open to others; or
+                it was made elsewhere, with links in the places of its own files and folders.
         """
         check_own(self.path)
+        for folder in (self.path, self.jobs, self.path / "spool"):
+            check_links(folder)
         runs = self.path.parent
         if runs.name == "runs" and runs.parent.name == HOUSE:
             Runs(runs.parent).check_own()

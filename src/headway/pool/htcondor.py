@@ -193,7 +193,7 @@ class HTCondorPool(Pool):
         text = submit_description(job, folder, run_id, base)
         try:
             for number in range(job.size):
-                folder.job_folder(number).mkdir(exist_ok=True)
+                folder.job_folder(number).mkdir(0o755, exist_ok=True)
             # HTCondor makes the folders above a file, but not those above a folder.
             for place in {place.parent for place in destinations(job, base)}:
                 place.mkdir(parents=True, exist_ok=True)

@@ -155,6 +155,36 @@ def open_plain(path: Path) -> int:
     return _open_plain(path, os.O_RDONLY, 0)
 
 
+def read_plain(path: Path, most: int) -> bytes:
+    """All of a file, whosever it is: only of a plain one, and of one that is not too large.
+
+    Raises:
+        RunError: It is a link, or no plain file.
+        OSError: It has more than `most` bytes, or cannot be read.
+    """
+    with open(open_plain(path), "rb") as file:
+        large = os.fstat(file.fileno()).st_size > most
+        data = b"" if large else file.read(most + 1)
+    if large or len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return data
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a folder with symbolic links right in it: what acts on it would act elsewhere.
+
+    Raises:
+        RunError: It names the link.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            link = next((Path(entry.path) for entry in entries if entry.is_symlink()), None)
+    except OSError:
+        return  # not there yet; what wants to use it will say so
+    if link is not None:
+        raise RunError(f"{link} is a symbolic link, which headway never makes", remedy=_gone(link))
+
+
 def _open_plain(path: Path, flags: int, mode: int) -> int:
     try:
         # without O_NONBLOCK, to open a pipe that nobody writes to would not end

@@ -46,7 +46,7 @@ def prepare(
             folder.kept.write_text(kept, encoding="utf-8")
         write_payload(job.files, base, folder.payload)
         share_agent(folder.agent, folder.programs)
-        folder.jobs.mkdir()
+        folder.jobs.mkdir(0o755)
 
     return runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
 

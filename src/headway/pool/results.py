@@ -22,15 +22,24 @@ from typing import Any
 from headway.errors import HeadwayError, PreflightError, Problem, RunError
 from headway.events import JobState, Outcome, Status
 from headway.node.template import fill
-from headway.pool.folder import RunFolder
+from headway.pool.folder import RunFolder, read_record
 from headway.pool.local.scratch import tree_size
-from headway.pool.owners import open_plain
+from headway.pool.owners import read_plain
 from headway.pool.prepare import packed_files
 from headway.spec import Job, Output
 from headway.text import many
 
 KEPT, BUSY, WAITS, MISSING = "kept", "busy", "waits", "missing"
-_LARGEST = 4 << 20  # bytes of a record
+_MOST_KEPT = 1 << 29  # bytes of kept.json
+# what a file raises that headway did not write
+_NOT_WHAT_IT_WAS = (
+    ArithmeticError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -343,15 +352,14 @@ def _recorded(folder: RunFolder, index: int) -> dict[str, int]:
     """The bytes of each output, as the record of the attempt that succeeded has them."""
     for attempt in reversed(folder.attempts(index)):
         try:
-            with (attempt / "record.json").open("rb") as file:
-                record = json.loads(file.read(_LARGEST))
+            record = read_record(attempt)
             if record["exit"] == 0:
                 return {
                     str(each["path"]): int(each["bytes"])
                     for each in record["outputs"]
                     if isinstance(each["bytes"], int)
                 }
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             continue
     return {}
 
@@ -416,27 +424,38 @@ def kept_text(results: Iterable[Result]) -> str:
 def read_kept(folder: RunFolder) -> list[Result]:
     """The results that a run was spared; empty for a run of all jobs."""
     try:
-        with os.fdopen(open_plain(folder.kept), "rb") as file:
-            data = json.loads(file.read())
-        return [
-            Result(
-                **{
-                    **each,
-                    "job": int(each["job"]),
-                    "index": int(each["index"]),
-                    "row": {str(name): str(value) for name, value in each["row"].items()},
-                    "outputs": tuple(Placed(**one) for one in each["outputs"]),
-                }
-            )
-            for each in data["kept"]
-        ]
+        return [_kept(each) for each in json.loads(read_plain(folder.kept, _MOST_KEPT))["kept"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        LookupError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise RunError(
             f"{folder.kept} cannot be read: {error}",
             remedy="the runs that it names still have them",
         ) from error
+
+
+def _kept(told: Mapping[str, Any]) -> Result:
+    """One result of kept.json, with every value of its type: the run may be anybody's."""
+    outputs = []
+    for each in told["outputs"]:
+        size = each.get("bytes")
+        outputs.append(
+            Placed(str(each["path"]), str(each["where"]), None if size is None else int(size))
+        )
+    run = str(told["run"])
+    if "/" in run or run in ("", ".", ".."):
+        raise ValueError(f"{run!r} is no run")
+    row = {str(name): str(value) for name, value in told["row"].items()}
+    words = str(told["state"]), str(told["why"])
+    return Result(int(told["job"]), row, *words, run, int(told["index"]), tuple(outputs))
 
 
 def all_results(seen: Seen) -> list[Result]:

@@ -6,19 +6,17 @@ can write into the folder that they come home in, nothing in them is taken on tr
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from headway.events import inert
 from headway.events.kind import Kind, agent_kind
-from headway.pool.folder import RunFolder
+from headway.pool.folder import RunFolder, read_record
 from headway.report.accounts import SOURCES, Accounts
 from headway.report.told import SLACK
 
@@ -49,8 +47,6 @@ RECORDS = {
     "problems": pl.UInt32,
 }
 
-_LARGEST = 4 << 20  # bytes; the agent's own are a few kB
-
 
 def read_records(folder: RunFolder) -> list[dict[str, Any]]:
     """What came home of a run, one row a record, with its log and job; oldest first."""
@@ -60,8 +56,8 @@ def read_records(folder: RunFolder) -> list[dict[str, Any]]:
         proc = path.parents[2].name
         if not (proc.isascii() and proc.isdigit() and len(proc) < 10):
             continue
-        raw = _read(path)
-        if raw is not None:
+        raw = read_record(path.parent)
+        if raw:
             where = _where(raw)
             key = {"log": log, "cluster": where[0] if where else None, "proc": int(proc)}
             found.append({**key, "record": path.parent.name, **row_of(raw)})
@@ -215,16 +211,6 @@ def _overlap(row: Mapping[str, Any], begin: float, end: float) -> float:
     if first is None:
         return -math.inf
     return float(min(end, last if last is not None else first) - max(begin, first))
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        raw = json.loads(data) if len(data) <= _LARGEST else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return raw if isinstance(raw, dict) else None
 
 
 def _where(raw: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -108,7 +108,7 @@ class Attempt:
 
     def prepare(self, chirp_config: str) -> None:
         """Make the scratch folder as HTCondor would: plan, payload, and the last checkpoint."""
-        self.folder.job_folder(self.job).mkdir(parents=True, exist_ok=True)
+        self.folder.job_folder(self.job).mkdir(0o755, parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
         remove_tree(self.scratch)
         self.scratch.parent.mkdir(0o700, exist_ok=True)
@@ -180,7 +180,10 @@ class Attempt:
             given = self.scratch / self.folder.secrets.name
             given.unlink(missing_ok=True)
             give(self.folder.secrets, given)
-        with (home / "agent.out").open("ab") as out, (home / "agent.err").open("ab") as err:
+        with (
+            open(home / "agent.out", "ab", opener=_not_for_others) as out,
+            open(home / "agent.err", "ab", opener=_not_for_others) as err,
+        ):
             self._process = subprocess.Popen(
                 self._argv,
                 cwd=self.scratch,
@@ -306,6 +309,11 @@ class Ending:
 
     action: Action
     reason: str
+
+
+def _not_for_others(path: str, flags: int) -> int:
+    """Open a file that others may read and not write, whatever the umask is."""
+    return os.open(path, flags, 0o644)
 
 
 def _container_argv(

@@ -64,7 +64,7 @@ def ask(folder: RunFolder, body: Mapping[str, Any], *, alive: Callable[[], bool]
     path = place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.json"
     answer = path.with_suffix(".answer")
     try:
-        place.mkdir(exist_ok=True)
+        place.mkdir(0o700, exist_ok=True)
         write_atomically(path, json.dumps(body).encode())
     except OSError as error:
         raise PoolError(

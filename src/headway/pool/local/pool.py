@@ -23,6 +23,7 @@ from headway.pool.local.entries import Entries
 from headway.pool.local.machine import Site, find_apptainer, parse_sites
 from headway.pool.local.recovery import recover
 from headway.pool.local.supervisor import LOCK, Supervisor
+from headway.pool.owners import open_own, read_plain
 from headway.pool.prepare import by_agent, plan
 from headway.spec import Job
 from headway.text import many
@@ -30,6 +31,7 @@ from headway.text import many
 _PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
 _START_PATIENCE = 120.0
 _ROOM_FOR_WORDS = 4096
+_MOST_SAID = 2**24  # bytes of supervisor.log
 
 
 class LocalPool(Pool):
@@ -173,7 +175,8 @@ class LocalPool(Pool):
             command += ["--leash", str(held)]
             passed.append(held)
         try:
-            with (folder.path / "supervisor.log").open("ab") as log:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            with open(open_own(folder.path / "supervisor.log", flags, 0o644), "ab") as log:
                 log.truncate(0)  # what another supervisor said says nothing of this one
                 self._process = subprocess.Popen(
                     command,
@@ -214,8 +217,9 @@ class _Busy(Exception):
 def last_words(folder: RunFolder) -> str:
     """The last line of supervisor.log: why the pool of this run is no more."""
     try:
-        lines = (folder.path / "supervisor.log").read_text(errors="replace").strip().splitlines()
-    except OSError:
+        said = read_plain(folder.path / "supervisor.log", _MOST_SAID)
+        lines = said.decode(errors="replace").strip().splitlines()
+    except (RunError, OSError):
         lines = []
     if lines:
         return lines[-1]

@@ -35,7 +35,10 @@ def save_checkpoint(folder: RunFolder, job: int, scratch: Path, *, move: bool = 
     made = scratch / OUT / _CHECKPOINT
     final = checkpoint_folder(folder, job)
     draft, old = final / f".{_CHECKPOINT}.new", final / f".{OUT}.old"
-    final.mkdir(parents=True, exist_ok=True)
+    for place in (final.parent, final):
+        place.mkdir(
+            0o700, parents=True, exist_ok=True
+        )  # what is in it becomes the state of the next attempt
     remove_tree(draft)
     try:
         if not move:

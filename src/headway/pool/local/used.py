@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headway.events import Resource, Usage
+from headway.pool import folder
 from headway.pool.local.machine import Request
 
 
@@ -75,12 +75,7 @@ def _kibibytes(size: int) -> int:
 
 def read_record(attempt: Path) -> dict[str, Any]:
     """The record that an agent left in its attempt's folder; empty: there is none to be read."""
-    try:
-        record = json.loads((attempt / "record.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(record, dict):
-        return {}
+    record = folder.read_record(attempt)
     segments = record.get("segments")
     kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
-    return {**record, "segments": kept}
+    return {**record, "segments": kept} if record else {}
