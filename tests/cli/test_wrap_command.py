@@ -71,3 +71,30 @@ def test_it_says_what_check_finds_and_not_what_it_has_mended(headway: Call, subm
         document = json.loads(headway("wrap", "train.sub", "-o", to, "--json").stdout)
         assert "getenv" in [finding["id"] for finding in document["findings"]]
         assert "no-log" not in [finding["id"] for finding in document["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "import torch\nlr = 0.1\nif lr:\n    print(lr)\n"),
+        ("job.toml", 'name = "first"\ncommand = "python3 train.py"\n'),
+        ("rates.csv", "lr,seed\n0.1,1\n"),
+        ("empty.sub", ""),
+    ],
+)
+def test_a_file_that_is_no_submit_file_is_left_alone(
+    headway: Call, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    for options in ([], ["--check"], ["-o", "-"]):
+        done = headway("wrap", name, *options, code=2)
+        assert f"{name} is not a submit file" in done.stderr and "headway init" in done.stderr
+        assert done.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_submit_file_may_leave_its_queue_to_the_command_line(
+    headway: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "part.sub").write_text("Request_Memory = 2GB\nlog = a.log\n")
+    assert "no `queue` statement" in headway("wrap", "part.sub").stderr

@@ -41,6 +41,14 @@ _ALIASES = {
     "iwd": "initialdir",
 }
 
+# How the names of keys begin that no other kind of file has: enough to know a submit description
+# without a `queue`, which may come from the command line.
+_TELLING = (
+    *("executable", "universe", "containerimage", "dockerimage", "shouldtransfer"),
+    *("requestcpus", "requestmemory", "requestdisk", "requestgpus"),
+    *("transferinput", "transferoutput"),
+)
+
 
 class Kind(Enum):
     """What a statement is."""
@@ -277,10 +285,33 @@ def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:
 
 
 def read_text(path: Path) -> str:
-    """The text of a submit description on disk; bytes that are no UTF-8 can be written back."""
+    """The text of a submit description on disk; bytes that are no UTF-8 can be written back.
+
+    Raises:
+        HeadwayError: the file cannot be read, or nothing in it is said to HTCondor.
+    """
     try:
-        return path.read_bytes().decode("utf-8", errors="surrogateescape")
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError as problem:
         raise HeadwayError(
             f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
         ) from problem
+    if not _says_something(read(text)):
+        raise HeadwayError(
+            f"{path} is not a submit file: it has no `queue`, no `executable` and no `request_…`",
+            remedy="name the file that you give to condor_submit;"
+            " for a script, `headway init` writes a job.toml",
+        )
+    return text
+
+
+def _says_something(file: SubmitFile) -> bool:
+    """Whether one statement at least is one that a script, a table or a TOML file has not."""
+    return (
+        file.first_queue is not None
+        or file.includes
+        or any(
+            statement.kind is Kind.ASSIGN and statement.name.startswith(_TELLING)
+            for statement in file.statements
+        )
+    )
