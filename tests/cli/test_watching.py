@@ -12,6 +12,8 @@ import pytest
 
 from headway.api import Run
 from headway.cli.board import Board
+from headway.cli.ending import print_ending
+from headway.errors import RunError
 from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.spec import Job, dump_job
@@ -109,6 +111,29 @@ def test_list(headway: Call, make_run: Make) -> None:
     assert "not submitted" in lines[2]
     document = json.loads(headway("list", "--json").stdout)
     assert [run["run"] for run in document["runs"]] == ["tale-1", "other-1"]
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(headway: Call, make_run: Make) -> None:
+    make_run("tale", jobs=5, events=story)
+    make_run("broken").job_file.write_text("{")
+    lines = headway("list").stdout.splitlines()
+    assert "1 failed" in lines[1] and "job.json: invalid JSON" in lines[2]
+    whole, broken = json.loads(headway("list", "--json").stdout)["runs"]
+    assert whole["error"] is None and "job.json: invalid JSON" in broken["error"]
+
+
+def test_somebody_else_s_run_is_seen_by_its_log(
+    make_run: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("tale", jobs=5, events=story)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("headway.pool.folder.read_plain", refuse)
+    with pytest.raises(RunError, match=r"^only \w+ can read \S*job\.json\n") as caught:
+        assert RunFolder(folder.path).job
+    assert f"headway status {folder.events}" in caught.value.remedy
 
 
 def put(folder: RunFolder, job: int, attempt: str, **streams: bytes) -> None:
@@ -302,3 +327,29 @@ def test_a_finished_run_that_is_resumed_shows_how_long_it_took(
     assert "old-1 finished after 2 min: 1 succeeded" in text
     *_, end = headway("run", "--resume", "old-1", "--json").stdout.splitlines()
     assert json.loads(end)["seconds"] == 120.0
+
+
+def test_a_run_that_is_left_while_a_job_waits_for_its_release_is_not_finished(
+    make_run: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def events(log: EventWriter) -> None:
+        log.submitted(1, 0, HOST, time=1000.0)
+        log.executing(1, 0, HOST, time=1010.0)
+        log.held(1, 0, "an input did not arrive", code, code and 81, time=1020.0)
+
+    for code, word in ((3, "left"), (1, "finished")):
+        run = Run(make_run("waits", events=events))
+        print_ending(run, Board(run))
+        assert f"waits-{1 + (code == 1)} {word} after" in capsys.readouterr().out
+
+
+def test_an_input_that_is_another_one_points_to_its_declaration(
+    headway: Call, make_run: Make
+) -> None:
+    def events(log: EventWriter) -> None:
+        log.submitted(1, 0, HOST, time=1000.0)
+        log.executing(1, 0, HOST, time=1010.0)
+        log.terminated(1, 0, return_value=82, time=1020.0)
+
+    make_run("other", events=events)
+    assert "are its url and checksum in job.toml right?" in headway("status").stdout

@@ -24,8 +24,8 @@ TAIL = 15  # lines of stderr for a single failure
 def print_ending(run: Run, board: Board) -> None:
     """The last words of `headway run`."""
     counts = board.counts
-    took = format_duration(int(seconds_of(run, board)))
-    word = "finished" if not board.busy else "left"
+    took = format_duration(int(seconds_of(run)))
+    word = "finished" if run.settled() else "left"
     print(f"{paint(run.label, 'bold')} {word} after {took}: {count_words(counts)}")
     print_trouble(run, board)
     if counts["succeeded"]:
@@ -33,10 +33,10 @@ def print_ending(run: Run, board: Board) -> None:
     print_kept(run)
 
 
-def seconds_of(run: Run, board: Board) -> float:
-    """How long a run has taken: until now or, if none of its jobs waits or runs, until the last."""
+def seconds_of(run: Run) -> float:
+    """How long a run has taken: until now or, if nothing more happens by itself, until the last."""
     last = time.time()
-    if not board.busy:
+    if run.settled():
         moments = (state.ended or state.since or 0.0 for state in run.jobs.values())
         last = min(last, max(moments, default=last) + 1.0)  # the log rounds times down
     return max(0.0, last - run.folder.facts.created)
@@ -91,7 +91,7 @@ def summary(run: Run, board: Board) -> dict[str, Any]:
         "jobs": board.size,
         "counts": board.counts,
         "succeeded": board.counts["succeeded"] == board.size,
-        "seconds": round(seconds_of(run, board), 3),
+        "seconds": round(seconds_of(run), 3),
         "results": str(run.folder.jobs),
         "failed": [trouble(board, state) for state in board.groups["failed"].values()],
         "held": [trouble(board, state) for state in board.groups["held"].values()],

@@ -30,7 +30,7 @@ def call(arguments: Namespace) -> int:
 
     runs = Runs.here()
     with patience("reading the event logs"):
-        found = [_facts(folder) for folder in runs]
+        found = [_readable(folder) for folder in runs]
     if arguments.json:
         print_json({"folder": str(runs.folder), "runs": found})
         return OK
@@ -40,8 +40,8 @@ def call(arguments: Namespace) -> int:
     rows = [
         (
             str(run["run"]),
-            str(run["pool"]),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(run["created"])),
+            str(run["pool"] or "?"),
+            _when(run["created"]),
             _jobs_words(run),
             near(runs.folder / str(run["run"]) / "jobs"),
         )
@@ -51,12 +51,35 @@ def call(arguments: Namespace) -> int:
     return OK
 
 
+def _when(created: float | None) -> str:
+    return "?" if created is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(created))
+
+
 def _jobs_words(run: dict[str, Any]) -> str:
     from headway.cli.words import count_words
 
+    if run["error"]:
+        return str(run["error"])
     kept = f" ({run['kept']:,} kept from other runs)" if run["kept"] else ""
     words = count_words(run["counts"]) if run["submitted"] else "not submitted"
     return words + kept
+
+
+def _readable(folder: RunFolder) -> dict[str, Any]:
+    """What there is of a run; one that cannot be read does not hide the others."""
+    from headway.errors import HeadwayError
+
+    try:
+        return {**_facts(folder), "error": None}
+    except HeadwayError as error:
+        unknown = dict.fromkeys(("pool", "cluster", "created", "submitted", "kept"))
+        return {
+            "run": folder.label,
+            **unknown,
+            "counts": {},
+            "results": str(folder.jobs),
+            "error": error.message,
+        }
 
 
 def _facts(folder: RunFolder) -> dict[str, Any]:

@@ -116,6 +116,8 @@ def next_step(label: str, state: JobState) -> str:
         return f"see why: headway logs {name} --stderr"
     if state.failure is Exit.OUTPUT_MISSING:
         return f"see what it wrote: headway logs {name}; is the path in [[outputs]] right?"
+    if state.failure is Exit.INPUT_FAILED:
+        return f"are its url and checksum in job.toml right? more: headway logs {name} --agent"
     if state.failure is Exit.OUT_OF_TIME:
         return "raise time_limit, or let the command checkpoint ([checkpoint])"
     return f"see what the agent saw: headway logs {name} --agent"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -27,6 +28,7 @@ from headway.pool.owners import (
     open_own,
     open_plain,
     read_plain,
+    user_name,
 )
 
 if TYPE_CHECKING:
@@ -180,8 +182,18 @@ class RunFolder:
 
         try:
             return load_resolved(read_plain(self.job_file, _MOST_JOB).decode())
+        except PermissionError as error:  # it has what the user keeps from others: `environment`
+            owner = user_name(self.path.stat().st_uid)
+            raise RunError(
+                f"only {owner} can read {self.job_file}",
+                remedy=f"`headway status {shlex.quote(str(self.events))}` shows its jobs, and"
+                f" `headway report` reads it too; what they printed is in {self.jobs}",
+            ) from error
         except (OSError, ValueError, RecursionError) as error:
-            raise RunError(f"{self.job_file} cannot be read: {error}") from error
+            raise RunError(
+                f"{self.job_file} cannot be read: {getattr(error, 'strerror', None) or error}",
+                remedy="the event log and jobs/ in that folder are still good to look into",
+            ) from error
 
     def job_folder(self, job: int) -> Path:
         """What came home of one job."""
