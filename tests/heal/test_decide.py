@@ -170,10 +170,10 @@ class TestChanges:
     @pytest.mark.parametrize(
         ("changes", "facts", "why"),
         [
-            ((more("RequestMemory", 9000),), {}, "up to 8,192"),
+            ((more("RequestMemory", 9000),), {}, "9,000 MiB, and heal may go up to 8,192 MiB"),
             # what the user asked for counts, not what heal has made of it
-            ((more("RequestMemory", 9000),), RAISED, "up to 8,192"),
-            ((more("RequestMemory", 200_000),), {"RequestMemory": 120_000}, "up to 131,072"),
+            ((more("RequestMemory", 9000),), RAISED, "9,000 MiB, and heal may go up to 8,192 MiB"),
+            ((more("RequestMemory", 200_000),), {"RequestMemory": 120_000}, "up to 131,072 MiB"),
             ((more("RequestMemory", 3000),), {"RequestMemory": "MemoryUsage * 2"}, "an expression"),
             ((more("RequestGPUs", 2),), {}, "not changed unasked"),
             ((more("JobDurationCategory", 1),), {}, "not changed unasked"),

@@ -41,7 +41,7 @@ def permitted(advice: Advice, held: Held, rules: Rules) -> Permitted:
 
 
 def _permitted(change: Change, held: Held, rules: Rules) -> Permitted:
-    caps = {"RequestMemory": (rules.most_memory, "MB"), "RequestDisk": (rules.most_disk, "KB")}
+    caps = {"RequestMemory": (rules.most_memory, "MiB"), "RequestDisk": (rules.most_disk, "KiB")}
     if change.attribute in caps:
         return _request(change, held, rules, *caps[change.attribute])
     if change.attribute == "JobDurationCategory" and rules.duration:
@@ -68,7 +68,7 @@ def _request(change: Change, held: Held, rules: Rules, cap: int, unit: str) -> P
     limit = int(min(cap, rules.factor * first))
     if new > limit:
         return Permitted(
-            objection=f"it needs {name} = {new:,} {unit}, and heal may go up to {limit:,}"
+            objection=f"it needs {name} = {new:,} {unit}, and heal may go up to {limit:,} {unit}"
         )
     kept = () if said == first else (Edit(f"{FIRST}{name}", str(first)),)
     return Permitted((*kept, Edit(name, str(new), str(now))))
