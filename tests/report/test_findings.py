@@ -326,6 +326,15 @@ def test_no_large_loss_goes_unnamed(ending: str) -> None:
     assert sum(one.cost_s - one.shared_s for one in found if one.cost_s) >= 1800
 
 
+def test_a_rule_that_put_a_job_back_is_no_reason_of_its_failure() -> None:
+    rule = "The job attribute OnExitRemove expression 'ExitCode =?= 0' evaluated to FALSE"
+    tried = {"ending": "failed", "parts": {"compute": 3.0}, "reason": rule}
+    jobs = [{"outcome": "running", "tries": [tried | {"return_value": n}]} for n in (1, 3)]
+    [found] = find(told(jobs))
+    assert found.title.startswith("2 jobs of 2 failed: return value 1, 3;")
+    assert "OnExitRemove" not in str(found.evidence)
+
+
 def test_a_small_share_may_go_unnamed() -> None:
     good: Row = {"tries": [{"parts": {"compute": 1000.0}}]}
     assert find(told([good] * 30 + [held(3, 0, "my own rule")])) == []

@@ -19,6 +19,7 @@ from headway.text import many
 
 #: What concerns this share of the jobs, or of all slot time, has to be named.
 SHARE = 0.1
+_POLICY = "The job attribute "  # HTCondor's words for a rule of the submit file that put a job back
 _PURPOSE = {1: "somebody held them by hand", 15: "they were submitted on hold"}
 
 
@@ -67,7 +68,8 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
         about = scope(accounts, ended) if ended.height else None
         if about is None or not _is_large(accounts, about):
             continue
-        said = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort().to_list()
+        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
+        said = [reason for reason in reasons.to_list() if not reason.startswith(_POLICY)]
         values = ended.get_column("return_value").drop_nulls().unique().sort().to_list()
         words = f"lost time: {CAUSE_WORDS[cause]}"
         if cause is Cause.FAILED and len(said) == 1:
