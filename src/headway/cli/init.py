@@ -204,7 +204,7 @@ def _resources(found: Guess) -> str:
         files = f"{format_size(found.file_bytes)} of files, packed and unpacked, and "
     what = "models and checkpoints" if found.gpu_module else "what the command writes"
     lines = [
-        "\n# What the command may use; the pool stops it where it takes more.",
+        "\n# What the command may use; HTCondor stops a job that takes more.",
         f"# disk: {files}{format_size(room)} for {what}.",
     ]
     for url, line in found.urls.items():

@@ -172,7 +172,8 @@ TRAPS: dict[str, Trap] = {
     "extract": Trap(
         _HINT,
         "{waits} while this unpacks",
-        "nothing needs to be extracted: read the tar as it is (headway.torch, tarfile)",
+        "read the tar as it is (headway.torch, tarfile), or declare it as an input with"
+        " unpack = true: it is then unpacked, and proven, before the command starts",
     ),
     "absolute-path": Trap(
         _WARNING,
@@ -182,7 +183,7 @@ TRAPS: dict[str, Trap] = {
     "home-file": Trap(
         _WARNING,
         "`{path}` is a file of your home, which the node does not have",
-        "take it out: what it sets up belongs into the container image, a variable into"
+        "take it out: what it sets up belongs in the container image, a variable in"
         " `environment`",
     ),
     # Python
