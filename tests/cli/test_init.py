@@ -253,3 +253,15 @@ def test_data_above_the_folder_is_named(tmp_path: Path) -> None:
         "../data": 2,
         "../../x/a b.csv": 3,
     }
+
+
+@pytest.mark.parametrize("name", ["params.txt", "data.tar", "job.toml"])
+def test_a_file_that_cannot_be_started_is_no_script(
+    tmp_path: Path, name: str, headway: Callable[..., Done]
+) -> None:
+    (tmp_path / name).write_text("0.1, 1\n")
+    assert "neither a script nor a submit file" in headway("init", name, code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    (tmp_path / name).chmod(0o755)
+    if name != "job.toml":
+        assert "is written" in headway("init", name).stdout

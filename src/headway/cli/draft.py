@@ -84,6 +84,17 @@ def program_words(program: Path, name: str) -> list[str]:
     return [*_command(program, text)[:-1], name] if text else [f"./{name}"]
 
 
+def is_program(path: Path) -> bool:
+    """Whether a node could start a file: by its ending, its first bytes or its mode."""
+    if path.suffix in _RUNNERS or os.access(path, os.X_OK):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith((b"#!", b"\x7fELF"))
+    except OSError:
+        return True  # whoever reads it says so
+
+
 def _command(script: Path, text: str) -> list[str]:
     runner = _RUNNERS.get(script.suffix)
     shebang = _SHEBANG.match(text[:300])

@@ -83,12 +83,16 @@ def _say_written(target: Path, facts: dict[str, Any], *, as_json: bool) -> None:
 
 def write_job_toml(script: Path) -> tuple[Path, str]:
     """Write job.toml beside a script, whole or not at all, and never over another."""
-    from headway.cli.draft import guess
+    from headway.cli.draft import guess, is_program
     from headway.errors import Problem, SpecError
 
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "there is no such file"
         raise SpecError([Problem(str(script), what, "name the script that the job shall run")])
+    if not is_program(script):
+        what = "is neither a script nor a submit file: no interpreter is known for it"
+        remedy = "name the script; one of another language begins with #! or is executable"
+        raise SpecError([Problem(str(script), what, remedy)])
     target = script.with_name("job.toml")
     _refuse_to_overwrite(target)
     text = job_toml(script.name, guess(script))
