@@ -497,3 +497,20 @@ def test_a_conversion_tells_each_line_once(folder: Path) -> None:
     path.write_text("executable = run.sh\ninitialdir = $(Cluster)\ninput = x\nqueue\n")
     left = convert(path, folder).left
     assert len(left) == len(set(left))
+
+
+@pytest.mark.parametrize("verb", ["wrap", "init"])
+@pytest.mark.parametrize("key", ["executable", "transfer_input_files"])
+def test_a_name_that_no_file_can_have(folder: Path, headway: Call, key: str, verb: str) -> None:
+    program = "" if key == "executable" else "executable = run.sh\n"
+    (folder / "long.sub").write_text(f"{program}{key} = {'a' * 300}\nqueue\n")
+    done = headway(verb, "long.sub", code=None)
+    assert "bug in headway" not in done.stderr, done.stderr
+
+
+def test_many_variables_of_many_rows(folder: Path) -> None:
+    names, rows = ",".join(f"v{n}" for n in range(5000)), "x\n" * 5000
+    text = f"executable = run.sh\nqueue {names} from (\n{rows})\n"
+    (folder / "job.sub").write_text(text)
+    with pytest.raises(ConversionError, match="5,000 rows of 5,000 values are too many"):
+        convert(folder / "job.sub", folder)

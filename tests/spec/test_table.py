@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.spec import dump_job, load_resolved
+from headway.errors import SpecError
+from headway.spec import build_job, dump_job, load_resolved
 
 from .conftest import Load, Wrong
 
@@ -205,3 +206,10 @@ def test_a_million_jobs_of_a_count(load: Load) -> None:
     begin = time.process_time()
     assert load('count = 1000000\noutputs = [{path = "a", to = "r/{job}"}]').size == 1_000_000
     assert time.process_time() - begin < 5
+
+
+def test_a_table_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "rows.csv").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(SpecError, match="larger than 500 MB"):
+        build_job({"name": "n", "command": "true", "table": "rows.csv"}, folder=tmp_path)

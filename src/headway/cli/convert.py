@@ -140,9 +140,9 @@ def folder_of(path: Path, here: Path) -> Path:
     """
     text = read_text(path)
     program = read(text).value("executable")
-    if not program or program.startswith("/") or (path.parent / program).exists():
+    if not program or program.startswith("/") or os.path.exists(path.parent / program):
         return path.parent
-    return here if (here / program).is_file() else path.parent
+    return here if os.path.isfile(here / program) else path.parent
 
 
 def convert(path: Path, base: Path) -> Converted:
@@ -287,7 +287,7 @@ class _Conversion:
         names: list[str] = []
         for each in dict.fromkeys(self._each(program)):
             name = self._within(each)
-            here = name is not None and (self.base / name).is_file()
+            here = name is not None and os.path.isfile(self.base / name)
             if here and name is not None:
                 names.append(name)
                 self.files[name] = None
@@ -445,7 +445,7 @@ class _Conversion:
             if name == ".":
                 self._leave(setting, "the whole folder: name in `files` what is needed", item)
                 return False
-            if not (self.base / name).exists():
+            if not os.path.exists(self.base / name):
                 self._leave(setting, "there is no such file here", value)
                 return False
             found[name] = None
@@ -637,7 +637,7 @@ class _Conversion:
 
     def _guess_outputs(self, program: Sequence[str]) -> None:
         """Without transfer_output_files every new file came home: what do the scripts write?"""
-        known = [word for word in program if (self.base / word.removeprefix("./")).is_file()]
+        known = [word for word in program if os.path.isfile(self.base / word.removeprefix("./"))]
         scripts = [*known, *(name for name in self.files if name.endswith((".py", ".sh")))]
         for name in dict.fromkeys(posixpath.normpath(word) for word in scripts):
             for path, line in guess(self.base / name).outputs.items():

@@ -19,6 +19,7 @@ Rows = list[dict[str, str]]
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_ROWS = 1_000_000
+_MAX_BYTES = 500_000_000
 
 
 def read_table(
@@ -42,6 +43,8 @@ def _from_file(name: str, folder: Path, where: str) -> tuple[Rows | None, list[P
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             return None, [Problem(where, f"{show(name)} is not a regular file", "name a CSV file")]
+        if path.stat().st_size > _MAX_BYTES:
+            return None, [Problem(where, f"{show(name)} is larger than 500 MB", "split it")]
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         return None, [Problem(where, f"there is no file {show(name)}", like(path))]

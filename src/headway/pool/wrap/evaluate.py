@@ -22,6 +22,7 @@ from headway.node.template import fill, placeholders
 from headway.pool.wrap.subfile import UNCLOSED, Kind, Statement, SubmitFile, canonical, read
 
 MOST_JOBS = 100_000
+_MOST_VALUES = 5_000_000  # of all rows together
 _DEEPEST = 8  # files that include files
 _LARGEST = 50_000_000  # bytes of a file with rows, or of one that is included
 _MOST_MACROS, _LONGEST = 1000, 100_000  # in one value: macros, characters
@@ -394,7 +395,7 @@ def _include(
         return
     try:
         path = base / found.expand(what)
-        if how == "ifexist" and not path.exists():
+        if how == "ifexist" and not os.path.exists(path):
             return
         inner = read(_read(path))
     except (Unknown, OSError, ValueError) as problem:
@@ -407,7 +408,7 @@ def _include(
 
 
 def _read(path: Path) -> str:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise OSError(f"there is no file {path}")
     if path.stat().st_size > _LARGEST:
         raise OSError(f"{path} is too large")
@@ -469,6 +470,8 @@ def _queue(
     lines = _items(found, file, statement, how, rest, base)
     if how == "matching":
         lines = _matching(lines, kind[1].lower() if kind else "any", base)
+    if len(names) * len(lines) > _MOST_VALUES:
+        raise ValueError(f"{len(lines):,} rows of {len(names):,} values are too many")
     items = [_split(line, len(names)) for line in lines]
     if part:
         items = items[slice(*(int(bound) if bound else None for bound in part.groups()))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,7 +150,7 @@ def _inputs(view: _View) -> Iterator[Finding]:
     where, line = view.at("transfer_input_files")
     sizes: dict[str, int] = {}
     for item, path in view.local_inputs():
-        if not path.exists():
+        if not os.path.exists(path):
             what = f"{item} does not exist: the job is held (code 13, subcode 2)"
             yield error("input-missing", where, what, "correct the name, or take it out", line)
             continue
@@ -301,7 +302,7 @@ def _syntax(view: _View) -> Iterator[Finding]:
 def _scripts(view: _View) -> Iterator[Finding]:
     executable = view.executable()
     where, line = view.at("executable")
-    if executable is not None and not executable.exists():
+    if executable is not None and not os.path.exists(executable):
         what = f"the executable {view.value('executable')} does not exist"
         yield error("executable-missing", where, what, "correct the name", line)
     cpus, gpus = view.value("request_cpus", "1"), view.value("request_gpus", "0")

@@ -8,6 +8,7 @@ carried over for certain is left to HTCondor, and said.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def _program(file: SubmitFile, base: Path) -> str:
         return "there is no executable"
     if "$" in program or re.search(r'[",\s]', program):
         return f"which executable is meant is known only to HTCondor: {program}"
-    if not (base / program).is_file():
+    if not os.path.isfile(base / program):
         return f"the executable {program} is not here"
     given = file.last("arguments")
     if given and given.value.count('"') == 1:
