@@ -52,7 +52,7 @@ def test_without_do_nothing_is_changed(headway: Call, make_run: Make, tmp_path: 
     before = sorted(tmp_path.rglob("*"))
     shown = headway("clean").stdout
     assert "2 runs, " in shown and "--do removes them" in shown
-    assert "stays: has 1 output, nowhere else; --outputs takes them" in shown
+    assert "stays: the only copy of 1 output is in it; see --outputs" in shown
     assert "stays: 1 job is not over" in shown
     assert sorted(tmp_path.rglob("*")) == before
     assert "--do removes nothing unnamed" in headway("clean", "--do", code=2).stderr

@@ -86,14 +86,15 @@ def call(arguments: Namespace) -> int:
                 print(f"error: {error}", file=sys.stderr)
         done.append(one)
     freed = clean.sweep(runs, act=arguments.do)
+    gone = [one for one in done if (one.removed if arguments.do else one.goes)]
+    total = sum(one.bytes for one in gone) + freed
     if arguments.json:
-        total = sum(one.bytes for one in done if one.goes) + freed
         listed = [one.as_dict() for one in done]
         print_json(
             {"folder": str(runs.folder), "done": arguments.do, "bytes": total, "runs": listed}
         )
     else:
-        _print(done, freed, did=arguments.do)
+        _print(done, len(gone), total, did=arguments.do)
     return FAILED if failed else OK
 
 
@@ -104,7 +105,7 @@ def _words(one: Candidate, *, did: bool) -> str:
     return f"{verb} {one.why}".rstrip()
 
 
-def _print(found: Sequence[Candidate], freed: int, *, did: bool) -> None:
+def _print(found: Sequence[Candidate], gone: int, total: int, *, did: bool) -> None:
     from headway.cli.show import print_table
     from headway.spec import format_duration, format_size
     from headway.text import many
@@ -124,9 +125,8 @@ def _print(found: Sequence[Candidate], freed: int, *, did: bool) -> None:
         ]
         styles = ["yellow" if one.goes else "dim" for one in found]
         print_table(("run", "ended ago", "size", "outputs", ""), rows, styles)
-    gone = [one for one in found if (one.removed if did else one.goes)]
-    total = format_size(sum(one.bytes for one in gone) + freed)
+    words = f"{many(gone, 'run')}, {format_size(total)}"
     if did:
-        print(f"removed {many(len(gone), 'run')}, {total}")
-    elif gone or freed:
-        print(f"{many(len(gone), 'run')}, {total} would go; --do removes them")
+        print(f"removed {words}")
+    elif total:
+        print(f"{words} would go; --do removes them")

@@ -83,7 +83,7 @@ def candidates(
         elif ended is not None and folder.label in newest:
             why = f"is one of the newest {keep}" if keep != 1 else "is the newest of its name"
         elif ended is not None and one.outputs and not outputs:
-            why = f"has {many(one.outputs, 'output')}, nowhere else; --outputs takes them"
+            why = f"the only copy of {many(one.outputs, 'output')} is in it; see --outputs"
         if not why and one.outputs:
             counts = sorted(users.get(folder.label, set()))
             why = (
