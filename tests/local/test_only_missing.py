@@ -12,6 +12,7 @@ import pytest
 
 import headway
 from headway.api import find_missing, look, prepare_run
+from headway.cli import main
 from headway.errors import PreflightError
 from headway.events import EventWriter
 from headway.pool import open_pool
@@ -274,7 +275,9 @@ def test_no_kept_result_is_replaced(base: Path, made: Made) -> None:
         headway.run(moved, only_missing=True)
 
 
-def test_what_a_run_was_spared_is_told_as_it_is_now(base: Path, made: Made) -> None:
+def test_what_a_run_was_spared_is_told_as_it_is_now(
+    base: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = described(base)
     first = made(job, ["ok", "ok", "failed"])
     found = ask(base, job)
@@ -286,9 +289,21 @@ def test_what_a_run_was_spared_is_told_as_it_is_now(base: Path, made: Made) -> N
     (first.job_folder(1) / "outputs/model.pt").unlink()
     results = headway.Run(second).results()
     assert [each.state for each in results] == [KEPT, MISSING, MISSING]
-    second.kept.write_text('{"kept": [{"job": "x"}]}')
-    with pytest.raises(headway.RunError):
-        read_kept(second)
+    one = json.loads(kept)["kept"][0]
+    for change in (
+        {"job": "x"},
+        {"outputs": [{"path": "a", "where": 5, "bytes": "x"}]},
+        {"row": 3},
+    ):
+        second.kept.write_text(json.dumps({"kept": [{**one, **change}]}))
+        with pytest.raises(headway.RunError):
+            read_kept(second)
+    monkeypatch.chdir(base)
+    assert main(["list"]) == 0
+    assert "kept.json cannot be read" in capsys.readouterr().out
+    odd = {"run": 7, "state": "", "outputs": [{"path": 1, "where": 5, "bytes": None}]}
+    second.kept.write_text(json.dumps({"kept": [{**one, **odd}]}))
+    assert all_results(look(second))[0].why == "7 was removed"
 
 
 def test_two_who_ask_at_the_same_moment_get_the_same_run(base: Path, made: Made) -> None:

@@ -60,7 +60,7 @@ def print_kept(run: Run) -> None:
     counts = Counter(each.run for each in read_kept(run.folder))
     if counts:
         words = ", ".join(f"{count:,} from {label}" for label, count in sorted(counts.items()))
-        print(f"kept: {words}; `headway status {run.label} --results` shows all results")
+        print(f"kept: {printable(words)}; `headway status {run.label} --results` shows all results")
 
 
 def print_results(folder: RunFolder, found: Sequence[Result], *, as_json: bool) -> None:
