@@ -427,15 +427,7 @@ def read_kept(folder: RunFolder) -> list[Result]:
         return [_kept(each) for each in json.loads(read_plain(folder.kept, _MOST_KEPT))["kept"]]
     except FileNotFoundError:
         return []
-    except (
-        ArithmeticError,
-        LookupError,
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (OSError, *_NOT_WHAT_IT_WAS) as error:
         raise RunError(
             f"{folder.kept} cannot be read: {error}",
             remedy="the runs that it names still have them",
@@ -454,7 +446,7 @@ def _kept(told: Mapping[str, Any]) -> Result:
     if "/" in run or run in ("", ".", ".."):
         raise ValueError(f"{run!r} is no run")
     row = {str(name): str(value) for name, value in told["row"].items()}
-    words = str(told["state"]), str(told["why"])
+    words = str(told["state"]), str(told.get("why", ""))
     return Result(int(told["job"]), row, *words, run, int(told["index"]), tuple(outputs))
 
 
