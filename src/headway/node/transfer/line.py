@@ -33,6 +33,8 @@ _HEAD = 1 << 16  # bytes of a proxy's or server's head
 _ADDRESSES = 4  # of one host that are tried
 MAY_ASK = "HEADWAY_MAY_ASK"  # private hosts and networks that may be asked because a log says so
 _NAT64 = "64:ff9b::/96"
+# private, although Python calls them global: local NAT64, an IPv4 address within, site-local
+_PRIVATE = ("64:ff9b:1::/48", "::/96", "fec0::/10")
 
 
 class Line:
@@ -306,6 +308,8 @@ def is_private(address: str) -> bool:
             within = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
         if within is not None:
             return is_private(str(within))
+        if any(found in ipaddress.ip_network(each) for each in _PRIVATE):
+            return True
     return not found.is_global or found.is_multicast
 
 
