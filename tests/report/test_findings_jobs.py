@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.report.made import Row, told
 
@@ -119,6 +121,17 @@ def test_the_command_s_own_value_counts_not_headway_s() -> None:
     assert "83" not in own.title + own.why
     assert "83" not in retry_loop(told([bad | {"tries": [failing(83) | said] * 9}]))[0].title
     assert headways.title.startswith("6 jobs ended with Headway's own exit code 83 (the command")
+
+
+def test_a_failed_job_is_named_with_its_row() -> None:
+    bad = {"outcome": "failed", "return_value": 3, "tries": [failing(3)]}
+    accounts = told([bad] * 6)
+    [plain] = exit_code(accounts)
+    assert "the error file of 1.0, 1.1 and 4 more" in plain.advice[-1].text
+    rows = pl.Series("row", [f"lr={n}" for n in range(5)] + [None])
+    [found] = exit_code(replace(accounts, jobs=accounts.jobs.with_columns(rows)))
+    assert "the error file of 1.0 (lr=0), 1.1 (lr=1) and 4 more" in found.advice[-1].text
+    assert found.named == plain.named
 
 
 def test_a_signal_and_its_shell_code_are_the_same_end() -> None:

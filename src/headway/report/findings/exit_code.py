@@ -9,7 +9,7 @@ import polars as pl
 from headway.node.exits import MEANING, Exit
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, submit
-from headway.report.findings.scope import listed, median, scope
+from headway.report.findings.scope import listed, median, read_last_words, scope
 from headway.report.findings.stats import wilson
 from headway.report.numbers import percent, span
 from headway.report.words import Cause, Outcome
@@ -98,14 +98,10 @@ def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Fin
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=(*meaning.steps, _look(about.named)),
+        advice=(*meaning.steps, read_last_words(about)),
         claim=about.claim,
         lost=about.lost,
     )
-
-
-def _look(named: tuple[str, ...]) -> Step:
-    return do(f"Read what the command wrote last: the error file of {listed(named, 2)}.")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import NAMED, shown
+from headway.report.findings.finding import NAMED, Step, do, shown
 from headway.report.numbers import hours, span
 from headway.report.words import Cause, Outcome, Phase, Verdict
 
@@ -26,6 +26,7 @@ class Scope:
     jobs: pl.Series
     attempts: pl.Series
     named: tuple[str, ...]
+    rows: tuple[str, ...]  # the same, with the row of its table after each that has one
     held: tuple[str, ...]  # the first few that are held now, for lines that release them
     claim: pl.DataFrame
     lost: pl.Series
@@ -40,6 +41,12 @@ class Scope:
     def cost(self) -> str:
         """The badput in words: "302.2 GPU hours lost"."""
         return f"{slot_time(self.cost_s, self.gpu)} lost"
+
+    @property
+    def first_two(self) -> str:
+        """Two of the jobs with their rows, and how many more there are."""
+        more = self.jobs.len() - 2
+        return ", ".join(self.rows[:2]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def scope(
@@ -67,6 +74,7 @@ def scope(
         jobs=concerned,
         attempts=attempts.get_column("attempt"),
         named=_names(rows),
+        rows=_with_rows(rows),
         held=_names(rows.filter(pl.col("outcome") == Outcome.HELD.value)),
         claim=claim(accounts, attempts, phases, causes),
         lost=lost.cast(pl.UInt32),
@@ -76,6 +84,21 @@ def scope(
 
 def _names(jobs: pl.DataFrame) -> tuple[str, ...]:
     return tuple(shown(name, 60) for name in jobs.get_column("id").head(NAMED).to_list())
+
+
+def _with_rows(jobs: pl.DataFrame) -> tuple[str, ...]:
+    if "row" not in jobs.columns:
+        return _names(jobs)
+    rows = jobs.get_column("row").head(NAMED).to_list()
+    return tuple(
+        f"{name} ({shown(row, 60)})" if row else name
+        for name, row in zip(_names(jobs), rows, strict=True)
+    )
+
+
+def read_last_words(about: Scope) -> Step:
+    """The advice where only the command knows why it failed."""
+    return do(f"Read what the command wrote last: the error file of {about.first_two}.")
 
 
 def _lost(

@@ -13,7 +13,7 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, shell, shown
 from headway.report.findings.hold_burst import what
-from headway.report.findings.scope import Scope, listed, scope
+from headway.report.findings.scope import Scope, listed, read_last_words, scope
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
 
@@ -86,9 +86,9 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
             else "No pattern that Headway knows explains this loss.",
             evidence=(("the reason", what(said[0])),) if said else (),
             advice=(
-                do(f"Read what the command wrote last: the error file of {listed(about.named, 2)}.")
+                read_last_words(about)
                 if cause is Cause.FAILED
-                else do(f"Look at what the log says of {listed(about.named, 2)}."),
+                else do(f"Look at what the log says of {about.first_two}."),
             ),
         )
 
