@@ -55,7 +55,7 @@ def test_without_do_nothing_is_changed(headway: Call, make_run: Make, tmp_path: 
     assert "stays: the only copy of 1 output is in it; see --outputs" in shown
     assert "stays: 1 job is not over" in shown
     assert sorted(tmp_path.rglob("*")) == before
-    assert "--do removes nothing unnamed" in headway("clean", "--do", code=2).stderr
+    assert "--do needs to know which runs" in headway("clean", "--do", code=2).stderr
     assert "--older" in headway("clean", "--older", "soon", code=2).stderr
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -86,7 +86,7 @@ def test_by_age(make_run: Make, tmp_path: Path) -> None:
     make_run("a", events=lambda writer: over(writer, 10 * DAY))
     make_run("b", events=lambda writer: over(writer, 30 * DAY))
     found = judged(tmp_path, older=7 * DAY, now=31 * DAY)
-    assert found == {"a-1": (True, ""), "b-1": (False, "ended not that long ago")}
+    assert found == {"a-1": (True, ""), "b-1": (False, "ended later than that")}
 
 
 def test_a_run_that_was_perhaps_submitted_stays(make_run: Make, tmp_path: Path) -> None:

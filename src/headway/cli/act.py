@@ -91,7 +91,7 @@ def set_requests(arguments: Namespace) -> int:
     keys = [each.key for each in wanted]
     if not wanted or len(set(keys)) < len(keys):
         raise UsageError(
-            "headway set: what shall they ask for?" if not wanted else "headway set: a key twice",
+            f"headway set: {'one key is there twice' if wanted else 'missing: KEY=VALUE'}",
             remedy="name each change once, such as `headway set cifar10-3.0 memory=2GB`",
         )
     arguments.address = [word for word in arguments.address if "=" not in word]

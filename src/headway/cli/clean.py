@@ -57,8 +57,8 @@ def call(arguments: Namespace) -> int:
     chosen = arguments.address or older is not None or arguments.keep is not None
     if arguments.do and not chosen:
         raise UsageError(
-            "headway clean: --do removes nothing unnamed",
-            remedy="name runs, or say --older 30d or --keep 3; `headway clean` shows what there is",
+            "headway clean: --do needs to know which runs",
+            remedy="name them, or say --older 30d or --keep 3; `headway clean` shows what there is",
         )
     runs = Runs.here()
     if arguments.do:

@@ -79,7 +79,7 @@ def candidates(
         ended, why = _ended(folder, look)
         one = replace(one, ended=ended)
         if ended is not None and older is not None and now - ended < older:
-            why = "ended not that long ago"
+            why = "ended later than that"
         elif ended is not None and folder.label in newest:
             why = f"is one of the newest {keep}" if keep != 1 else "is the newest of its name"
         elif ended is not None and one.outputs and not outputs:
