@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from headway.cli.show import paint, print_json, printable
-from headway.errors import PreflightError
 from headway.pool.preflight.findings import Finding, Severity, worst_first
 from headway.text import many
 
@@ -22,13 +21,6 @@ def tell(findings: Sequence[Finding], as_json: bool) -> None:
             print_json({"type": "finding", **as_dict(finding)})
     else:
         print_findings(lesser)
-
-
-def raise_errors(findings: Sequence[Finding]) -> None:
-    """Refuse what will fail."""
-    errors = [finding.problem for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        raise PreflightError(errors, remedy="nothing was submitted")
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -96,10 +96,10 @@ def call(arguments: Namespace) -> int:
 def _start(arguments: Namespace) -> int:
     from headway.api import find_missing, prepare_run
     from headway.cli import results
-    from headway.cli.findings import raise_errors, tell
+    from headway.cli.findings import tell
     from headway.cli.show import patience
     from headway.pool import Runs, open_pool
-    from headway.pool.preflight import preflight
+    from headway.pool.preflight import preflight, raise_errors
     from headway.pool.results import KEPT, MISSING, WAITS, kept_text
     from headway.spec import load_job
 

@@ -82,9 +82,7 @@ class Stream:
                 print(f"held: {printable(state.hold_reason)}; waiting for more", file=sys.stderr)
             told = state.status if state is not None else None
             looks += 1
-            if looks % _ALIVE == 0 and self.run.lost():
-                label = self.run.label
-                print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
+            if looks % _ALIVE == 0 and _told_lost(self.run):
                 return
             time.sleep(_LOOK)
 
@@ -227,9 +225,7 @@ class AllStreams:
                     yield from self._lines(job, b"", last=True)
                 return
             looks += 1
-            if looks % _ALIVE == 0 and self.run.lost():
-                label = self.run.label
-                print(f"nobody runs it now; `headway run --resume {label}`", file=sys.stderr)
+            if looks % _ALIVE == 0 and _told_lost(self.run):
                 return
             time.sleep(_LOOK)
 
@@ -291,6 +287,14 @@ class Tamer:
         # A progress bar returns to the line's start; without that, each state gets its own line.
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         return "".join(char for char in text if char in "\n\t" or printable(char) == char)
+
+
+def _told_lost(run: Run) -> bool:
+    """Whether nobody runs these jobs now, which a person is told."""
+    if not run.lost():
+        return False
+    print(f"nobody runs it now; `headway run --resume {run.label}`", file=sys.stderr)
+    return True
 
 
 def record_of(run: Run, job: int) -> dict[str, Any]:

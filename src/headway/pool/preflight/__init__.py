@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headway.errors import PreflightError
 from headway.node.probe import ZSTD
 from headway.pool.base import Limits
 from headway.pool.match import Match
@@ -17,8 +16,8 @@ from headway.pool.preflight.findings import (
     Finding,
     Severity,
     error,
-    errors_of,
     hint,
+    raise_errors,
     warning,
     worst_first,
 )
@@ -28,7 +27,7 @@ from headway.pool.prepare import agent_urls, by_agent, not_in_shell
 from headway.spec import Job, Output, format_duration, format_size
 from headway.text import many
 
-__all__ = ["Finding", "Severity", "check", "preflight"]
+__all__ = ["Finding", "Severity", "check", "preflight", "raise_errors"]
 
 _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
@@ -81,9 +80,7 @@ def check(
 ) -> list[Finding]:
     """The warnings and hints of `preflight`; raises PreflightError if there is any error."""
     findings = preflight(job, base, limits, pool=pool, match=match, strict=strict)
-    fatal = errors_of(findings)
-    if fatal:
-        raise PreflightError([finding.problem for finding in fatal])
+    raise_errors(findings)
     return findings
 
 

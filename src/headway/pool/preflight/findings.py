@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from headway.errors import Problem
+from headway.errors import PreflightError, Problem
 
 
 class Severity(str, Enum):
@@ -82,3 +82,10 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
     """Those that will make the job fail."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def raise_errors(findings: Iterable[Finding]) -> None:
+    """Refuse what will fail: PreflightError if there is any error."""
+    fatal = errors_of(findings)
+    if fatal:
+        raise PreflightError([finding.problem for finding in fatal], remedy="nothing was submitted")
