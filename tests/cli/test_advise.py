@@ -92,6 +92,17 @@ def test_a_run_and_its_jobs(headway: Call, make_run: Make) -> None:
     assert "\x1b" not in shown and json.loads(shown)["advice"][0]["name"] == "train-1.2"
 
 
+def test_a_job_that_waits_on_a_local_pool_that_has_ended(headway: Call, make_run: Make) -> None:
+    def events(writer: EventWriter) -> None:
+        writer.submitted(1, 0, "<127.0.0.1:9618>")
+        writer.held(1, 0, "Headway: the input 'a' did not arrive; released by itself", 3, 81)
+
+    make_run("gone", events=events, pool="local")
+    for words in ("gone-1", "gone-1.0"):
+        assert "go on with `headway run --resume gone-1`" in headway("advise", words).stdout
+    json.loads(headway("advise", "gone-1", "--json").stdout)
+
+
 def test_more_logs_are_learnt_from_and_not_asked_about(headway: Call, tmp_path: Path) -> None:
     good = [event for n in range(12) for event in made.released_and(n, n * 300.0, True)]
     held = [made.submitted(99, 8000), *made.tried(99, 8001)]

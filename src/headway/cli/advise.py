@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -87,6 +88,8 @@ class Asked:
     #: How the same is asked for again.
     words: str = ""
     names: dict[tuple[int, int], str] = field(default_factory=dict)
+    #: The local pool of this run has ended: what releases jobs by itself does so only with it.
+    abandoned: str = ""
 
 
 def call(arguments: Namespace) -> int:
@@ -117,6 +120,10 @@ def call(arguments: Namespace) -> int:
         from headway.cli.advice import print_many
 
         print_many(advices, asked, time.time(), None if arguments.all else MOST)
+    if asked.abandoned and advices and not (arguments.ids or arguments.json):
+        from headway.cli.words import nobody_runs
+
+        print(nobody_runs(asked.abandoned))
     return OK
 
 
@@ -241,6 +248,11 @@ def _of_run(address: Address, arguments: Namespace) -> Asked:
     asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
     if address.job is not None:
         asked.one = str(address)
+    if local and holds:
+        from headway.api import Run
+
+        with contextlib.suppress(HeadwayError):  # somebody else's run: its log is all there is
+            asked.abandoned = run.label if Run(run).lost() else ""
     return asked
 
 

@@ -120,7 +120,7 @@ def _print_run(board: Board, everything: bool) -> None:
     from headway.cli.results import print_kept
     from headway.cli.show import paint
     from headway.cli.states import print_states
-    from headway.cli.words import count_words
+    from headway.cli.words import count_words, nobody_runs
 
     run = board.run
     kind = run.folder.facts.pool["kind"]
@@ -138,7 +138,7 @@ def _print_run(board: Board, everything: bool) -> None:
         print(f"… and {hidden:,} more; --all shows them")
     print_trouble(run, board)
     if run.lost():
-        print(f"nobody runs these jobs now; go on with `headway run --resume {run.label}`")
+        print(nobody_runs(run.label))
     if board.counts["succeeded"]:
         print(f"results: {results_words(run)}")
     print_kept(run)

@@ -123,6 +123,11 @@ def next_step(label: str, state: JobState) -> str:
     return f"see what the agent saw: headway logs {name} --agent"
 
 
+def nobody_runs(label: str) -> str:
+    """The local pool of a run has ended before its jobs."""
+    return f"nobody runs these jobs now; go on with `headway run --resume {label}`"
+
+
 def _held_step(name: str, state: JobState) -> str:
     if state.hold_code == _HELD_BY_USER:
         return f"let it go on: headway release {name}; more: headway advise {name}"
