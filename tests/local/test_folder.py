@@ -184,3 +184,13 @@ def test_a_read_only_folder_for_those_who_are_not_root(tmp_path: Path) -> None:
             pass
     finally:
         folder.path.chmod(0o755)
+
+
+def test_one_who_packs_for_ever_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.pool.folder._PACKING", 0.1)
+    runs = Runs(tmp_path / ".headway")
+    with runs.alone("a1"):
+        with pytest.raises(RunError, match="another headway is making a run"), runs.alone("a2"):
+            pass
+        with runs.alone("b1"):
+            pass

@@ -429,8 +429,16 @@ class Runs:
                 self._make()
             if self.root.is_dir():
                 # a few locks for all jobs: nobody waits for another job's files to be packed
-                name = f".making-{digest[:1]}"
-                stack.enter_context(RunFolder(self.root).locked(name, patience=_PACKING))
+                name, house = f".making-{digest[:1]}", RunFolder(self.root)
+                try:
+                    stack.enter_context(house.locked(name, patience=_PACKING))
+                except RunError:
+                    if not house.is_locked(name):
+                        raise
+                    raise RunError(
+                        f"another headway is making a run in {self.folder}, and does not end",
+                        remedy="end that one, or wait for it, and run again",
+                    ) from None
             yield
 
     def next(self, name: str) -> RunFolder:
