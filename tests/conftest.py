@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("explore", print_blob=True)
+# How long an example takes depends on what else the machine does, so it is no reason to fail.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", unhurried, derandomize=True)
+settings.register_profile("explore", unhurried, print_blob=True)
 settings.load_profile("steady")
 
 
