@@ -182,8 +182,8 @@ def test_too_little_asked(code: int, subcode: int, reason: str, name: str) -> No
     assert (found.cost_s, found.lost_jobs) == (7200, 1)
     if name == "memory":
         assert found.title.startswith("1 job used more memory than the 4 GiB asked for and was")
-        assert found.advice[0].lines == ("request_memory = 8 GB", "retry_request_memory = 16 GB")
-        assert found.advice[2].lines[0] == "condor_qedit 1.0 RequestMemory 8192"
+        assert found.advice[0].lines == ("request_memory = 9 GB", "retry_request_memory = 18 GB")
+        assert found.advice[2].lines[0] == "condor_qedit 1.0 RequestMemory 9216"
 
 
 def test_the_request_is_that_of_the_attempt_that_was_stopped() -> None:
@@ -195,7 +195,7 @@ def test_the_request_is_that_of_the_attempt_that_was_stopped() -> None:
     [found] = under_asked(told([job]))
     assert found.title.startswith("1 job used more memory than the 512 MiB asked for")
     assert dict(found.evidence)["used when last looked at (most)"] == "921.6 MiB"
-    assert found.advice[0].lines[0] == "request_memory = 2 GB"
+    assert found.advice[0].lines[0] == "request_memory = 1408 MB"  # as `headway advise` says
 
 
 def test_a_hold_for_something_else_is_not_about_memory() -> None:

@@ -1,7 +1,7 @@
 """Raising a request: to what, after a job used more than it asked for.
 
-Every face gives this one answer: `advise` with a log, a run or the queue, and `heal`. They call it
-with the same facts, which `Hold.knowing` takes from the queue's ad and the log.
+Every face gives this one answer: `advise` with a log, a run or the queue, `heal` and `report`. For
+held jobs `Hold.knowing` takes the facts from the queue's ad and the log.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 
 from headway.advisor.advice import Change
 from headway.advisor.hold import Hold
+from headway.pool.policy import MORE, enough_for
+from headway.spec.units import exact_size
 
-#: Half as much again: what was measured is what it had when it was stopped, not what it needs.
-_MORE = 1.5
 _MB_OF = {
     "b": 1e-6, "bytes": 1e-6, "kb": 1e-3, "kib": 1.024e-3, "kilobytes": 1e-3, "mb": 1.0,
     "mib": 1.0, "megabytes": 1.0, "gb": 1024.0, "gib": 1024.0, "gigabytes": 1024.0, "tb": 1048576.0,
@@ -34,8 +34,8 @@ def raised(hold: Hold, what: str) -> Change:
             attribute=attribute,
             line=f'{what} = "…" in job.toml; request_{what} = … in a submit file',
         )
-    megabytes = _round(known * _MORE)
-    shown = _exact(megabytes)
+    megabytes = enough_for(known)
+    shown = exact_size(megabytes)
     measured = f" (it used {_shown(used)})" if used else ""
     from_ = f" from {_shown(asked)}" if asked else ""
     return Change(
@@ -86,7 +86,7 @@ def raised_time(hold: Hold) -> Change | None:
         return None
     if hold.facts.get("JobDurationCategory") is not None or limit in _CATEGORY_LIMITS:
         return None
-    seconds = math.ceil(limit * _MORE / 60) * 60
+    seconds = math.ceil(limit * MORE / 60) * 60
     key = "allowed_job_duration" if hold.code == 46 else "allowed_execute_duration"
     return Change(
         words=f"or raise its time limit from {limit:,.0f} s to {seconds:,} s",
@@ -112,17 +112,6 @@ def _number(value: object, scale: float) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) and number > 0 else None
-
-
-def _round(megabytes: float) -> int:
-    """Up to what people would write."""
-    step = 128 if megabytes <= 2048 else 1024
-    return math.ceil(megabytes / step) * step
-
-
-def _exact(megabytes: int) -> str:
-    """A request as one can write it, without rounding."""
-    return f"{megabytes} MiB" if megabytes % 1024 else f"{megabytes // 1024} GiB"
 
 
 def _shown(megabytes: float) -> str:

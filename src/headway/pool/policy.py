@@ -6,6 +6,7 @@ the function that the local pool calls. A test evaluates both over their whole d
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -22,6 +23,8 @@ AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.
 AVOIDANCE = (AVOIDED, "MachineAttrGLIDEIN_ResourceName")
 NOT_AVOIDED = f"{AVOIDED} =!= true"  # the requirement; what cannot be told keeps no job waiting
 LONGEST_BACKOFF = 3600
+# Half as much again: what was measured is what a job had when it was stopped, not what it needs.
+MORE = 1.5
 HELD_LIMIT = 14 * 86400  # the OSPool may remove jobs that are held for longer
 MOST_STARTS = 30  # the OSPool may hold jobs that were started more often
 
@@ -234,3 +237,17 @@ def log_lines() -> Mapping[str, str]:
 
 def _any_of(attribute: str, values: tuple[int, ...]) -> str:
     return " || ".join(f"{attribute} == {value}" for value in values)
+
+
+def enough_for(known: float) -> int:
+    """The request, in MB, for a job that was stopped.
+
+    Args:
+        known: What it used, or what it asked for, whichever is more, in MB.
+
+    Returns:
+        Half as much again, rounded up to what people would write.
+    """
+    megabytes = known * MORE
+    step = 128 if megabytes <= 2048 else 1024
+    return math.ceil(megabytes / step) * step

@@ -159,3 +159,8 @@ def _duration_readings(number: float) -> tuple[str, str]:
 def _three_digits(figure: float) -> str:
     text = f"{figure:.3g}" if figure < 999.5 else f"{figure:.0f}"
     return f"{float(text):f}".rstrip("0").rstrip(".")
+
+
+def exact_size(megabytes: int) -> str:
+    """A request of so many times 2**20 bytes as one can write it, without rounding."""
+    return f"{megabytes} MiB" if megabytes % 1024 else f"{megabytes // 1024} GiB"

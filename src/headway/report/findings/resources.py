@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
 from headway.report.findings.scope import scope
 from headway.report.numbers import binary, percent
 from headway.report.words import Outcome
+from headway.spec.units import exact_size
 from headway.text import many
 
 #: Subcodes of holds by 34 and by policies (21, 26): HTCondor's own, CHTC's disk, IceCube's memory.
@@ -44,8 +46,11 @@ class _Resource:
         return pl.col(f"{self.name}_asked") * self.unit
 
     def lines(self, size: float) -> tuple[str, str]:
-        gib = max(1, math.ceil(size / 2**30))
-        return f"request_{self.name} = {gib} GB", f'{self.name} = "{gib} GiB"'
+        return self.exact_lines(max(1, math.ceil(size / 2**30)) * 1024)
+
+    def exact_lines(self, megabytes: int) -> tuple[str, str]:
+        size = exact_size(megabytes)
+        return f"request_{self.name} = {size.replace('iB', 'B')}", f'{self.name} = "{size}"'
 
 
 MEMORY = _Resource("memory", 2**20, 4 * 2**30, 2**30, r"(?i)\bmemory\b")
@@ -146,7 +151,7 @@ def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     reason = holds.get_column("reason").drop_nulls().cast(pl.String)
     if reason.len():
         evidence.append(("the reason", shown(reason[0])))
-    want = max(used or 0.0, asked or 0.0) * (ROOM if (used or 0.0) > (asked or 0.0) else 2.0)
+    want = enough_for(max(used or 0.0, asked or 0.0) / 2**20)
     for_asked = f" than the {binary(asked)} asked for" if asked else " than asked for"
     return Finding(
         key=f"under-asked:{kind.name}",
@@ -166,13 +171,14 @@ def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     )
 
 
-def _more(kind: _Resource, want: float, held: tuple[str, ...]) -> tuple[Step, ...]:
+def _more(kind: _Resource, want: int, held: tuple[str, ...]) -> tuple[Step, ...]:
+    """What to do where `want` MB would be enough."""
     if not want:
         return (do(f"Ask for more {kind.name}: request_{kind.name}, or [resources] of job.toml."),)
-    submit_line, toml_line = kind.lines(want)
+    submit_line, toml_line = kind.exact_lines(want)
     lines: tuple[str, ...] = (submit_line,)
     if kind is MEMORY:
-        lines += (f"retry_{kind.lines(2 * math.ceil(want / 2**30) * 2**30)[0]}",)
+        lines += (f"retry_{kind.exact_lines(2 * want)[0]}",)
     steps = [
         submit("Ask for more, and for a second try with twice that.", *lines)
         if kind is MEMORY
@@ -181,7 +187,7 @@ def _more(kind: _Resource, want: float, held: tuple[str, ...]) -> tuple[Step, ..
     ]
     if held:
         name = {"memory": "RequestMemory", "disk": "RequestDisk"}[kind.name]
-        value = math.ceil(want / 2**30) * 2**30 // kind.unit
+        value = want * 2**20 // kind.unit
         steps.append(
             shell(
                 "Jobs that are held can be changed and released.",
