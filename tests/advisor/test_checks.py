@@ -214,7 +214,9 @@ def test_a_look_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             assert big.sent < 8 << 20
 
 
-@pytest.mark.parametrize("path", ["/net/evil.invalid/x", "/proc/self/mem", "/net/../net/e/x"])
+@pytest.mark.parametrize(
+    "path", ["/net/evil.invalid/x", "/proc/self/mem", "/net/../net/e/x", "/dev/shm/../tty"]
+)
 def test_a_log_does_not_make_us_mount_anything(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     reason = f"Transfer input files failure at access point x: reading from file {path}: (errno 2)"
     assert check([hold(13, 2, reason)], History(), here=True)[0].file_there is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,11 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
+def without_progress(stderr: str) -> str:
+    """What was said beside `reading the event logs …`, which a busy machine may bring about."""
+    return re.sub(r"^[a-z][a-z' ]+ …\n", "", stderr, flags=re.MULTILINE)
+
+
 @pytest.fixture(autouse=True)
 def nothing_goes_on(tmp_path: Path) -> Iterator[None]:
     """End what a test has left running."""
@@ -88,6 +94,7 @@ def headway(
         )
         if code is not None:
             assert done.returncode == code, done.stdout + done.stderr
+        done.stderr = without_progress(done.stderr)
         return done
 
     return call

@@ -23,7 +23,7 @@ from headway.cli.when import moment
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
-from .conftest import Done, environment
+from .conftest import Done, environment, without_progress
 
 Call = Callable[..., Done]
 Make = Callable[..., RunFolder]
@@ -233,16 +233,11 @@ def test_wrong_words_are_answered(
     )
     done = headway("report", *words, code=2)
     assert said in done.stderr
-    assert without_progress(done.stderr).startswith("error: ")
+    assert done.stderr.startswith("error: ")
     if "--json" not in words:
         assert done.stdout == ""
         error = json.loads(headway("report", *words, "--json", code=2).stdout or "{}")
         assert error["type"] == "error" and error["exit"] == 2
-
-
-def without_progress(stderr: str) -> str:
-    """What was said beside `reading the event logs …`, which a busy machine may bring about."""
-    return "".join(line for line in stderr.splitlines(True) if not line.endswith(" …\n"))
 
 
 def test_a_closed_pipe_is_quiet(command: Sequence[str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ bytes, of few objects and few servers, and for each object once, however many jo
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ _MOST_OBJECTS, _MOST_SOURCES = 20, 8
 _STALE = 14 * 86400.0  # a job that was held earlier has left every queue
 _WORKERS = 8
 _SCHEMES = ("osdf://", "stash://", "pelican://", "https://", "http://")
-_MAPPED = ("/net/", "/proc/", "/sys/", "/dev/")  # a look there mounts, or wakes, something
+# a look there mounts, or wakes, something; /dev/shm has plain files
+_MAPPED = re.compile(r"/(?:net|proc|sys|dev(?!/shm/))/")
 _NOW = Cut(float("inf"))
 _FOLDER_CODES = (7, 9, 22)  # a file that HTCondor makes: its folder must be there
 
@@ -135,7 +137,7 @@ def _quiet(hold: Hold, entry: Entry, history: History, now: float) -> tuple[bool
 
 def _file(hold: Hold, entry: Entry, here: bool) -> tuple[bool | None, str]:
     path = hold.values.get("path", "")
-    if not path.startswith("/") or os.path.normpath(path).startswith(_MAPPED):
+    if not path.startswith("/") or _MAPPED.match(os.path.normpath(path)):
         return None, ""
     if hold.code in _FOLDER_CODES:
         folder = os.path.dirname(path)
