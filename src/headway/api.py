@@ -15,7 +15,7 @@ from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, 
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.owners import own_name
 from headway.pool.policy import releases
-from headway.pool.preflight import Finding, check
+from headway.pool.preflight import Finding, preflight, raise_errors
 from headway.pool.prepare import job_digest, prepare
 from headway.pool.results import (
     KEPT,
@@ -351,7 +351,8 @@ def run(
         found.check_places(job, base)
         job, kept = found.missing_part(job), kept_text(found.of(KEPT))
     match = place.match(job)
-    findings = check(job, base, place.limits(), pool=place.kind, match=match, strict=strict)
+    findings = preflight(job, base, place.limits(), pool=place.kind, match=match, strict=strict)
+    raise_errors(findings)
     started = prepare_run(job, base, place, runs=runs, again=again, kept=kept)
     started.findings = tuple(findings)
     place.submit(started.folder)

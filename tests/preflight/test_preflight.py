@@ -13,7 +13,7 @@ from headway.errors import PreflightError
 from headway.node.transfer.publish import publish
 from headway.pool.base import Limits
 from headway.pool.htcondor import is_ospool
-from headway.pool.preflight import check, preflight
+from headway.pool.preflight import preflight, raise_errors
 from headway.pool.preflight.findings import Finding, Severity
 from headway.spec import Job
 
@@ -49,12 +49,14 @@ def test_a_good_job_raises_no_alarm(base: Path) -> None:
     assert look(base, OSPOOL, "htcondor", duration="Medium") == {}
 
 
-def test_check_raises_all_errors_and_returns_the_rest(base: Path) -> None:
+def test_all_errors_are_raised_at_once_and_a_warning_is_none(base: Path) -> None:
+    bad = job(command=["./gone.sh"], files=("none.py",))
     with pytest.raises(PreflightError) as raised:
-        check(job(command=["./gone.sh"], files=("none.py",)), base, ROOMY, pool="local")
+        raise_errors(preflight(bad, base, ROOMY, pool="local"))
     assert len(raised.value.problems) == 2
     assert "none.py" in str(raised.value)
-    left = check(job(), base, OSPOOL, pool="htcondor")
+    left = preflight(job(), base, OSPOOL, pool="htcondor")
+    raise_errors(left)
     assert [finding.id for finding in left] == ["duration"]
 
 

@@ -27,7 +27,7 @@ from headway.pool.prepare import agent_urls, by_agent, not_in_shell
 from headway.spec import Job, Output, format_duration, format_size
 from headway.text import many
 
-__all__ = ["Finding", "Severity", "check", "preflight", "raise_errors"]
+__all__ = ["Finding", "Severity", "preflight", "raise_errors"]
 
 _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
@@ -67,21 +67,6 @@ def preflight(
     )
     slots = slot_findings(job, match, strict) if match else ()
     return worst_first((*slots, *(finding for part in checks for finding in part(case))))
-
-
-def check(
-    job: Job,
-    base: Path,
-    limits: Limits,
-    *,
-    pool: str,
-    match: Match | None = None,
-    strict: bool | None = None,
-) -> list[Finding]:
-    """The warnings and hints of `preflight`; raises PreflightError if there is any error."""
-    findings = preflight(job, base, limits, pool=pool, match=match, strict=strict)
-    raise_errors(findings)
-    return findings
 
 
 def _requests(case: Case) -> Iterator[Finding]:
