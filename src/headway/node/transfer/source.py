@@ -34,6 +34,7 @@ class Fault(Exception):
         no_range: bool = False,
         changed: bool = False,
         wrong_part: bool = False,
+        lasting: bool = False,
     ) -> None:
         super().__init__(words)
         self.words = words
@@ -49,6 +50,7 @@ class Fault(Exception):
         self.no_range = no_range  # it gives the whole object only
         self.changed = changed  # the object there is not the one it was
         self.wrong_part = wrong_part  # it gave another part of the object than the one asked for
+        self.lasting = lasting  # it will be the same in some minutes: somebody must mend it first
 
     def __str__(self) -> str:
         where = f" ({self.phase})" if self.phase else ""
