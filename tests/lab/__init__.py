@@ -27,26 +27,35 @@ all of them; `server.faults = []` heals it. See:
   `authority.bundle` is what clients trust (SSL_CERT_FILE),
   `authority.folder` the same as SSL_CERT_DIR
 - director: `Director(namespace, caches, origins)` and its discovery document, over TLS
-- addresses: `dead_url()` (refused) and `black_hole()` (a connect that never ends)
+- addresses: `dead_url()` (refused), `black_hole()` (a connect that never ends) and
+  `dead_ipv6(port)` (the same on ::1, beside a server on 127.0.0.1)
 - wide_path: `WidePath(server.address)`, a process that delays and limits as a long path does
 """
 
-from .addresses import black_hole, dead_url
+from .addresses import black_hole, dead_ipv6, dead_url
 from .answer import Answer, Request
-from .content import Content, Filed, Held, Made, Patched
+from .content import Content, Filed, Gzipped, Held, Made, Patched
 from .director import Director
 from .faults import (
     Change,
+    Chunked,
+    Coded,
     Crowded,
     Delay,
     Drop,
     FailedTrailer,
     Fault,
     Flip,
+    FoldedHeaders,
     Garbage,
     Hang,
     Headers,
+    Http10,
     IgnoreRange,
+    LineFeeds,
+    LyingHead,
+    OtherBytes,
+    Portal,
     Rate,
     Redirect,
     Reset,
@@ -56,6 +65,8 @@ from .faults import (
     Status,
     Strained,
     Truncate,
+    Unsized,
+    Validators,
     Version,
     When,
     WrongContentRange,
@@ -71,6 +82,8 @@ __all__ = [
     "Answer",
     "Authority",
     "Change",
+    "Chunked",
+    "Coded",
     "Content",
     "Crowded",
     "Delay",
@@ -81,15 +94,22 @@ __all__ = [
     "Fault",
     "Filed",
     "Flip",
+    "FoldedHeaders",
     "Garbage",
+    "Gzipped",
     "Hang",
     "Headers",
     "Held",
+    "Http10",
     "Identity",
     "IgnoreRange",
+    "LineFeeds",
+    "LyingHead",
     "Made",
     "Object",
+    "OtherBytes",
     "Patched",
+    "Portal",
     "Rate",
     "Redirect",
     "Request",
@@ -102,11 +122,14 @@ __all__ = [
     "Store",
     "Strained",
     "Truncate",
+    "Unsized",
+    "Validators",
     "Version",
     "When",
     "WidePath",
     "WrongContentRange",
     "WrongLength",
     "black_hole",
+    "dead_ipv6",
     "dead_url",
 ]

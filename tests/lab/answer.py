@@ -98,7 +98,7 @@ class Answer:
     content: Content | None = None
     start: int = 0  # the part of the content that is the body
     stop: int = 0
-    length: int | None = 0  # as announced; None: chunked
+    length: int | None = 0  # as announced; None: chunked, unless `unsized`
     total: int = 0  # the object's size as announced in Content-Range
     bodiless: bool = False  # the answer to HEAD
     trailers: dict[str, str] = field(default_factory=dict)
@@ -108,6 +108,11 @@ class Answer:
     hang: bool = False
     delay: float = 0.0
     header_rate: float | None = None
+    version: str = "1.1"
+    unsized: bool = False  # neither a length nor chunks: the connection's end is the body's
+    chunk: int | None = None  # bytes in each chunk, where it is chunked
+    line_end: str = "\r\n"  # of the header lines
+    folded: bool = False  # each header's value goes on a line of its own
     buckets: list[Bucket] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     flips: dict[int, int] = field(default_factory=dict)
@@ -129,7 +134,7 @@ class Answer:
         from .content import Held
 
         self.status, self.trailers, self.flips, self.swap = status, {}, {}, None
-        self.limits, self.headers = [], {}
+        self.limits, self.headers, self.unsized = [], {}, False
         self.body(Held(body), 0, len(body))
         self.set("Content-Type", "text/plain")
 
@@ -203,14 +208,28 @@ class Answer:
         self.trailers["X-Transfer-Status"] = words
         return True
 
+    @property
+    def chunked(self) -> bool:
+        return self.length is None and not self.unsized
+
+    def forget_size(self) -> bool:
+        """Say nowhere how long the object is, and end it by closing the connection."""
+        if self.content is None or self.status not in (200, 206):
+            return False
+        self.forget_range()
+        self.length, self.unsized = None, True
+        self.set("Accept-Ranges", None)
+        return True
+
     def head(self) -> bytes:
         """The status line and header lines as they go over the wire."""
-        lines = [f"HTTP/1.1 {self.status} {responses.get(self.status, 'Strange')}"]
-        if self.length is None:
+        lines = [f"HTTP/{self.version} {self.status} {responses.get(self.status, 'Strange')}"]
+        if self.chunked:
             self.set("Transfer-Encoding", "chunked")
             if self.trailers:
                 self.set("Trailer", ", ".join(self.trailers))
-        elif self.status not in (204, 304) and self.status >= 200:
+        elif self.status not in (204, 304) and self.status >= 200 and not self.unsized:
             self.set("Content-Length", str(self.length))
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+        gap = f"{self.line_end}\t" if self.folded else ""
+        lines += [f"{name}:{gap} {value}" for name, value in self.headers.items()]
+        return self.line_end.join([*lines, "", ""]).encode("latin-1")

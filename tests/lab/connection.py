@@ -99,13 +99,14 @@ class Connection:
         if "Server" not in answer.headers:
             answer.headers["Server"] = self.server.name
         honest = answer.length in (None, answer.stop - answer.start) or answer.bodiless
-        if not keep or not honest:
+        keep = keep and honest and not answer.unsized and answer.version == "1.1"
+        if not keep:
             answer.set("Connection", "close")
         request.status = answer.status
         self._send_head(answer)
         if not answer.bodiless and answer.status not in (204, 304):
             self._send_body(answer, request)
-        return keep and honest
+        return keep
 
     def _read_request(self) -> Request | None:
         while b"\r\n\r\n" not in self._buffer:
@@ -137,7 +138,7 @@ class Connection:
 
     def _send_body(self, answer: Answer, request: Request) -> None:
         content, offset = answer.content, answer.start
-        chunked = answer.length is None
+        chunked = answer.chunked
         piece = min([_PIECE, *(bucket.portion for bucket in answer.buckets)])
         if not answer.buckets and not chunked and self.server.context is None:
             piece = _BY_SENDFILE
@@ -150,7 +151,7 @@ class Connection:
                 self._end(end)
             gone = 0
             try:
-                gone = self._send_piece(content, offset, count, answer.flips, chunked)
+                gone = self._send_piece(content, offset, count, answer)
             finally:
                 self._unclaim(request, count - gone)
             offset += gone
@@ -194,12 +195,10 @@ class Connection:
         self.sent -= count
         request.sent -= count
 
-    def _send_piece(
-        self, content: Content, offset: int, count: int, flips: dict[int, int], chunked: bool
-    ) -> int:
-        touched = {at: mask for at, mask in flips.items() if offset <= at < offset + count}
+    def _send_piece(self, content: Content, offset: int, count: int, answer: Answer) -> int:
+        touched = {at: mask for at, mask in answer.flips.items() if offset <= at < offset + count}
         file = content.descriptor()
-        if file is not None and not touched and not chunked and self.server.context is None:
+        if file is not None and not touched and not answer.chunked and self.server.context is None:
             return os.sendfile(self.sock.fileno(), file, offset, count)
         data = content.read(offset, count)
         if touched:
@@ -209,8 +208,8 @@ class Connection:
             data = bytes(changed)
         # another version may be shorter than what was announced: the rest is nothing but zeros
         data += bytes(count - len(data))
-        if chunked:
-            self.sock.sendall(b"%x\r\n%b\r\n" % (count, data))
+        if answer.chunked:
+            self.sock.sendall(_chunks(data, answer.chunk or count))
         else:
             self.sock.sendall(data)
         return count
@@ -305,3 +304,18 @@ class Connection:
             self.sock.settimeout(0.2)
             with contextlib.suppress(OSError, ValueError):
                 self.sock.unwrap()
+
+
+def _chunks(data: bytes, size: int) -> bytes:
+    """Data in chunks of this size, all at once: one by one, small ones would be the limit."""
+    number, rest = divmod(len(data), size)
+    head = b"%x\r\n" % size
+    step = len(head) + size + 2
+    made = bytearray((head + bytes(size) + b"\r\n") * number)
+    for at in range(size if number > 1 else 0):
+        made[len(head) + at :: step] = data[at : number * size : size]
+    if number == 1:
+        made[len(head) : len(head) + size] = data[:size]
+    if rest:
+        made += b"%x\r\n%b\r\n" % (rest, data[-rest:])
+    return bytes(made)

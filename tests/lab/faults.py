@@ -13,10 +13,13 @@ A server takes a list of them; all that hold at a request shape its answer, in t
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .answer import Bucket, Limit, Scope
+from .content import Gzipped, Patched
 
 if TYPE_CHECKING:
     from .answer import Answer, Case
@@ -399,3 +402,165 @@ class FailedTrailer(Fault):
 
     def shape(self, case: Case, answer: Answer) -> bool:
         return answer.fail_in_trailer(self.after, self.words)
+
+
+# -- how an answer is framed
+
+
+@dataclass(frozen=True)
+class Chunked(Fault):
+    """Send bodies in chunks of so many bytes, and no Content-Length.
+
+    A range stays one, and its Content-Range tells the size: with `IgnoreRange()` beside it nothing
+    does. `Truncate` cuts the body off before its last chunk.
+    """
+
+    size: int | None = None  # None: as it comes
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        if answer.content is None or answer.status not in (200, 206):
+            return False
+        answer.length, answer.chunk = None, self.size
+        return True
+
+
+@dataclass(frozen=True)
+class Unsized(Fault):
+    """Send the whole object for every range, with neither a length nor chunks.
+
+    The body ends where the connection does: in order, or with `Truncate` too early, which nobody
+    can tell apart over http; over https, `Truncate` leaves TLS's own farewell out.
+    """
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        return answer.forget_size()
+
+
+@dataclass(frozen=True)
+class Http10(Fault):
+    """Answer as a server of HTTP/1.0: without ranges, one answer a connection.
+
+    Without `sized` there is no Content-Length either: the body ends where the connection does.
+    """
+
+    sized: bool = False
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.version = "1.0"
+        answer.forget_range()
+        answer.set("Accept-Ranges", None)
+        if not self.sized:
+            answer.forget_size()
+        return True
+
+
+@dataclass(frozen=True)
+class FoldedHeaders(Fault):
+    """Put the value of every header on a line of its own, as old servers fold long lines."""
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.folded = True
+        return True
+
+
+@dataclass(frozen=True)
+class LineFeeds(Fault):
+    """End header lines with a line feed alone."""
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.line_end = "\n"
+        return True
+
+
+@dataclass(frozen=True)
+class Coded(Fault):
+    """Send the object compressed with gzip, though nobody asked for it: chunked, without ranges."""
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        if answer.content is None or answer.status not in (200, 206):
+            return False
+        answer.forget_range()
+        coded = Gzipped(answer.content)
+        answer.body(coded, 0, coded.size)
+        answer.length = None
+        answer.set("Content-Encoding", "gzip")
+        answer.set("Accept-Ranges", None)
+        answer.set("ETag", coded.etag)
+        return True
+
+
+# -- what an answer says of the object
+
+
+@dataclass(frozen=True)
+class LyingHead(Fault):
+    """Say something else in answers to HEAD than in those to GET; what is None stays true."""
+
+    length: int | None = None
+    etag: str | None = None
+    modified: str | None = None
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        if not answer.bodiless:
+            return False
+        if self.length is not None:
+            answer.length = self.length
+        if self.etag is not None:
+            answer.set("ETag", self.etag)
+        if self.modified is not None:
+            answer.set("Last-Modified", self.modified)
+        return True
+
+
+@dataclass(frozen=True)
+class Validators(Fault):
+    """Give another ETag or date with each request, for bytes that stay the same.
+
+    Those given take turns, as back ends behind one name do that each have their own. "new" is one
+    that was never seen before, for dates one second later each time. What is None stays as it is.
+    """
+
+    etag: tuple[str, ...] | Literal["new"] | None = None
+    modified: tuple[str, ...] | Literal["new", "now"] | None = None
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        assert case.request is not None
+        number = case.request.number
+        if self.etag is not None:
+            mine = f'"lab-{number}"' if self.etag == "new" else self.etag[number % len(self.etag)]
+            answer.set("ETag", mine)
+        if self.modified == "now":
+            answer.set("Last-Modified", formatdate(time.time(), usegmt=True))
+        elif self.modified == "new":
+            answer.set("Last-Modified", formatdate(1735700000 + number, usegmt=True))
+        elif self.modified is not None:
+            answer.set("Last-Modified", self.modified[number % len(self.modified)])
+        return self.etag is not None or self.modified is not None
+
+
+@dataclass(frozen=True)
+class Portal(Fault):
+    """Answer everything with 200 and a page, as a captive portal or a careless proxy does.
+
+    `Portal(page).methods("GET")` is an error page behind a HEAD that is right.
+    """
+
+    page: bytes = b"<!DOCTYPE html><html><body>Sign in to use this network.</body></html>\n"
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.say(200, self.page)
+        answer.set("Content-Type", "text/html; charset=utf-8")
+        return True
+
+
+@dataclass(frozen=True)
+class OtherBytes(Fault):
+    """Give wrong bytes from the object's byte number `after` on, under headers that are right."""
+
+    after: int = 0
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        if answer.content is None or answer.stop <= self.after:
+            return False
+        wrong = Patched(answer.content, self.after, answer.content.size)
+        return answer.replace_content(wrong, keep_etag=True)

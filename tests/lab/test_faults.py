@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import socket
+import ssl
 import threading
 import time
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 from tests.lab import (
+    Authority,
     Change,
+    Chunked,
+    Coded,
     Crowded,
     Delay,
     Digests,
     Drop,
     FailedTrailer,
     Flip,
+    FoldedHeaders,
     Garbage,
     Hang,
     Headers,
+    Http10,
     IgnoreRange,
+    LineFeeds,
+    LyingHead,
     Made,
+    OtherBytes,
+    Portal,
     Rate,
     Redirect,
     Reset,
@@ -32,10 +44,13 @@ from tests.lab import (
     Status,
     Strained,
     Truncate,
+    Unsized,
+    Validators,
     Version,
     WrongContentRange,
     WrongLength,
     black_hole,
+    dead_ipv6,
     dead_url,
 )
 from tests.lab.client import CONTENT, MB, OTHER, WHOLE, connect, get, seconds_since, sick
@@ -364,3 +379,150 @@ def test_faults_together() -> None:
         assert seconds_since(begin) >= 0.2
         assert (len(got.body), got.how, got.headers["ETag"]) == (1000, "short", None)
         assert got.body[10] == WHOLE[10] ^ 1
+
+
+# -- faults: other framing
+
+
+@pytest.mark.parametrize("size", [1, 64, None])
+def test_chunks(size: int | None) -> None:
+    with sick(Chunked(size)) as (server, url):
+        got = get(url, (100, 5100))
+        assert (got.status, got.body, got.how) == (206, WHOLE[100:5100], "whole")
+        assert got.headers["Content-Range"] and got.headers["Content-Length"] is None
+        assert get(url, method="HEAD").headers["Content-Length"] is None
+        said = _raw(server, "X: y").partition("\r\n\r\n")[2]
+        assert said.startswith(f"{size or 3000:x}\r\n") and said.endswith("\r\n0\r\n\r\n")
+
+
+def test_chunks_cut_off_and_no_size_anywhere() -> None:
+    with sick(IgnoreRange(), Chunked(), Truncate(MB)) as (_, url):
+        got = get(url, (100, 5100))
+        assert (got.status, got.body, got.how) == (200, WHOLE[:MB], "short")
+        assert not {"Content-Range", "Content-Length"} & set(got.headers)
+
+
+@pytest.mark.parametrize("fault", [Unsized(), Http10()])
+def test_the_end_of_the_connection_is_that_of_the_body(fault: Unsized | Http10) -> None:
+    with sick(fault) as (server, url):
+        for method in ("GET", "HEAD"):
+            got = get(url, (100, 5100), method=method)
+            assert (got.status, got.how, got.headers["Connection"]) == (200, "whole", "close")
+            assert got.body == (WHOLE if method == "GET" else b"")
+            told = {"Content-Range", "Content-Length", "Transfer-Encoding", "Accept-Ranges"}
+            assert not told & set(got.headers)
+        version = "1.0" if isinstance(fault, Http10) else "1.1"
+        assert _raw(server, "X: y").startswith(f"HTTP/{version} 200 OK")
+        server.faults = [fault, Truncate(MB)]
+        got = get(url)
+        assert (got.body, got.how) == (WHOLE[:MB], "whole")  # nobody can tell
+
+
+def test_a_sized_answer_of_http_1_0() -> None:
+    with sick(Http10(sized=True)) as (_, url):
+        got = get(url, (100, 5100))
+        assert (got.status, got.headers["Content-Length"]) == (200, str(CONTENT.size))
+        assert (got.body, got.headers["Connection"]) == (WHOLE, "close")
+
+
+def test_tls_without_its_farewell() -> None:
+    with Server({"/a": CONTENT}, [Unsized()], tls=Authority.get().good) as server:
+        assert _over_tls(server) == (CONTENT.size, "closed")
+        server.faults = [Unsized(), Truncate(MB)]
+        assert _over_tls(server) == (MB, "cut")
+
+
+def _over_tls(server: Server) -> tuple[int, str]:
+    """The length of a body, and how TLS ended; http.client does not tell."""
+    context, said = Authority.get().client_context(), b""
+    with context.wrap_socket(
+        socket.create_connection(server.address, timeout=10),
+        server_hostname=server.address[0],
+        suppress_ragged_eofs=False,
+    ) as client:
+        client.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+        try:
+            while piece := client.recv(1 << 16):
+                said += piece
+            how = "closed"
+        except ssl.SSLEOFError:
+            how = "cut"
+    return len(said.partition(b"\r\n\r\n")[2]), how
+
+
+def test_folded_headers_and_line_feeds() -> None:
+    with sick(FoldedHeaders()) as (server, url):
+        assert f"ETag:\r\n\t {CONTENT.etag}\r\n" in _raw(server, "X: y")
+        got = get(url, (0, 10))
+        assert (got.headers["ETag"].strip(), got.body) == (CONTENT.etag, WHOLE[:10])
+        server.faults = [LineFeeds()]
+        head = _raw(server, "X: y").partition("\n\n")[0]
+        assert "\r" not in head and f"\nETag: {CONTENT.etag}\n" in head
+        assert get(url, (0, 10)).body == WHOLE[:10]
+
+
+def test_unasked_gzip() -> None:
+    with sick(Coded()) as (_, url):
+        got = get(url, (100, 5100))
+        assert (got.status, got.headers["Content-Encoding"]) == (200, "gzip")
+        assert got.headers["Content-Length"] is None and gzip.decompress(got.body) == WHOLE
+        assert get(url, method="HEAD").headers["ETag"] == f"W/{CONTENT.etag}"
+
+
+# -- faults: other words
+
+
+def test_a_lying_head() -> None:
+    date = "Fri, 03 Jan 2025 00:00:00 GMT"
+    with sick(LyingHead(length=0, etag='"x"', modified=date)) as (_, url):
+        told, true = get(url, method="HEAD").headers, get(url).headers
+        assert (told["Content-Length"], told["ETag"], told["Last-Modified"]) == ("0", '"x"', date)
+        assert (true["Content-Length"], true["ETag"]) == (str(CONTENT.size), CONTENT.etag)
+        assert true["Last-Modified"] != date
+
+
+def test_validators_that_change() -> None:
+    with sick(Validators(etag="new", modified="new")) as (server, url):
+        seen = [get(url, (0, 10)) for _ in range(4)]
+        assert len({got.headers["ETag"] for got in seen}) == 4
+        assert len({got.headers["Last-Modified"] for got in seen}) == 4
+        assert {got.body for got in seen} == {WHOLE[:10]}
+        server.faults = [Validators(etag=('"a"', '"b"'), modified="now")]
+        seen = [get(url, (0, 10)) for _ in range(4)]
+        tags = [got.headers["ETag"] for got in seen]
+        assert set(tags[:2]) == {'"a"', '"b"'} and tags[:2] == tags[2:]
+        now = parsedate_to_datetime(seen[-1].headers["Last-Modified"]).timestamp()
+        assert abs(now - time.time()) < 5
+
+
+def test_a_portal() -> None:
+    with sick(Portal()) as (server, url):
+        for path in ("/a", "/nothing"):
+            got = get(server.url(path), (100, 200))
+            assert (got.status, got.headers["ETag"]) == (200, None)
+            assert got.headers["Content-Type"].startswith("text/html")
+            assert got.body.startswith(b"<!DOCTYPE html>")
+        server.faults = [Portal(b"<p>Error").methods("GET")]
+        assert get(url, method="HEAD").headers["Content-Length"] == str(CONTENT.size)
+        assert get(url).body == b"<p>Error"
+
+
+def test_wrong_bytes_after_a_good_start() -> None:
+    with sick(OtherBytes(after=MB)) as (_, url):
+        got = get(url)
+        assert got.body[:MB] == WHOLE[:MB] and got.headers["ETag"] == CONTENT.etag
+        assert not any(a == b for a, b in zip(got.body[MB:], WHOLE[MB:], strict=True))
+        part = get(url, (MB - 5, MB + 5))
+        assert part.headers["Content-Range"] == f"bytes {MB - 5}-{MB + 4}/{CONTENT.size}"
+        assert part.body == got.body[MB - 5 : MB + 5]
+
+
+def test_a_dead_ipv6_beside_a_live_ipv4() -> None:
+    with Server({"/a": CONTENT}, host="127.0.0.1") as server:
+        try:
+            place = dead_ipv6(server.address[1])
+            with place as host, pytest.raises(TimeoutError):
+                socket.create_connection((host, server.address[1]), timeout=0.2)
+        except OSError as error:
+            pytest.skip(f"no IPv6 on loopback: {error}")
+        assert get(server.url("/a"), (0, 10)).body == WHOLE[:10]
