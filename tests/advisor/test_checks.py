@@ -13,7 +13,7 @@ from headway.advisor import Act, History, advise
 from headway.advisor.checks import PATIENCE, askable, check, look_at, see
 from headway.advisor.hold import Hold
 from headway.node.transfer import pelican
-from headway.node.transfer.line import MAY_ASK, is_private
+from headway.node.transfer.connection import MAY_ASK, is_private
 
 from . import made
 from .made import NOT_FOUND, hold

@@ -166,9 +166,9 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
                 route = Route(_front_door(named) if named.federated else named.plain)
             except ValueError:
                 continue  # stage-in has the words for it
-            key = (*route.first_hop, route.tls and route.proxy_host is None)
+            key = (*route.first_hop, route.tls and route.proxy is None)
             keys.setdefault(path, []).append(key)
-            if named.federated and route.proxy_host is None:
+            if named.federated and route.proxy is None:
                 federations.add(key)
     answers: dict[tuple[str, int, bool], str] = {}
 

@@ -10,7 +10,7 @@ import pytest
 from tests.lab import Authority, Server
 
 from headway.node.transfer import tls
-from headway.node.transfer.exchange import ask
+from headway.node.transfer.http import ask
 from headway.node.transfer.source import Fault
 
 from .federation import clean

@@ -11,7 +11,7 @@ from tests.lab import Authority, Director, Headers, Made, Rate, Server, Silent, 
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch
-from headway.node.transfer.moments import retry_after
+from headway.node.transfer.heads import retry_after
 
 from .federation import clean, jwt
 
@@ -141,4 +141,4 @@ def test_no_interval_is_made_of_the_wall_clock() -> None:
 
     folder = Path(transfer.__file__).parent
     users = {path.name for path in folder.glob("*.py") if "time.time()" in path.read_text()}
-    assert users == {"moments.py", "tokens.py"}
+    assert users == {"heads.py", "tokens.py"}

@@ -28,11 +28,11 @@ from tests.lab import (
 )
 
 from headway.node.errors import Stopped, TransferError
-from headway.node.transfer import director, exchange, fetch, pelican
+from headway.node.transfer import director, fetch, pelican
 from headway.node.transfer.delivery import Delivery
 from headway.node.transfer.director import pairs, places
-from headway.node.transfer.exchange import Reply, ask
-from headway.node.transfer.moments import retry_after
+from headway.node.transfer.heads import ResponseHead, retry_after
+from headway.node.transfer.http import ask
 from headway.node.transfer.pelican import Offer, absence_is_final, resolve, sources_of
 from headway.node.transfer.source import Fault
 
@@ -202,7 +202,7 @@ def test_a_director_in_circles() -> None:
     back = headers({"Location": "/lab/a", "Link": None, "X-Pelican-Namespace": None})
     faults = [away.on("/lab/a"), back.on("/lab/b")]
     with Director("/lab", [dead_url("")], faults=faults) as it:
-        assert "circles" in fault_of(it.pelican_url("/a")).words
+        assert "in a loop" in fault_of(it.pelican_url("/a")).words
         assert len(it.requests) < 6
 
 
@@ -254,9 +254,9 @@ def test_a_wish_to_stop_is_heard_while_waiting() -> None:
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headway.node.transfer import line
+    from headway.node.transfer import connection
 
-    monkeypatch.setattr(line, "CONNECT", 0.5)
+    monkeypatch.setattr(connection, "CONNECT", 0.5)
     with black_hole("https") as hole:
         for url in (hole, dead_url("", "https")):
             host = url.removeprefix("https://")
@@ -491,7 +491,7 @@ def test_retry_after_is_a_time(text: str) -> None:
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=30)), max_size=10))
 def test_directions_of_any_headers(fields: list[tuple[str, str]]) -> None:
     names = ["link", "location", "x-pelican-namespace", "x-pelican-token-generation"]
-    reply = Reply("https://d/", 307, "", [(n, v) for n, (_, v) in zip(names, fields, strict=False)])
+    reply = ResponseHead(307, "", [(n, v) for n, (_, v) in zip(names, fields, strict=False)])
     found = director.Directions(reply, "https://d/lab/a")
     assert isinstance(found.needs_token, bool)
 
@@ -552,4 +552,3 @@ def garbled() -> Iterator[Server]:
 def test_an_offer_has_a_name() -> None:
     assert Offer("https://h:8443/a?x").name == "h:8443"
     assert Offer("https://h/a").name == "h"
-    assert exchange.ANSWER > 0

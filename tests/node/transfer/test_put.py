@@ -234,6 +234,77 @@ def test_redirects_are_followed_before_the_body(file: str) -> None:
             assert not fault.retryable
 
 
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("expects", [True, False])
+def test_a_redirected_put_is_sent_once_and_lies_where_it_was_sent(
+    file: str, moves: bool, expects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that redirects knows nothing of the object, before or after."""
+    if not expects:  # the redirect comes after the body
+        monkeypatch.setattr(delivery, "_SMALL", len(DATA))
+    with Server(moves=moves, digests=Digests()) as there:
+        for path in ("/m", "/folder/m"):
+            led = [Redirect(there.url(path)).methods("PUT")] if not moves else []
+            with Server(faults=led, moves=moves) as it:
+                if moves:
+                    part = beside(it.url("/m"), file_digests(file)).rpartition("/")[2]
+                    to = there.url(f"{path[:-1]}{part}")
+                    it.faults = [Redirect(to, code=307).methods("PUT")]
+                assert put(file, it.url("/m")).proof == "digest"
+                assert methods(it).count("PUT") == 1
+                assert it.received == (0 if expects else len(DATA))
+                assert it.store.paths() == []
+            assert held(there, path) == DATA
+        assert sorted(there.store.paths()) == ["/folder/m", "/m"]
+        assert there.received == 2 * len(DATA)
+        with Server(faults=[Redirect(there.url("/m")).methods("PUT")]) as it:
+            there.store["/m"] = b"theirs"
+            assert "already" in fails(Delivery(file, it.url("/m"))).words
+            assert held(there, "/m") == b"theirs"
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_redirected_put_that_breaks_leaves_nothing_and_goes_on_there(
+    file: str, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_SMALL", len(DATA))  # the redirect comes after the body
+    broken = Reset(1_000_000).methods("PUT").once()
+    with (
+        Server(faults=[broken], half_objects=True, moves=True) as there,
+        Server(moves=moves) as it,
+    ):
+        delivery._moves[f"{there.address[0]}:{there.address[1]}"] = moves
+        name = beside(it.url("/m"), file_digests(file)).rpartition("/")[2] if moves else "m"
+        it.faults = [Redirect(there.url(f"/{name}"), code=307).methods("PUT")]
+        sent = Delivery(file, it.url("/m"))
+        assert fails(sent).retryable
+        assert there.store.paths() == []
+        sent.put(again=True)
+        assert there.store.paths() == ["/m"] and held(there, "/m") == DATA
+        assert methods(it).count("PUT") == 1  # the second try goes straight there
+        assert it.store.paths() == []
+
+
+def test_a_redirect_that_gives_names_of_its_own(file: str) -> None:
+    """What cannot be moved is sent to its final name."""
+    with Server(moves=True) as there, Server(moves=True) as it:
+        it.faults = [Redirect(there.url("/elsewhere/x1"), code=307).methods("PUT")]
+        put(file, it.url("/m"))
+        assert there.store.paths() == ["/elsewhere/x1"]
+        assert there.received == len(DATA)
+
+
+def test_a_redirect_for_the_bytes_alone(file: str) -> None:
+    """A door of a storage element: its URL has a query and is good for one PUT."""
+    with Server(moves=False) as there:
+        door = Redirect(there.url("/m", query="uuid=1"), code=307).methods("PUT")
+        with Server(faults=[door]) as it:
+            sent = put(file, it.url("/m"))
+            assert sent.proof == "size"
+            assert held(there, "/m") == DATA
+            assert there.received == len(DATA) and it.received == 0
+
+
 def test_silence_ends(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "SILENCE", 0.5)
     monkeypatch.setattr(delivery, "DIGEST_TIME", 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from tests.lab import Authority, Director, Made, Redirect, Server
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch, pelican, put
+from headway.node.transfer.delivery import Delivery
+from headway.node.transfer.heads import MOST_REDIRECTS, followed
 from headway.node.transfer.health import examine
 from headway.node.transfer.pelican import Offer
-from headway.node.transfer.redirects import followed
 from headway.node.transfer.source import Fault
+from headway.node.transfer.stream import HttpStream
 
 from .federation import TRACER, clean, jwt
 
@@ -81,3 +84,40 @@ def test_a_token_does_not_go_where_a_cache_redirects(
         assert cache.saw(TRACER)
         assert elsewhere.sent and not elsewhere.saw(TRACER)
     assert CONTENT.fault(path) is None
+
+
+@pytest.mark.parametrize("length", [10, 11])
+def test_a_chain_is_followed_as_far_as_the_words_say(length: int, tmp_path: Path) -> None:
+    assert MOST_REDIRECTS == 10
+    chain = [Redirect(f"/{n + 1}").on(f"/{n}") for n in range(length)]
+    with Server({f"/{length}": CONTENT}, chain) as it:
+        health = examine(Offer(it.url("/0")))
+        if length == 10:
+            fetch([it.url("/0")], str(tmp_path / "a"))
+            assert CONTENT.fault(tmp_path / "a") is None
+            assert health.fault is None
+            return
+        stream = HttpStream(it.url("/0"))
+        with (
+            contextlib.closing(stream),
+            pytest.raises(Fault, match="more than 10 redirects") as caught,
+        ):
+            stream.open(0, 10)
+        assert caught.value.lasting
+        assert health.fault is not None and "more than 10 redirects" in health.fault.words
+
+
+def test_a_loop_is_told_at_once(tmp_path: Path) -> None:
+    round_and_round = [Redirect("/b").on("/a"), Redirect("/a").on("/b")]
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    with Server(faults=round_and_round) as it:
+        stream = HttpStream(it.url("/a"))
+        for attempt in (
+            lambda: stream.open(0, 10),
+            lambda: Delivery(str(file), it.url("/a")).put(),
+        ):
+            with contextlib.closing(stream), pytest.raises(Fault, match="in a loop") as caught:
+                attempt()
+            assert caught.value.lasting
+        assert len(it.requests) == 4

@@ -6,17 +6,20 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.lab import Authority, Held, Server, dead_url
 
-from headway.node.transfer import fetch
+from headway.node.errors import TransferError
+from headway.node.transfer import fetch, put
 from headway.node.transfer.delivery import Delivery
-from headway.node.transfer.exchange import ask
+from headway.node.transfer.http import ask
 from headway.node.transfer.pelican import resolve
 from headway.node.transfer.source import Fault
+from headway.node.transfer.stream import HttpStream
 
 from .federation import TRACER, Registry, clean
 
@@ -31,7 +34,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.heads: list[str] = []
-        self.refuse = False
+        self.refuse = 0  # the status of a refusal
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://me:{TRACER}@127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -56,7 +59,7 @@ class Proxy:
             head, _, rest = data.partition(b"\r\n\r\n")
             self.heads.append(head.decode("latin-1"))
             if self.refuse:
-                client.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                client.sendall(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % self.refuse)
                 return
             method, target, _ = self.heads[-1].split("\r\n")[0].split(" ")
             host = target if method == "CONNECT" else target.split("/")[2]
@@ -118,7 +121,7 @@ def test_directors_and_exceptions(proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_proxy_that_refuses_or_is_gone(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy.refuse = True
+    proxy.refuse = 403
     with pytest.raises(Fault) as caught:
         ask("GET", dead_url("/x", "https"))
     assert "refuses the way" in caught.value.words
@@ -129,7 +132,64 @@ def test_a_proxy_that_refuses_or_is_gone(proxy: Proxy, monkeypatch: pytest.Monke
         ask("GET", dead_url("/x", "https"))
     assert "HTTPS_PROXY" in caught.value.words  # who knows that a proxy is set at all?
     assert TRACER not in str(caught.value)
-    monkeypatch.setenv("HTTPS_PROXY", f"socks5://me:{TRACER}@h")
-    with pytest.raises(Fault) as caught:
-        ask("GET", dead_url("/x", "https"))
-    assert "not http://" in caught.value.words
+    assert "HTTPS_PROXY" in caught.value.remedy
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_password_that_is_missing_is_told_alike_by_all(
+    proxy: Proxy, scheme: str, tmp_path: Path
+) -> None:
+    proxy.refuse = 407
+    variable = "http_proxy" if scheme == "http" else "HTTPS_PROXY"
+    url, file = dead_url("/x", scheme), tmp_path / "f"
+    file.write_bytes(b"data")
+    for attempt in (
+        lambda: ask("GET", url),
+        lambda: HttpStream(url).open(0, 10),
+        lambda: Delivery(str(file), url).put(),
+    ):
+        with pytest.raises(Fault) as caught:
+            attempt()
+        fault = caught.value
+        assert f"(of {variable})" in fault.words and "HTTP 407" in fault.words
+        assert f"set {variable} to http://USER:PASSWORD@" in fault.remedy
+        assert fault.lasting and not fault.retryable
+        assert TRACER not in f"{fault} {fault.remedy}"
+    begin = time.monotonic()
+    with pytest.raises(TransferError, match="HTTP 407"):
+        put(str(file), url)
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize("kind", ["socks5h", "https"])
+def test_a_proxy_that_is_not_supported_is_not_passed_by(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("http_proxy", f"{kind}://me:{TRACER}@127.0.0.1:9")
+    file = tmp_path / "f"
+    file.write_bytes(b"data")
+    with Server({"/a": DATA}) as it, Server({"/a": DATA}, tls=Authority.get().good) as mirror:
+        begin = time.monotonic()
+        for attempt in (
+            lambda: fetch([it.url("/a")], str(tmp_path / "a")),
+            lambda: put(str(file), it.url("/b")),
+        ):
+            with pytest.raises(TransferError) as caught:
+                attempt()
+            words = f"{caught.value.message} {caught.value.remedy}"
+            assert f"http_proxy names a proxy by {kind}://" in words
+            assert TRACER not in words
+        assert it.connections == 0
+        fetch([it.url("/a"), mirror.url("/a")], str(tmp_path / "a"))
+        assert time.monotonic() - begin < 5
+    assert DATA.fault(tmp_path / "a") is None
+
+
+def test_a_dead_proxy_is_named_by_a_download(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dead = dead_url("")
+    monkeypatch.setenv("http_proxy", dead)
+    with pytest.raises(TransferError) as caught:
+        fetch([dead_url("/a")], str(tmp_path / "a"), patience=0.5)
+    assert f"the proxy {dead.rpartition('/')[2]} (of http_proxy) refuses" in caught.value.message

@@ -6,6 +6,12 @@ and the destination: what a process that was killed has left there, the next try
 the server does not know MOVE, the bytes go to the final name, and what an interrupted try leaves is
 removed if the name was free before. What is there afterwards is compared by digest where the server
 tells one, else by size.
+
+A server may redirect a PUT to another one. If the URL there is as plain as the one that was asked,
+it becomes the place of the object: all begins there anew, and is looked at, proven, moved and
+cleaned up there. A URL with a query of its own is good for the bytes of one request only, as a
+storage element's door gives it; the server that gave it is then asked about the object, and the
+other URL only if that one knows nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +24,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 from headway.node.errors import Stopped
 from headway.node.transfer.digests import as_header, file_digests, said_digests
-from headway.node.transfer.exchange import ask, failed, head, read_body, read_head, refusal
-from headway.node.transfer.line import Line
+from headway.node.transfer.heads import REDIRECTS, Redirects
+from headway.node.transfer.http import ONCE, HttpConnection, ask, refusal
 from headway.node.transfer.local import exists
-from headway.node.transfer.pelican import resolve
-from headway.node.transfer.redirects import MOST, onward
+from headway.node.transfer.pelican import Offer, resolve
 from headway.node.transfer.source import Fault
 from headway.node.transfer.target import Pace, Target
 from headway.node.transfer.tokens import bearer
-from headway.node.transfer.urls import FEDERATED, authority, name
+from headway.node.transfer.urls import FEDERATED, authority, name, same_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headway.node.transfer.exchange import Reply
-    from headway.node.transfer.pelican import Offer
+    from headway.node.transfer.http import Answer
 
     Stop = Callable[[], bool]
     Progress = Callable[[int, int | None], None]
@@ -46,13 +50,14 @@ _SMALL = 1 << 20  # sooner sent in vain than waited for
 _EXPECT = 1.0  # seconds to wait for a refusal before the body
 _DONE = (200, 201, 202, 204)
 _TIDY = 10.0
+_UNREACHED = ("resolve", "connect", "TLS")  # phases of a fault in which no byte was sent
 _moves: dict[str, bool] = {}  # whether a host knows MOVE, as far as it has been asked
 
 
 class There:
     """What lies under a name at the server."""
 
-    def __init__(self, known: bool, reply: Reply | None = None) -> None:
+    def __init__(self, known: bool, reply: Answer | None = None) -> None:
         self.known = known  # the server says whether there is something
         self.present = reply is not None
         self.size = reply.length if reply else None
@@ -68,6 +73,10 @@ class Delivery:
         self._digests: dict[str, str] = {}
         self._mark: tuple[int, int, int] | None = None  # of the file whose digests these are
         self._was_free = False  # the final name, before our first byte
+        self._place = ""  # where a redirect has led, instead of the URL
+        self._tried: set[str] = set()  # the places that our bytes have been sent to
+        self._bytes_at: dict[str, str] = {}  # where a redirect has led the bytes of a URL alone
+        self._movable = True  # unless a redirect gives other names than those that were asked for
 
     def put(
         self,
@@ -82,7 +91,31 @@ class Delivery:
         if mark != self._mark:
             self._digests, self._mark = file_digests(self.path, should_stop), mark
         offer = resolve(self.url, write=True, should_stop=should_stop)[0]
-        size = mark[0]
+        way = Redirects(offer.url)
+        while True:
+            here = _offer_at(offer, self._place or offer.url)
+            mine = here.url in self._tried if self._place else again
+            try:
+                return self._put_at(here, mark[0], overwrite, mine, progress, should_stop)
+            except _Redirected as redirected:
+                way.follow(redirected.url)
+                self._place = redirected.place or self._place
+                self._movable = self._movable and bool(redirected.place)
+            except Fault as fault:
+                if self._place and (fault.phase in _UNREACHED or not fault.retryable):
+                    self._place = ""  # next time from the beginning
+                raise
+
+    def _put_at(
+        self,
+        offer: Offer,
+        size: int,
+        overwrite: bool,
+        again: bool,
+        progress: Progress | None,
+        should_stop: Stop,
+    ) -> int:
+        """Hand the file over at one place; `_Redirected`: the server wants it elsewhere."""
         there = self._look(offer, offer.url, should_stop)
         if there.present and there.size in (None, size):
             there = self._look(offer, offer.url, should_stop, digests=True)
@@ -133,6 +166,8 @@ class Delivery:
                 raise Fault(f"it takes the file but does not move it: {reply.words()}")
             if reply.status not in _DONE:
                 raise refusal(reply)
+        except _Redirected:
+            raise
         except BaseException:
             self._tidy(offer, part)
             raise
@@ -144,6 +179,8 @@ class Delivery:
         headers = {} if replace else {"If-None-Match": "*"}
         try:
             self._send(offer, offer.url, size, headers, pace, should_stop)
+        except _Redirected:
+            raise
         except BaseException:
             if self._was_free:
                 with contextlib.suppress(Fault):
@@ -161,7 +198,7 @@ class Delivery:
         pace: Pace,
         should_stop: Stop,
     ) -> None:
-        """PUT the file's bytes; redirects are followed before the body where the server allows."""
+        """PUT the file's bytes; what is redirected before the body is not sent in vain."""
         signed = bool(urlsplit(url).query)  # it may cover headers: none but the needed ones
         claims = {} if signed else as_header(self._digests)
         fixed = {
@@ -171,9 +208,16 @@ class Delivery:
             **claims,
             **headers,
         }
-        target = _with_size(url, size) if name(self.url).scheme in FEDERATED else url
-        for _ in range(MOST):
-            reply = self._send_once(offer, target, size, fixed, pace, should_stop)
+        first = _with_size(url, size) if name(self.url).scheme in FEDERATED else url
+        way = Redirects(self._bytes_at.get(url, first))
+        while True:
+            self._tried.add(offer.url)
+            try:
+                reply = self._send_once(offer, way.url, size, fixed, pace, should_stop)
+            except Fault as fault:
+                if fault.phase in _UNREACHED:
+                    self._bytes_at.pop(url, None)
+                raise
             if reply.status == 412:
                 raise exists()
             if reply.status in _DONE:
@@ -183,12 +227,17 @@ class Delivery:
             if reply.status == 417 and "Expect" in fixed:
                 del fixed["Expect"]
                 continue
-            if reply.status in (401, 403) and offer.withheld:
-                fault = refusal(reply)
-                fault.words += f"; no token was sent: {offer.withheld}"
-                raise fault
-            target = onward(reply, target)
-        raise Fault(f"more than {MOST} redirects", phase="first byte")
+            if reply.status not in REDIRECTS:
+                self._bytes_at.pop(url, None)
+                refused = refusal(reply)
+                if reply.status in (401, 403) and offer.withheld:
+                    refused.words += f"; no token was sent: {offer.withheld}"
+                raise refused
+            asked = urlsplit(way.url).query
+            target = way.follow(reply.get("Location"))
+            if urlsplit(target).query in ("", asked):
+                raise _Redirected(target, _final_place(target, url, offer.url))
+            self._bytes_at[url] = target
 
     def _send_once(
         self,
@@ -198,33 +247,25 @@ class Delivery:
         headers: Mapping[str, str],
         pace: Pace,
         should_stop: Stop,
-    ) -> Reply:
-        every = {**headers, **bearer(offer.token, offer.url, url)}
-        forever = time.monotonic() + 1e9
-        phase = "connect"
-        try:
-            with contextlib.ExitStack() as stack:
-                file = stack.enter_context(open(self.path, "rb", buffering=0))
-                line = stack.enter_context(
-                    Line(url, silence=SILENCE, deadline=forever, should_stop=should_stop)
-                )
-                line.send(head(line, "PUT", every))
-                early = "Expect" in headers and line.answers_within(_EXPECT)
-                if early and not line.goes_on():
-                    return _answer(line, url)
-                phase = line.phase = "body"
-                broken = _pour(file, line, size, pace)
-                line.phase, line.silence = "first byte", DIGEST_TIME
+    ) -> Answer:
+        every = {**ONCE, **headers, **bearer(offer.token, offer.url, url)}
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(self.path, "rb", buffering=0))
+            connection = HttpConnection(url, silence=SILENCE, should_stop=should_stop)
+            stack.enter_context(connection)
+            connection.request("PUT", every)
+            answer = connection.refusal_before_body("PUT", _EXPECT) if "Expect" in every else None
+            if answer is None:
+                connection.phase = "body"
+                broken = _pour(file, connection, size, pace)
+                connection.phase = "first byte"
                 try:
-                    return _answer(line, url)
-                except (OSError, Fault):
-                    if broken is None:
-                        raise
-                    raise failed(broken, phase) from None
-        except (Fault, Stopped):
-            raise
-        except (OSError, ValueError) as error:
-            raise failed(error, phase) from None
+                    answer = connection.answer("PUT", DIGEST_TIME)
+                except Fault as fault:
+                    raise broken or fault from None
+            with contextlib.suppress(Fault):
+                answer.read(1 << 14)
+            return answer
 
     def _look(self, offer: Offer, url: str, should_stop: Stop, *, digests: bool = False) -> There:
         """What the server says of a name; for a digest it may have to read the whole object."""
@@ -235,11 +276,14 @@ class Delivery:
         # caches refuse to tell them, and then say nothing else either
         if not digests or reply.status == 405 or reply.status >= 500:
             reply = self._ask("HEAD", offer, url, should_stop)
-        if reply.status in (404, 410):
-            return There(True)
-        if reply.status != 200:
-            return There(False)
-        return There(True, reply)
+        if reply.status == 200:
+            return There(True, reply)
+        if url in self._bytes_at:
+            with contextlib.suppress(Fault):
+                other = self._ask("HEAD", offer, self._bytes_at[url], should_stop)
+                if other.status == 200:
+                    return There(True, other)
+        return There(reply.status in (404, 410))
 
     def _prove(self, offer: Offer, url: str, size: int, should_stop: Stop) -> None:
         """Fault unless what is there now is the file, as far as the server lets us know."""
@@ -282,7 +326,7 @@ class Delivery:
 
         So does who says it to everything, which `_beside` finds out.
         """
-        if urlsplit(offer.url).query:
+        if urlsplit(offer.url).query or not self._movable:
             return False  # a signed URL is good for its own name alone
         host = authority(offer.url)
         if host not in _moves:
@@ -302,21 +346,30 @@ class Delivery:
         should_stop: Stop,
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
-    ) -> Reply:
+    ) -> Answer:
         """A request without a body, through redirects; the token stays with its host."""
-        for _ in range(MOST):
-            every = {**(headers or {}), **bearer(offer.token, offer.url, url)}
+        way = Redirects(url)
+        while True:
+            every = {**(headers or {}), **bearer(offer.token, offer.url, way.url)}
             limit = SILENCE if seconds is None else seconds
-            reply = ask(method, url, headers=every, should_stop=should_stop, seconds=limit)
-            if reply.status not in (301, 302, 303, 307, 308):
+            reply = ask(method, way.url, headers=every, should_stop=should_stop, seconds=limit)
+            if reply.status not in REDIRECTS:
                 return reply
-            url = onward(reply, url)
-        raise Fault(f"more than {MOST} redirects", phase="first byte")
+            way.follow(reply.get("Location"))
 
     def _tidy(self, offer: Offer, url: str) -> None:
         """Take away what a try of ours has left; nobody waits for it, nor minds if it fails."""
         with contextlib.suppress(Fault, Stopped):
-            self._ask("DELETE", offer, url, lambda: False, seconds=_TIDY)
+            reply = self._ask("DELETE", offer, url, lambda: False, seconds=_TIDY)
+            if reply.status not in _DONE and url in self._bytes_at:
+                self._ask("DELETE", offer, self._bytes_at[url], lambda: False, seconds=_TIDY)
+
+
+class _Redirected(Exception):
+    """The server wants the file at another place; none: under a name that it chooses itself."""
+
+    def __init__(self, url: str, place: str) -> None:
+        self.url, self.place = url, place
 
 
 class NetTarget(Target):
@@ -361,7 +414,30 @@ def beside(url: str, digests: Mapping[str, str] | None = None) -> str:
     return urlunsplit(parts._replace(path=f"{folder}/.{last[:150]}.{mark}.part"))
 
 
-def _pour(file: object, line: Line, size: int, pace: Pace) -> OSError | None:
+def _offer_at(offer: Offer, url: str) -> Offer:
+    """The same offer at another place; its token stays with its host."""
+    if url == offer.url:
+        return offer
+    token = offer.token if same_host(offer.url, url) else None
+    withheld = offer.withheld
+    if offer.token is not None and token is None:
+        withheld = "a redirect leads to another host than the token's"
+    return Offer(url, origin=offer.origin, token=token, withheld=withheld)
+
+
+def _final_place(target: str, asked: str, final: str) -> str:
+    """Where the object belongs if a PUT to `asked`, which may be a name beside the final one, is
+    led to `target`; "": the target's name does not tell."""
+    parts = urlsplit(target)._replace(query=urlsplit(asked).query if "?" in target else "")
+    folder, _, last = parts.path.rpartition("/")
+    if asked != final:
+        if last != urlsplit(asked).path.rpartition("/")[2]:
+            return ""
+        last = urlsplit(final).path.rpartition("/")[2]
+    return urlunsplit(parts._replace(path=f"{folder}/{last}"))
+
+
+def _pour(file: object, connection: HttpConnection, size: int, pace: Pace) -> Fault | None:
     """Send the bytes; a connection that no longer takes them may still hold an answer."""
     done = 0
     buffer = memoryview(bytearray(_CHUNK))
@@ -370,19 +446,12 @@ def _pour(file: object, line: Line, size: int, pace: Pace) -> OSError | None:
         if not count:
             raise Fault("the file became shorter while it was sent", phase="disk")
         try:
-            line.send(buffer[:count])
-        except OSError as error:
-            return error
+            connection.send(buffer[:count])
+        except Fault as fault:
+            return fault
         done += count
         pace.step(done, size)
     return None
-
-
-def _answer(line: Line, url: str) -> Reply:
-    reply = read_head(line, url)
-    with contextlib.suppress(OSError, Fault):
-        reply.body = read_body(line, reply, 1 << 14)
-    return reply
 
 
 def _with_size(url: str, size: int) -> str:

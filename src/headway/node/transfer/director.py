@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headway.node.transfer.exchange import ANSWER, ask
-from headway.node.transfer.moments import clock
-from headway.node.transfer.redirects import joined
+from headway.node.transfer.heads import REDIRECTS, Redirects, clock, joined
+from headway.node.transfer.http import ANSWER, ask
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import host_of, same_host, split
 
@@ -14,14 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headway.node.transfer.exchange import Reply
+    from headway.node.transfer.heads import ResponseHead
 
 ORIGINS = "/api/v1.0/director/origin"
 LAST = 1 << 20  # the priority of a source that is given none
 _LINKS = 64  # looked at, however many a director sends
-_HOPS = 3  # from one door of the director to another
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Place:
@@ -36,7 +33,7 @@ class Place:
 class Directions:
     """A director's answer for one object."""
 
-    def __init__(self, reply: Reply, asked: str) -> None:
+    def __init__(self, reply: ResponseHead, asked: str) -> None:
         self.places = places(reply.get("Link"), _led(reply, asked))
         namespace = dict(reversed(list(pairs(reply.get("X-Pelican-Namespace")))))
         generation = list(pairs(reply.get("X-Pelican-Token-Generation")))
@@ -64,31 +61,39 @@ def ask_director(
     """Where the object is; no redirect is followed but those within the director's own host."""
     url = endpoint.rstrip("/") + target
     host = host_of(endpoint)
-    for _ in range(_HOPS):
+    way = Redirects(url)
+    while True:
         try:
-            reply = ask(method, url, should_stop=should_stop, seconds=ANSWER, public=public)
+            reply = ask(method, way.url, should_stop=should_stop, seconds=ANSWER, public=public)
         except Fault as fault:
             fault.words = f"the director {host} cannot be asked: {fault.words}"
             raise
-        if reply.status in _REDIRECTS:
-            onward = _led(reply, url)
-            inside = onward not in ("", url) and same_host(endpoint, onward)
-            if not reply.get("Link") and not reply.get("X-Pelican-Namespace") and inside:
-                url = onward
+        if reply.status in REDIRECTS:
+            onward = _led(reply, way.url)
+            told = reply.get("Link") or reply.get("X-Pelican-Namespace")
+            if onward and same_host(endpoint, onward) and not told:
+                _follow(way, onward, host)
                 continue
-            found = Directions(reply, url)
+            found = Directions(reply, way.url)
             if found.places:
                 return found
             raise Fault(f"the director {host} sends us nowhere that we may go", phase="resolve")
         if reply.status == 200 and method == "GET":  # one server plays both parts
-            found = Directions(reply, url)
-            found.places = [Place(url, 0, 0)]
+            found = Directions(reply, way.url)
+            found.places = [Place(way.url, 0, 0)]
             return found
         raise refusal(reply, host, method)
-    raise Fault(f"the director {host} sends us in circles", phase="resolve")
 
 
-def refusal(reply: Reply, host: str, method: str = "GET") -> Fault:
+def _follow(way: Redirects, onward: str, host: str) -> None:
+    try:
+        way.follow(onward)
+    except Fault as fault:
+        fault.words = f"the director {host} sends us nowhere: {fault.words}"
+        raise
+
+
+def refusal(reply: ResponseHead, host: str, method: str = "GET") -> Fault:
     """What a director's answer without directions means for another try."""
     who = f"the director {host}"
     genuine = reply.get("Server").lower().startswith("pelican/")
@@ -128,7 +133,7 @@ def places(links: str, location: str) -> list[Place]:
     return [place for place in found if first[place.url] is place]
 
 
-def _led(reply: Reply, asked: str) -> str:
+def _led(reply: ResponseHead, asked: str) -> str:
     """Where its Location leads; "" where that is nowhere: its links may be good."""
     try:
         return joined(asked, reply.get("Location"))

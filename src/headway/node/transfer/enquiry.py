@@ -10,7 +10,7 @@ import contextlib
 import threading
 
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream
+from headway.node.transfer.stream import HttpStream, open_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Enquiry:
     """One HEAD request to each of some sources, which are all told of in the end.
 
-    `digest`: the algorithm of a digest that is asked for, or "any". `kept`: connections that have
+    `digest`: the algorithm of a digest that is asked for, or "any". `doubted`: whether the answer
+    is worth another look, by a GET. `kept`: connections that have
     nothing else to do; where there is none, or it has failed meanwhile, a fresh one is opened, and
     offered to `keep` afterwards.
     """
@@ -35,15 +36,15 @@ class Enquiry:
         *,
         digest: str = "",
         kept: Mapping[int, HttpStream] | None = None,
-        keep: Callable[[Source, HttpStream], bool] = lambda _source, _stream: False,
+        keep: Callable[[Source, Stream], bool] = lambda _source, _stream: False,
+        doubted: Callable[[Source, Identity | None], bool] = lambda _source, _identity: False,
     ) -> None:
-        self._told, self._digest = told, digest
+        self._told, self._digest, self._doubted = told, digest, doubted
         self._kept, self._keep = dict(kept or {}), keep
         self._ended = False
-        self._streams: list[HttpStream] = []
-        asked = [source for source in sources if not source.url.startswith("file:")]
-        self.keys = {source.key for source in asked}  # those whose answer is awaited
-        for source in asked:
+        self._streams: list[Stream] = []
+        self.keys = {source.key for source in sources}  # those whose answer is awaited
+        for source in sources:
             threading.Thread(target=self._ask, args=(source,), name="enquiry", daemon=True).start()
 
     @property
@@ -70,14 +71,23 @@ class Enquiry:
         kept = self._kept.get(source.key)
         if kept is not None:
             with contextlib.closing(kept), contextlib.suppress(Fault):
-                return kept.about(digest=self._digest)
-        fresh = HttpStream(source.url, source.token)
+                return self._look(source, kept)
+        fresh = open_stream(source.url, source.token)
         self._streams.append(fresh)
         try:
-            return None if self._ended else fresh.about(digest=self._digest)
+            return None if self._ended else self._look(source, fresh)
         finally:
             if not self._keep(source, fresh):
                 fresh.close()
+
+    def _look(self, source: Source, stream: Stream) -> Identity | None:
+        said = stream.about(digest=self._digest)
+        if not self._doubted(source, said):
+            return said
+        given = stream.glimpse()
+        if given is not None and given.size is None and said is not None:
+            given.size = said.size
+        return given
 
 
 class Idle:

@@ -22,6 +22,19 @@ class FileStream(Stream):
         self.phase = "connect"
 
     def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+        about = self._status()
+        size = about.st_size
+        self.phase = "body"
+        self._at, self._end = begin, size if end is None else min(end, size)
+        return Head(begin, self._end, _identity_of_file(about), whole=False)
+
+    def about(self, *, digest: str = "") -> Identity:
+        return _identity_of_file(self._status())
+
+    def glimpse(self) -> Identity:
+        return self.about()
+
+    def _status(self) -> os.stat_result:
         try:
             if self._file is None:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -31,10 +44,7 @@ class FileStream(Stream):
             raise Fault(f"{error.strerror}", phase="connect", absent=absent) from None
         if not stat.S_ISREG(about.st_mode):
             raise Fault("it is not a file", retryable=False, phase="connect")
-        size = about.st_size
-        self.phase = "body"
-        self._at, self._end = begin, size if end is None else min(end, size)
-        return Head(begin, self._end, _identity_of_file(about), whole=False)
+        return about
 
     def read_into(self, view: memoryview) -> int:
         assert self._file is not None

@@ -7,10 +7,8 @@ import re
 import time
 from urllib.parse import unquote, urlsplit
 
-from headway.node.errors import Stopped
-from headway.node.transfer.exchange import failed, head, read_body, read_head
-from headway.node.transfer.line import Line
-from headway.node.transfer.redirects import MOST, onward
+from headway.node.transfer.heads import REDIRECTS, Redirects
+from headway.node.transfer.http import ONCE, HttpConnection, refusal
 from headway.node.transfer.source import Fault
 from headway.node.transfer.tokens import bearer
 
@@ -18,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headway.node.transfer.exchange import Reply
+    from headway.node.transfer.http import Answer
     from headway.node.transfer.pelican import Offer
 
     Stop = Callable[[], bool]
@@ -99,34 +97,29 @@ def judge(found: Sequence[Health]) -> None:
 def _fetch(
     health: Health, begin: float, sample: int, limit: float, should_stop: Stop, public: bool
 ) -> None:
-    offer, url = health.offer, health.offer.url
+    offer, way = health.offer, Redirects(health.offer.url)
     end = begin + limit
-    for _ in range(MOST):
-        headers = {"Range": f"bytes=0-{sample - 1}", **bearer(offer.token, offer.url, url)}
-        try:
-            with Line(
-                url, silence=limit, deadline=end, should_stop=should_stop, public=public
-            ) as line:
-                line.send(head(line, "GET", headers))
-                reply = read_head(line, url)
-                health.status = reply.status
-                if reply.status in (200, 206):
-                    health.first_byte = time.monotonic() - begin
-                    line.phase = "body"
-                    _measure(health, line, reply, sample)
-                    return
-        except (Fault, Stopped):
-            raise
-        except (OSError, ValueError) as error:
-            raise failed(error) from None
-        if reply.status == 416:  # an empty object has no first byte
+    while True:
+        token = bearer(offer.token, offer.url, way.url)
+        with HttpConnection(
+            way.url, silence=limit, deadline=end, should_stop=should_stop, public=public
+        ) as connection:
+            headers = {**ONCE, "Range": f"bytes=0-{sample - 1}", **token}
+            answer = connection.ask("GET", headers)
+            health.status = answer.status
+            if answer.status in (200, 206):
+                health.first_byte = time.monotonic() - begin
+                _measure(health, answer, sample)
+                return
+        if answer.status == 416:  # an empty object has no first byte
             health.first_byte, health.size = time.monotonic() - begin, 0
             return
-        url = onward(reply, url)
-    raise Fault(f"more than {MOST} redirects", phase="first byte")
+        if answer.status not in REDIRECTS:
+            raise refusal(answer)
+        way.follow(answer.get("Location"))
 
 
-def _measure(health: Health, line: Line, reply: Reply, sample: int) -> None:
+def _measure(health: Health, reply: Answer, sample: int) -> None:
     begin = time.monotonic()
     match = _RANGE.fullmatch(reply.get("Content-Range"))
     if reply.status == 206:
@@ -137,7 +130,7 @@ def _measure(health: Health, line: Line, reply: Reply, sample: int) -> None:
         health.ranges, health.size = False, reply.length
     age = reply.get("Age")
     health.age = int(age) if age.isascii() and age.isdigit() and len(age) < 12 else None
-    data = read_body(line, reply, sample)
+    data = reply.read(sample)
     wanted = sample if health.size is None else min(sample, health.size)
     if len(data) < wanted and health.size is not None:
         raise Fault(f"it broke off after {len(data)} of {wanted} bytes", phase="body")

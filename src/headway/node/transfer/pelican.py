@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from headway.node.environment import FEDERATIONS
 from headway.node.errors import TransferError
 from headway.node.transfer.director import ORIGINS, Absent, ask_director
-from headway.node.transfer.exchange import ask
+from headway.node.transfer.http import ask
 from headway.node.transfer.source import Fault
 from headway.node.transfer.tokens import Need, find_token, meant_for, reasons
 from headway.node.transfer.urls import authority, name, same_host, scrubbed, shown, split

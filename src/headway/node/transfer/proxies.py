@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False
@@ -15,30 +16,69 @@ _PORT = 3128
 class Proxy:
     """An HTTP proxy; `userinfo` is secret."""
 
-    def __init__(self, host: str, port: int, userinfo: str | None) -> None:
+    def __init__(self, host: str, port: int, userinfo: str | None, variable: str) -> None:
         self.host, self.port, self.userinfo = host, port, userinfo
+        self.variable = variable  # of the environment, that names it
 
     def __repr__(self) -> str:
         return f"Proxy({self.host}:{self.port})"
+
+    def __str__(self) -> str:
+        return f"the proxy {self.host}:{self.port} (of {self.variable})"
+
+
+class ProxyError(ValueError):
+    """The environment names a proxy that cannot be used."""
+
+    def __init__(self, variable: str, what: str) -> None:
+        super().__init__(f"{variable} names {what}, and only http:// proxies are supported")
+        self.remedy = (
+            f"set {variable} to http://HOST:PORT, or name the host in no_proxy to do without one"
+        )
 
 
 def proxy_for(
     scheme: str, host: str, port: int, environ: Mapping[str, str] = os.environ
 ) -> Proxy | None:
-    """The proxy to go through; None: straight, also past a proxy that cannot be used."""
-    found = _named(scheme, host, port, environ)
-    return found[1] if found else None
+    """The proxy that the environment wants between this node and a host.
 
+    Args:
+        scheme: Of the URL; no proxy leads to a file.
+        host: The host, which `no_proxy` may except.
+        port: Its port.
+        environ: The environment.
 
-def proxy_words(scheme: str, host: str, port: int, environ: Mapping[str, str] = os.environ) -> str:
-    """What a failure to connect should say about proxies; nothing when they play no part."""
-    found = _named(scheme, host, port, environ)
-    if found is None:
-        return ""
-    variable, proxy = found
-    if proxy is None:
-        return f"{variable} names a proxy that is not http://, so it was tried without one"
-    return f"through the proxy {proxy.host}:{proxy.port} of {variable}"
+    Returns:
+        The proxy; None: connect to the host itself.
+
+    Raises:
+        ProxyError: The proxy is not one that can be used. To go past it in silence would be
+            against the wish of whoever set the variable.
+    """
+    names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
+    if "REQUEST_METHOD" in environ:
+        names.remove(f"{scheme.upper()}_PROXY")  # in a CGI program a client can forge HTTP_PROXY
+    variable = next((name for name in names if environ.get(name)), None)
+    if variable is None or scheme == "file":
+        return None
+    if bypassed(host, port, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+        return None
+    value = environ[variable].strip()
+    try:
+        parts = urlsplit(value if "://" in value else f"http://{value}")
+        proxy_host, proxy_port = parts.hostname, parts.port or _PORT
+    except ValueError:
+        proxy_host = None
+    if proxy_host is None:
+        raise ProxyError(variable, "no host")
+    if parts.scheme != "http":
+        known = re.fullmatch("https|socks[45]?[ah]?", parts.scheme)
+        kind = f"a proxy by {parts.scheme}://" if known else "a proxy of another kind"
+        raise ProxyError(variable, kind)
+    userinfo = None
+    if parts.username is not None:
+        userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return Proxy(proxy_host, proxy_port, userinfo, variable)
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
@@ -58,32 +98,6 @@ def bypassed(host: str, port: int, no_proxy: str) -> bool:
         if name and (host == name or host.endswith(f".{name}")):
             return True
     return False
-
-
-def _named(
-    scheme: str, host: str, port: int, environ: Mapping[str, str]
-) -> tuple[str, Proxy | None] | None:
-    """The variable that counts and its proxy; None: no variable does."""
-    names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-    if "REQUEST_METHOD" in environ:
-        names.remove(f"{scheme.upper()}_PROXY")  # in a CGI program a client can forge HTTP_PROXY
-    variable = next((name for name in names if environ.get(name)), None)
-    if variable is None or scheme == "file":
-        return None
-    except_for = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if bypassed(host, port, except_for):
-        return None
-    value = environ[variable].strip()
-    try:
-        parts = urlsplit(value if "://" in value else f"http://{value}")
-        if parts.scheme != "http" or not parts.hostname:
-            return variable, None
-        userinfo = None
-        if parts.username is not None:
-            userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return variable, Proxy(parts.hostname, parts.port or _PORT, userinfo)
-    except ValueError:
-        return variable, None
 
 
 def _port_of(word: str) -> tuple[str, int | None]:

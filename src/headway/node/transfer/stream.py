@@ -6,24 +6,20 @@ import re
 import time
 from collections import deque
 
-from headway.node.transfer.answer import number
 from headway.node.transfer.digests import said_digests
-from headway.node.transfer.moments import retry_after
-from headway.node.transfer.redirects import followed
+from headway.node.transfer.heads import REDIRECTS, Redirects, number, retry_after
 from headway.node.transfer.source import Fault, Identity
 from headway.node.transfer.urls import scrubbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headway.node.transfer.answer import Answer
+    from headway.node.transfer.http import Answer, HttpConnection
     from headway.node.transfer.tokens import Secret
-    from headway.node.transfer.wire import Wire
 
 WANT = {
     "Want-Repr-Digest": "sha-256=10, md5=3, crc32c=2, adler32=1",
     "Want-Digest": "sha-256;q=1, md5;q=0.3, crc32c;q=0.2, adler32;q=0.1",
 }
-_HOPS = 5
 _REMEMBER = 300.0  # seconds for which the end of a chain of redirects is asked directly
 _RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)\Z")
 # refusals that may pass by themselves: an XCache under load says 404 to what it has
@@ -60,6 +56,14 @@ class Stream:
     def drop_early(self) -> None:
         """What was asked for early is not wanted any more."""
 
+    def about(self, *, digest: str = "") -> Identity | None:
+        """What the server tells of the whole object, and of one digest of it, or of "any"."""
+        raise NotImplementedError
+
+    def glimpse(self) -> Identity | None:
+        """The same by the head of an answer with bytes, which outweighs an answer to HEAD."""
+        raise NotImplementedError
+
     def read_into(self, view: memoryview) -> int:
         """0 at the proper end of the stretch; Fault when it ends otherwise."""
         raise NotImplementedError
@@ -93,7 +97,7 @@ class HttpStream(Stream):
     def __init__(self, url: str, token: Secret | None = None) -> None:
         self._url, self._token = url, token
         self._final, self._until = url, 0.0  # where redirects ended
-        self._wire: Wire | None = None
+        self._wire: HttpConnection | None = None
         self._answer: Answer | None = None
         self._aborted = False
         self._at = url  # where the wire leads
@@ -137,7 +141,7 @@ class HttpStream(Stream):
 
     def _answered_early(self, begin: int, end: int | None) -> Answer | None:
         """The answer to a request that was sent early; None: it has to be sent (again)."""
-        from headway.node.transfer.wire import EARLY
+        from headway.node.transfer.http import EARLY
 
         wire, self._was_early = self._wire, False
         if not self._early:
@@ -186,7 +190,6 @@ class HttpStream(Stream):
         raise self._refused(answer)
 
     def about(self, *, digest: str = "") -> Identity | None:
-        """What the server tells of the whole object, and of one digest of it, or of "any"."""
         name = {"sha256": "sha-256"}.get(digest, digest)
         only = {"Want-Repr-Digest": f"{name}=10", "Want-Digest": name}
         wanted = WANT if digest == "any" else only if digest else {}
@@ -198,6 +201,18 @@ class HttpStream(Stream):
         length = answer.get("content-length")
         identity.size = number(length) if length is not None else None
         return identity
+
+    def glimpse(self) -> Identity | None:
+        answer = self._ask("GET", _asking(0, 1))
+        identity = _identity(answer)
+        match = _RANGE.match(answer.get("content-range") or "")
+        if answer.status in (206, 416):
+            identity.size = int(match[3]) if match is not None and match[3] != "*" else None
+            answer.drain()
+            return identity if answer.status == 206 or identity.size == 0 else None
+        identity.size = answer.left
+        self.close()  # all of the object would follow
+        return identity if answer.status == 200 else None
 
     def read_into(self, view: memoryview) -> int:
         assert self._answer is not None
@@ -230,23 +245,22 @@ class HttpStream(Stream):
 
     def _ask(self, method: str, headers: dict[str, str]) -> Answer:
         url = self._final if time.monotonic() < self._until else self._url
-        for _ in range(_HOPS):
+        way = Redirects(url)
+        while True:
             answer = self._once(method, url, headers)
-            if answer.status not in (301, 302, 303, 307, 308):
+            if answer.status not in REDIRECTS:
                 if url != self._url and answer.status < 300:
                     self._final, self._until = url, max(self._until, time.monotonic() + _REMEMBER)
                 elif answer.status >= 400:
                     self._until = 0.0  # next time from the beginning
                 return answer
-            location = answer.get("location") or ""
             answer.drain()
-            url = followed(url, location)
-        raise Fault(f"more than {_HOPS} redirects", phase="first byte")
+            url = way.follow(answer.get("location"))
 
     def _once(self, method: str, url: str, headers: dict[str, str]) -> Answer:
+        from headway.node.transfer.http import HttpConnection
         from headway.node.transfer.tokens import bearer
         from headway.node.transfer.urls import same_host
-        from headway.node.transfer.wire import Wire
 
         every = {**headers, **bearer(self._token, self._url, url)}
         wire = self._wire
@@ -262,7 +276,7 @@ class HttpStream(Stream):
                 # a server may close a connection that waits; only a fresh one tells
         if wire is not None:
             wire.close()
-        wire = Wire(url)
+        wire = HttpConnection(url)
         self._wire, self._at = wire, url
         if self._aborted:
             raise Fault("given up", phase="connect")
@@ -310,6 +324,7 @@ def _identity(answer: Answer) -> Identity:
         _strong(answer.get("etag")),
         (answer.get("last-modified") or "")[:100],
         said_digests(lambda field: answer.get(field.lower()) or ""),
+        (answer.get("content-type") or "").partition(";")[0].strip().lower(),
     )
 
 
@@ -329,7 +344,7 @@ def _cut_at(answer: Answer, begin: int, end: int | None) -> int | None:
     known = int(match[1]) == begin and int(match[2]) + 1 == end
     if not known or not (begin < total < end or begin == total == 0):
         return None
-    answer.wire.close()
+    answer.connection.close()
     return total
 
 
@@ -350,5 +365,5 @@ def _content_range(answer: Answer, begin: int, end: int | None) -> tuple[int, in
 
 
 def _wrong_range(answer: Answer, words: str, *, wrong_part: bool = False) -> Fault:
-    answer.wire.close()
+    answer.connection.close()
     return Fault(words, phase="first byte", wrong_part=wrong_part)

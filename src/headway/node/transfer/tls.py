@@ -38,7 +38,7 @@ def context() -> ssl.SSLContext:
     return _trust().context
 
 
-def tls_fault(error: ssl.SSLError, host: str) -> Fault:
+def tls_fault(error: Exception, host: str) -> Fault:
     """What a TLS failure means."""
     if isinstance(error, ssl.SSLEOFError):
         return Fault("the connection broke off", phase="TLS")
@@ -47,12 +47,13 @@ def tls_fault(error: ssl.SSLError, host: str) -> Fault:
         return Fault(f"TLS with {host} failed: {words}", phase="TLS")
     if not _trust().some():
         words = f"this node or container has no CA certificates ({_whereabouts()})"
-        return Fault(words, node=True, remedy=_REMEDY, phase="TLS")
+        return Fault(words, node=True, remedy=_REMEDY, phase="TLS", lasting=True)
     remedy = "is it the right host? if its authority is not a public one, name it in SSL_CERT_FILE"
     return Fault(
         f"the certificate of {host} is not trusted: {error.verify_message}",
         remedy=remedy,
         phase="TLS",
+        lasting=True,
     )
 
 
@@ -64,9 +65,13 @@ class _Trust:
         own = os.environ.get("SSL_CERT_DIR") or ssl.get_default_verify_paths().capath
         self._folders = (own or "").split(os.pathsep)
         settings = dict(_settings())
+        # several variables often name the same bundle, and a large one takes 40 ms each time
+        loaded = {os.path.realpath(settings.get("SSL_CERT_FILE", ""))}
         for name in _MORE:
-            if name in settings:
-                self.add(settings[name])
+            place = settings.get(name, "")
+            if place and os.path.realpath(place) not in loaded:
+                loaded.add(os.path.realpath(place))
+                self.add(place)
         if not settings and not self.some():
             for place in _usual():
                 self.add(place)

@@ -56,10 +56,7 @@ class Route:
         self.port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.userinfo = _userinfo(parts)
-        proxy = proxy_for(parts.scheme, self.host, self.port)
-        self.proxy_host = proxy.host if proxy else None
-        self.proxy_port = proxy.port if proxy else None
-        self.proxy_userinfo = proxy.userinfo if proxy else None
+        self.proxy = proxy_for(parts.scheme, self.host, self.port)
         shown_port = "" if self.port == DEFAULT_PORTS.get(parts.scheme) else f":{self.port}"
         bracketed = f"[{self.host}]" if ":" in self.host else self.host
         self.host_header = bracketed + shown_port
@@ -68,9 +65,15 @@ class Route:
     @property
     def first_hop(self) -> tuple[str, int]:
         """Whom to connect to."""
-        if self.proxy_host is not None and self.proxy_port is not None:
-            return self.proxy_host, self.proxy_port
+        if self.proxy is not None:
+            return self.proxy.host, self.proxy.port
         return self.host, self.port
+
+    @property
+    def peer(self) -> str:
+        """Whom to connect to, as messages call it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.proxy is None else str(self.proxy)
 
 
 def name(url: str) -> Name:
