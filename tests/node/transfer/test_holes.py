@@ -32,3 +32,26 @@ def test_a_file_system_that_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(holes, "punch", refuse)
     assert holes.can_punch(str(tmp_path)) is False
+
+
+def test_writeback_is_started_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * (1 << 20))
+    with path.open("r+b") as file:
+        holes.start_writeback(file.fileno(), 1 << 18, 1 << 19)
+    assert path.read_bytes() == b"x" * (1 << 20)
+
+
+def test_a_system_without_early_writeback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare:
+        def __init__(self, _name: object) -> None:
+            pass
+
+    monkeypatch.setattr(holes, "_sync_file_range", None)
+    monkeypatch.setattr("ctypes.CDLL", Bare)
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    with path.open("r+b") as file:
+        holes.start_writeback(file.fileno(), 0, 1)
+        holes.start_writeback(file.fileno(), 0, 1)
+    assert path.read_bytes() == b"x"

@@ -10,6 +10,7 @@ import time
 
 from headway.node.errors import NodeError, TransferError
 from headway.node.locks import Lock, lock
+from headway.node.transfer.holes import start_writeback
 from headway.node.transfer.naming import name_new, planted, settle
 from headway.node.transfer.target import FULL
 
@@ -21,6 +22,11 @@ SUFFIX = ".part"
 _PROBE = 16 << 20
 _ROOM = "ask for more disk, or let the job run elsewhere"
 _QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may have to write each
+# The page cache takes memory in blocks as large as a write. Large ones have to be found first, and
+# a virtual machine may even have given them back to its host: 1 GiB to ext4 took 3.1 CPU seconds
+# in writes of 2 MiB, and 0.9 in writes of this size.
+_WRITE = 64 << 10
+_BATCH = 16 << 20  # bytes after which the disk begins with them: 1.05 s a GiB instead of 1.4 s
 
 
 class DiskError(NodeError):
@@ -175,9 +181,11 @@ class Part:
         count = len(buffer)
         try:
             while buffer:
-                done = os.pwrite(self.file, buffer, offset)
+                done = os.pwrite(self.file, buffer[: _WRITE - offset % _WRITE], offset)
                 buffer = buffer[done:]
                 offset += done
+                if offset % _BATCH == 0:
+                    start_writeback(self.file, offset - _BATCH, _BATCH)
         except OSError as error:
             raise self.trouble(error) from None
         self.seconds += time.monotonic() - begin
@@ -220,6 +228,11 @@ class Part:
             settle(os.path.dirname(self.path))
         except FileExistsError:
             raise Taken(self.path) from None
+        except FileNotFoundError:
+            raise DiskError(
+                f"the folder of {self.name} was removed while it arrived",
+                remedy="make the folder again, and try again",
+            ) from None
         except OSError as error:
             raise self.trouble(error) from None
 
