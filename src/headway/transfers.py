@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -255,8 +256,9 @@ def _told(error: HeadwayError, target: Path) -> HeadwayError:
     if isinstance(error, DiskError):
         folder = target.absolute().parent
         error.message = error.message.replace("the node's disk", "the disk")
-        free = format_size(shutil.disk_usage(folder).free)
-        error.remedy = f"choose another folder, or make room: {folder} has {free} left"
+        with contextlib.suppress(FileNotFoundError):  # the folder itself may be what is gone
+            free = format_size(shutil.disk_usage(folder).free)
+            error.remedy = f"choose another folder, or make room: {folder} has {free} left"
     told = [error.remedy]
     if isinstance(error, TransferError) and error.retryable:
         told.append("`headway sources` shows how each source is right now")

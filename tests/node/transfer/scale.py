@@ -23,6 +23,7 @@ SECONDS = {
     "supervisor": "_THIRST _RIVAL",
     "questions": "PATIENCE",
     "keeper": "_EVERY",
+    "compare": "SECONDS",
     "roster": "_AGAIN _FIRST_PAUSE _LONGEST_PAUSE _NEED",
 }
 SIZES = {

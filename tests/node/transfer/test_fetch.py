@@ -271,7 +271,7 @@ def test_what_a_server_says_after_the_proof_changes_nothing(web: Web, tmp_path: 
     run.patience = run.grace = 5.0
     run.resume()
     run.supervise()
-    run.questions._told_still(run.job.sources[0], Identity(len(DATA), '"2"'))
+    run.questions._told_last(run.job.sources[0], Identity(len(DATA), '"2"'))
     run.finish()
     run.close(keep=False)
     assert (tmp_path / "data").read_bytes() == DATA

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-from headway.node.transfer.answer import Quiet
+from headway.node.transfer.connection import Quiet
 from headway.node.transfer.source import Fault
 from headway.node.transfer.steering import WINDOW, LaneView
 
@@ -57,6 +57,7 @@ class Lane:
         self.verdict: Verdict | None = None  # why it was cut off
         self.moved = 0  # bytes received
         self.got = 0  # of them in this request
+        self.fresh = 0  # of those, bytes that nobody had brought before
         self.begun = self.last = time.monotonic()
         # seconds spent on first bytes, and since when it waits for one; only ever replaced whole
         self._waits: tuple[float, float | None] = (0.0, self.begun)
@@ -159,7 +160,7 @@ class Lane:
                 self.begun = self.last = time.monotonic()
                 waited, since = self._waits
                 self._waits = waited if since is None else waited + self.begun - since, self.begun
-                self.got = 0
+                self.got = self.fresh = 0
                 try:
                     if not self._bring(lease, buffer):
                         self.stream.close()
@@ -199,7 +200,7 @@ class Lane:
         while True:
             end = lease.end  # it may have come nearer
             goal = stop if end is None else end if stop is None else min(end, stop)
-            want = len(buffer) - filled
+            want = BUFFER - at % BUFFER  # pieces end where blocks of the disk do
             if goal is not None:
                 want = min(want, goal - at)
             if want > 0:
@@ -225,7 +226,7 @@ class Lane:
                 filled += count
             else:
                 count = 0
-            held = filled == len(buffer) or now - since > _HOLD or self._early
+            held = at % BUFFER == 0 or now - since > _HOLD or self._early
             if filled and (count == 0 or held):
                 self._put(lease, buffer[:filled])
                 filled = 0
@@ -236,6 +237,8 @@ class Lane:
                 raise Fault(f"it ended {stop - at} bytes too early", phase="body")
             self._work.ended(self, lease, False)
             return False
+        if stop is None and lease.end is not None and at < lease.end:
+            raise Fault(f"it ended {lease.end - at} bytes too early", phase="body")
         try:
             again = self.stream.finish()
         except Fault:

@@ -27,6 +27,7 @@ class Doubts:
 
     def __init__(self) -> None:
         self._first: Stretches = []  # who gave what when the whole was first found wrong
+        self._found: list[Stretches] = []  # tries for which there is a reason
         self._queue: list[Stretches] = []
         self._suspected: list[int] = []
 
@@ -37,16 +38,22 @@ class Doubts:
     @property
     def begins(self) -> bool:
         """Whether the next portion is the first of another source's."""
-        return not self._queue
+        return bool(self._found) or not self._queue
 
     def clear(self) -> None:
-        self._first, self._queue, self._suspected = [], [], []
+        self._first, self._found, self._queue, self._suspected = [], [], [], []
+
+    def found(self, rounds: Sequence[Stretches]) -> None:
+        """Try these stretches first, one round after the other: they differ between sources."""
+        self._found = list(rounds)
 
     def next(self, written: Sequence[tuple[int, int, int]], *, least: int) -> Stretches:
         """The stretches to fetch again now; none: each source's bytes have been replaced in vain.
 
         `least`: bytes of a portion; no less is worth a request.
         """
+        if self._found:
+            return self._found.pop(0)
         if not self._suspected:
             self._first = list(written)
         while not self._queue:
@@ -60,7 +67,10 @@ class Doubts:
             suspect = min(shares, key=lambda key: (key >= 0, shares[key]))
             self._suspected.append(suspect)
             self._queue = self._portions(suspect, written, max(least, shares[suspect] // PORTIONS))
-        return self._queue.pop(0)
+        portion = self._queue.pop(0)
+        while self._queue and sum(end - begin for begin, end, _ in portion) < least:
+            portion += self._queue.pop(0)  # a request has become dearer than it seemed
+        return portion
 
     def _portions(
         self, suspect: int, written: Sequence[tuple[int, int, int]], size: int

@@ -50,6 +50,7 @@ def fetch(
     path: str,
     *,
     size: int | None = None,
+    most: int | None = None,
     checksum: str | None = None,
     manifest: Chunks | None = None,
     progress: Callable[[int, int | None], None] | None = None,
@@ -68,12 +69,13 @@ def fetch(
 ) -> Fetched:
     """Bring one object to `path`; the bytes gather in PATH.part, with a journal beside it.
 
-    `progress(bytes, total)` and `watch(snapshot)` are called at most twice a second. `keep`: what
-    has arrived stays when it ends early, for another call to go on from; a process that is killed
-    leaves it in any case. `replace`: a file that has the name by then gives way. `direct`:
-    federations shall give the origin's bytes. `negotiate`: ask servers for a digest where nothing
-    is declared. `readers` use it while it arrives: they say what comes first, and hear of what is
-    there and proven.
+    `progress(bytes, total)` and `watch(snapshot)` are called at most twice a second. `most`: an
+    object of more bytes is refused. `absence_is_final`: nobody waits in a slot, so what no other
+    try soon can change ends it early. `keep`: what has arrived stays when it ends early, for
+    another call to go on from; a process that is killed leaves it in any case. `replace`: a file
+    that has the name by then gives way. `direct`: federations shall give the origin's bytes.
+    `negotiate`: ask servers for a digest where nothing is declared. `readers` use it while it
+    arrives: they say what comes first, and hear of what is there and proven.
     """
     begin = time.monotonic()
     if manifest is not None:
@@ -100,6 +102,7 @@ def fetch(
     run = Supervisor(part, journal, roster, size, checksum, manifest, connections, readers)
     run.patience, run.grace, run.final = patience, grace, absence_is_final
     run.progress, run.watch, run.should_stop = progress, watch, should_stop
+    run.job.most = most
     if negotiate and checksum is None and manifest is None:
         run.questions.want_digest()
     whole = False

@@ -22,10 +22,11 @@ from headway.node.transfer.proof import Prover
 from headway.node.transfer.route import Route
 from headway.node.transfer.source import Fault, Identity, Source
 from headway.node.transfer.stream import open_stream
-from headway.node.transfer.versions import Versions
+from headway.node.transfer.versions import SAMPLE, Versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from headway.node.transfer.compare import Comparison
     from headway.node.transfer.journal import Journal, Past
     from headway.node.transfer.ledger import Lease
     from headway.node.transfer.part import Part
@@ -56,6 +57,7 @@ class Job:
         self.changed = threading.Condition(lock)
         self.part, self.journal = part, journal
         self.declared = size
+        self.most: int | None = None  # bytes that the object may have
         self.checksum, self.manifest = checksum, manifest
         self.digest_name, _, self.digits = (checksum or "").lower().partition(":")
         self.connections = connections
@@ -79,6 +81,7 @@ class Job:
         provable = checksum is not None or manifest is not None
         self.versions = Versions(provable=provable, by_chunk=manifest is not None)
         self.doubts = Doubts()
+        self.comparison: Comparison | None = None  # of what the sources give, once it was wrong
         self.vouched = False  # a source of this version says that it is the declared one
         self.disputed = False  # sources have shown two versions, and only their words can tell more
         self.mixed: dict[int, int] = {}  # chunks of several givers, and how often they were wrong
@@ -92,7 +95,7 @@ class Job:
         self.requests = 0  # that were answered with bytes
         self.hedged = 0
         self.progressed = time.monotonic()  # when the last useful byte came
-        self._owed = 0  # bytes that a server took back: coming again they are no progress
+        self._furthest = 0  # the most bytes that were here; no others are progress
         self.last_url = ""
         self.best_rates: dict[int, float] = {}
         self.reserved = False
@@ -108,10 +111,14 @@ class Job:
         """Go on from what an earlier process has left."""
         if self.declared not in (None, past.size):
             return
+        stretches = past.stretches
+        if not self.versions.provable and stretches == [(0, past.size, stretches[0][2])]:
+            # whole, but perhaps no longer what the sources have: its last bytes are asked for
+            stretches = [(0, max(0, past.size - SAMPLE), stretches[0][2])]
         self.ledger.size = past.size
-        self.ledger.restore(past.stretches)
+        self.ledger.restore(stretches)
         self.versions.take_over(past.identity, past.place)
-        for begin, end, _ in past.stretches:
+        for begin, end, _ in stretches:
             reading.came(self, begin, end)
         self.prover.wake()
 
@@ -135,6 +142,11 @@ class Job:
         """Nothing that lanes or servers still say counts any more, the lock being held."""
         self.over = True
         self.ledger.revoke()
+
+    def wake(self) -> None:
+        """Something has come to its end."""
+        with self.changed:
+            self.changed.notify_all()
 
     def source(self, key: int) -> Source | None:
         return next((each for each in self.sources if each.key == key), None)
@@ -170,8 +182,17 @@ class Job:
                     phase="first byte",
                     remedy="check the declared size and the object",
                 )
+            self._refuse_more_than_allowed(identity.size)
             if repair.word(self, identity) is False:
                 raise repair.own_word()
+            if repair.page_instead(self, source, identity):
+                raise Fault(
+                    f"it gives a web page ({identity.media_type}) in place of the object",
+                    lasting=True,
+                    phase="first byte",
+                    remedy="open the URL in a browser: the network or the server may want a login; "
+                    "if it is the object after all, declare its checksum",
+                )
             if lease.rival and not self.versions.open and self._overtaken(lane, lease):
                 self.ledger.release(lease)
                 lane.lease = None
@@ -189,7 +210,7 @@ class Job:
                 if self.ledger.size is None and identity.size is None:
                     raise Fault("it does not say how long the object is", no_range=True)
             if self.ledger.size is None and identity.size is not None:
-                self.ledger.size = identity.size
+                self.ledger.learn_size(identity.size)
             if not self.reserved and self.ledger.size is not None:
                 self.reserved = True
                 self.part.reserve(self.ledger.size, self.readers.room if self.readers else 0)
@@ -201,19 +222,35 @@ class Job:
             self.requests += 1
             self.changed.notify_all()
 
+    def _refuse_more_than_allowed(self, size: int | None) -> None:
+        if self.most is not None and size is not None and size > self.most:
+            raise Fault(
+                f"it is too large: more than {self.most} bytes",
+                retryable=False,
+                settled=True,
+                phase="body",
+            )
+
     def _meet(self, source: Source, identity: Identity) -> bool:
         """Compare what a source says of its version with what is being gathered.
 
         Returns whether only its bytes can tell.
         """
         before = source.identity
-        changed = before is not None and before.differs(identity, same_place=True)
-        if changed and not self.versions.by_chunk:
-            if self.versions.others(source, self.sources) or not self.ledger.bytes:
-                if self.ledger.bytes:
-                    raise self.versions.rival(source, identity)
-            else:
-                self.restart(source)
+        # what is declared will tell; else a source may mean by its ETag what it likes
+        told = not self.versions.provable
+        changed = before is not None and before.differs(identity, same_place=told)
+        if changed and self.ledger.bytes and not self.versions.by_chunk:
+            if self.versions.others(source, self.sources):
+                self._drop(source)
+                raise self.versions.rival(source, identity)
+            self.restart(source)
+            self.versions.pardon(self.sources)
+            words = "its ETag or date has changed, so only one answer from start to end is whole"
+            fault = Fault(words, no_range=True, phase="first byte")
+            if any(not each.closed for each in self.sources if each is not source):
+                source.bench(fault, steering.SET_ASIDE, time.monotonic())
+            raise fault
         source.identity = identity
         proven_later = self.versions.provable or self.prover.expects
         verdict = self.versions.meet(source, identity, self.ledger, proven_later=proven_later)
@@ -222,8 +259,8 @@ class Job:
         if verdict == "restart":
             self.restart(source)
             self.versions.pin(source, identity)
-            if self.ledger.size is None:
-                self.ledger.size = identity.size
+            if self.ledger.size is None and identity.size is not None:
+                self.ledger.learn_size(identity.size)
         return verdict == "sample"
 
     def restart(self, source: Source) -> None:
@@ -231,24 +268,40 @@ class Job:
         self.restarts += bool(self.ledger.bytes)
         if self.restarts > repair.MOST_RESTARTS:
             raise Fault("the object there changes all the time", phase="verify")
-        keep = [lane for lane in self.lanes.values() if lane.source is source and lane.got == 0]
         for lane in self.lanes.values():
-            if lane not in keep:
-                lane.cut(steering.Verdict(lane.key, "the object changed", 0.0, failure=False))
-                for lease in (lane.lease, *lane.coming):
-                    if lease is not None:
-                        self.ledger.release(lease)
+            if lane.source is not source or lane.got:
+                self._stop(lane)
         if self.readers is not None and self.ledger.size is not None:
             self.readers.lost(0, self.ledger.size)
         self.ledger.forget_all()
+        self.lower()
         self.ledger.size = self.declared
         self.versions.reset()
         self.doubts.clear()
+        self.comparison = None
         self.vouched = self.length_unsaid = self.reserved = False
+        self.requests = 0
+        if self.checksum is None:
+            self.prover.expect_nothing()  # a server's digest was that of the other version
         for each in self.sources:
-            each.trusted = False
+            each.trusted = each.gives_others = False
         self.prover.forgotten(0, 1 << 62)
         self.journal.remove()
+
+    def _drop(self, source: Source) -> None:
+        """One source has become another one: what it gave goes, and others bring it again."""
+        for lane in self.lanes.values():
+            if lane.source is source and lane.got:
+                self._stop(lane)
+        for begin, end, key in self.ledger.written():
+            if key == source.key:
+                self.forget(begin, end)
+
+    def _stop(self, lane: Lane) -> None:
+        lane.cut(steering.Verdict(lane.key, "the object changed", 0.0, failure=False))
+        for lease in (lane.lease, *lane.coming):
+            if lease is not None:
+                self.ledger.release(lease)
 
     def _whole(self, source: Source, lease: Lease, head: Head) -> None:
         """The source gives everything from the beginning, so this lane goes on to the end."""
@@ -272,6 +325,7 @@ class Job:
         """Bytes for the part; only those that nobody else has brought are written."""
         with self.changed:
             at = lease.at
+            self._refuse_more_than_allowed(at + len(piece))
             stretches = [] if self.over else self.ledger.claim(lease, len(piece))
         try:
             for begin, end in stretches:
@@ -287,10 +341,12 @@ class Job:
                 now = time.monotonic()
                 # crumbs from answers that break off at once are no progress; a slow flow is
                 steady = lane.got >= CRUMB or now - lane.begun > STEADY
-                if steady and not self._owed:
+                fresh = self.ledger.bytes > self._furthest
+                self._furthest = max(self._furthest, self.ledger.bytes)
+                lane.fresh += useful if fresh else 0
+                if steady and fresh:
                     self.progressed = now
-                self._owed = max(0, self._owed - useful)
-                source.gave(useful, now, steady=steady)
+                source.gave(useful, now, steady=steady and fresh)
                 self.last_url = source.url
                 reading.came(self, stretches[0][0], stretches[-1][1])
                 self.prover.wake()
@@ -314,6 +370,7 @@ class Job:
                 return
             if self.versions.others(lane.source, self.sources):
                 assert lane.source.identity is not None
+                lane.source.gives_others = True
                 repair.rival(self, lane.source, lane.source.identity)
             self.restart(lane.source)  # only what an earlier process left stands against it
 
@@ -346,7 +403,10 @@ class Job:
             if verdict is None:
                 if fault.strain and not lane.got and flowing:
                     lane.source.strained(fault, now, flowing)
-                elif lane.got < ENOUGH or fault.strain:
+                elif lane.fresh < ENOUGH or fault.strain or fault.settled:
+                    whole = self.ledger.size is None or lane.source.ranges is False
+                    if whole and lane.got and not lane.fresh:
+                        fault = _in_vain(fault)
                     lane.source.failed(fault, now, random.random())  # noqa: S311 - no secret
                 else:
                     lane.source.bench(fault, 0.1, now)  # it gave much, and will again
@@ -389,14 +449,15 @@ class Job:
         except Fault as fault:
             words = f"{self.part.name} did not arrive: {fault.words}"
             self.error = self.error or TransferError(words, retryable=True, remedy="try again")
-        source.identity = None
+        source.identity, source.ranges = None, False  # one answer from start to end is whole
 
     # -- wrong bytes
 
     def take_back(self, begin: int, end: int) -> None:
         """A server says that it went wrong. The lock is held."""
-        self._owed += sum(self.ledger.givers(begin, end).values())
+        furthest = self._furthest
         self.forget(begin, end)
+        self._furthest = furthest  # nothing bounds how often it happens
 
     def forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
         """Take bytes back; returns who gave them. The lock is held."""
@@ -406,7 +467,12 @@ class Job:
         blamed = self.ledger.forget(begin, end, blame=blame)
         self.prover.forgotten(begin, end)
         self.journal.forget(self.ledger.written())
+        self.lower()
         return blamed
+
+    def lower(self) -> None:
+        """Bytes were given up on purpose: to bring them again is progress. The lock is held."""
+        self._furthest = min(self._furthest, self.ledger.bytes)
 
     def identity_for_journal(self) -> tuple[Identity, str] | None:
         pinned = self.versions.pinned
@@ -414,3 +480,9 @@ class Job:
             return None
         about = Identity(self.ledger.size, pinned.etag, pinned.modified, pinned.digests)
         return about, self.versions.place
+
+
+def _in_vain(fault: Fault) -> Fault:
+    """An answer that began with the first byte came no further than another one before."""
+    words = f"{fault.words}; no try came further, and each begins at the first byte"
+    return Fault(words, phase=fault.phase, after=fault.after, lasting=True)

@@ -105,6 +105,12 @@ class Ledger:
             result.append((begin, end))
         return result
 
+    def learn_size(self, size: int) -> None:
+        """It is known at last how long the object is."""
+        self.size = size
+        for lease in self._leases.values():
+            lease.end = size if lease.end is None else min(size, lease.end)
+
     # -- who fetches what
 
     def leases(self) -> list[Lease]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from urllib.parse import unquote
 
-from headway.node.errors import NodeError, Stopped, TransferError
+from headway.node.errors import NodeError, TransferError
 from headway.node.transfer.fetch import GRACE, PATIENCE, fetch
 from headway.node.transfer.manifest import (
     MAX_MANIFEST,
@@ -49,19 +49,14 @@ def pinned_manifest(
     pin = checked_pin(pin)
     place = os.path.join(folder, f".headway-manifest-{pin[7:23]}")
     path = os.path.join(place, _name(urls[0] if urls else ""))
-    too_large = False
-
-    def seen(done: int, total: int | None) -> None:
-        nonlocal too_large
-        too_large = max(done, total or 0) > MAX_MANIFEST  # a server need not say how large it is
 
     try:
         fetch(
             [manifest_url(url) for url in urls],
             path,
+            most=MAX_MANIFEST,
             checksum=pin,
-            progress=seen,
-            should_stop=lambda: too_large or should_stop(),
+            should_stop=should_stop,
             patience=patience,
             grace=grace,
             absence_is_final=absence_is_final,
@@ -71,12 +66,6 @@ def pinned_manifest(
         if keep_as is not None:
             _keep(path, keep_as)
         return found
-    except Stopped:
-        if not too_large:
-            raise
-        raise ManifestError(
-            f"{os.path.basename(path)} is too large to be a manifest", remedy=_BESIDE
-        ) from None
     except ManifestError:
         raise
     except TransferError as error:

@@ -72,6 +72,11 @@ class Prover:
         self._checksum, self._hashed = Checksum(checksum), 0
         self._epoch += 1
 
+    def expect_nothing(self) -> None:
+        """There is no checksum of the whole any more."""
+        self._checksum, self._hashed = None, 0
+        self._epoch += 1
+
     @property
     def expects(self) -> bool:
         return self._checksum is not None

@@ -6,6 +6,7 @@ import time
 
 from headway.node.transfer import repair, steering
 from headway.node.transfer.checksum import best_digest
+from headway.node.transfer.compare import Comparison, probes
 from headway.node.transfer.enquiry import Enquiry
 from headway.node.transfer.views import views
 
@@ -13,9 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.transfer.job import Job
     from headway.node.transfer.source import Identity, Source
-    from headway.node.transfer.stream import HttpStream
+    from headway.node.transfer.stream import Stream
 
 PATIENCE = 3.0  # seconds for which a whole object waits for a server's last word
+_OPINIONS = 2  # sources that are asked about an object which nothing proves
 _SMALL = steering.FIRST_CHUNK
 
 
@@ -28,6 +30,7 @@ class Questions:
         self._since = 0.0
         self._pending: Enquiry | None = None
         self._farewell: Enquiry | None = None
+        self._samples: Comparison | None = None
         self._heard: set[int] = set()  # sources that were asked for their word in a dispute
 
     def want_digest(self) -> None:
@@ -47,28 +50,68 @@ class Questions:
     def under_way(self) -> bool:
         return self._pending is not None and self._pending.under_way
 
-    def begin_farewell(self) -> bool:
-        """Ask those who gave bytes whether the object is still the same, unless that was done."""
+    def begin_farewell(self, *, several: bool) -> bool:
+        """Ask what only the sources can tell before the object gets its name, unless that was done.
+
+        Those who gave bytes by `several` answers: is it still the same? Some who have not been
+        asked for any: is it as long as they have it?
+        """
+        job = self._job
         if self._farewell is not None:
             return False
-        given = self._job.ledger.givers()
-        givers = [source for source in self._job.sources if source.key in given]
-        self._farewell = Enquiry(givers, self._told_still, kept=self._job.idle.take(givers))
-        return True
+        given = job.ledger.givers()
+        asked = [source for source in job.sources if several and source.key in given]
+        kept = job.idle.take(asked)
+        asked += self._unasked()
+        self._farewell = Enquiry(asked, self._told_last, kept=kept, doubted=self._doubted)
+        return bool(asked)
+
+    def _unasked(self) -> list[Source]:
+        """The sources whose opinion is worth having and not known yet, the likeliest first."""
+        unknown = [s for s in self._job.sources if s.identity is None and not s.closed]
+        unknown = [s for s in unknown if s.absent_since is None and not s.refusals]
+        return sorted(unknown, key=lambda s: (s.faults, s.rank))[:_OPINIONS]
 
     @property
     def farewell_under_way(self) -> bool:
         return self._farewell is not None and self._farewell.under_way
 
+    def begin_samples(self) -> bool:
+        """Compare a few bytes across sources, unless that was done or a director vouches for them.
+
+        A sample of a cache that has not got the object makes it fetch all of it.
+        """
+        job = self._job
+        if self._samples is not None:
+            return False
+        rivals = job.versions.rivals
+        known = [s for s in job.sources if s.identity or s.opinion]
+        asked = [s for s in known if not s.named_for and (not s.closed or s.key in rivals)]
+        self._samples = Comparison(job.part, probes(job.ledger.written()), asked, job.wake)
+        return self._samples.under_way
+
+    @property
+    def samples_differ(self) -> bool:
+        return self._samples is not None and bool(self._samples.rounds)
+
+    @property
+    def samples_under_way(self) -> bool:
+        return self._samples is not None and self._samples.under_way
+
     def take_back_farewell(self) -> None:
         """The object is not whole after all."""
         self._farewell = None
+        if self._samples is not None:
+            self._samples.end()
+            self._samples = None
 
     def end(self) -> None:
         """Nobody needs the answers any more."""
         for enquiry in (self._pending, self._farewell):
             if enquiry is not None:
                 enquiry.end()
+        if self._samples is not None:
+            self._samples.end()
         self._job.idle.close()
 
     def _ask_words(self, now: float) -> None:
@@ -115,7 +158,7 @@ class Questions:
             self._since = time.monotonic()
             self._pending = Enquiry(asked, self._told_digest, digest="any", keep=self._spare)
 
-    def _spare(self, source: Source, stream: HttpStream) -> bool:
+    def _spare(self, source: Source, stream: Stream) -> bool:
         """Keep a connection for the lane whose place the question has taken, if there is one."""
         job = self._job
         with job.changed:
@@ -147,15 +190,27 @@ class Questions:
                 self._expect(identity, size)
             job.changed.notify_all()
 
-    def _told_still(self, source: Source, identity: Identity | None) -> None:
+    def _doubted(self, source: Source, identity: Identity | None) -> bool:
+        """Whether an answer to HEAD, which may be wrong, would change anything."""
+        job = self._job
+        with job.changed:
+            if identity is None or identity.size != job.ledger.size:
+                return True
+            before = source.identity or job.versions.pinned
+            gave = source.identity is not None
+            return before is not None and before.differs(identity, same_place=gave)
+
+    def _told_last(self, source: Source, identity: Identity | None) -> None:
         """The same object still, after the last byte? A change in the middle shows only here."""
         job = self._job
         with job.changed:
             job.changed.notify_all()
             before = source.identity
-            if before is None or identity is None or job.over:
+            if identity is None or job.over:
                 return
-            if repair.cut_short(job, source, identity):
-                return
-            if before.differs(identity, same_place=True):
+            if before is None:
+                source.opinion = identity
+            if before is not None and before.differs(identity, same_place=True):
                 job.start_over(source)
+            else:
+                repair.cut_short(job, identity)

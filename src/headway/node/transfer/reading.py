@@ -52,6 +52,7 @@ def give_back(job: Job, begin: int, end: int) -> None:
             job.readers.lost(begin, end)
             job.ledger.forget(begin, end, blame=False)
             job.prover.forgotten(begin, end)
+            job.lower()
             job.part.punch(begin, end)
             job.changed.notify_all()
 

@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.transfer.tokens import Secret
 
-FIRST_PAUSE = 0.5  # seconds after the first fault; doubled with each further one
+FIRST_PAUSE = 0.5  # seconds after the first fault; doubled, or more, with each further one
 LONGEST_PAUSE = 60.0
 LONGEST_ASKED = 300.0  # of what Retry-After may ask
 RESTORE = 20.0  # seconds of good service that give a connection back
@@ -66,11 +66,13 @@ class Identity:
         etag: str = "",
         modified: str = "",
         digests: dict[str, str] | None = None,
+        media_type: str = "",
     ) -> None:
         self.size = size
         self.etag = etag  # strong ones only
         self.modified = modified
         self.digests = digests or {}  # of the whole object: name to hex digits
+        self.media_type = media_type  # in lower case, without parameters
 
     def differs(self, other: Identity, *, same_place: bool) -> bool:
         """Whether both cannot be the same version; mirrors may have validators of their own."""
@@ -133,6 +135,8 @@ class Source:
         self._hesitation = hesitation  # seconds of bytes before a second connection is thought of
         self._gives_since: float | None = None
         self.identity: Identity | None = None  # once it has answered
+        self.opinion: Identity | None = None  # what it says of the object, if it was only asked
+        self.gives_others = False  # its bytes were not those that are here
         self.ranges: bool | None = None  # whether it gives parts; None: not asked yet
         self.trusted = False  # its version is known to be the one that is being gathered
         self.bytes = 0  # received and used
@@ -148,6 +152,7 @@ class Source:
         self._fell_silent: list[int] = []  # the bytes that connections gave before they did
         self.bad = 0  # wrong copies or chunks
         self.refusals = 0  # in a row, of the kind that does not pass by itself
+        self.lasting = 0  # faults in a row that no other try soon can change
         self.absent_since: float | None = None
         self.benched_until = 0.0
         self.closed = False  # for good
@@ -192,6 +197,7 @@ class Source:
             if self.ranges is None or self.wrong_parts >= MANY_WRONG_PARTS:
                 self.ranges = False
         self.refusals = self.refusals + 1 if not fault.retryable else 0
+        self.lasting = self.lasting + 1 if fault.lasting else 0
         if not fault.absent:
             self.absent_since = None
         elif self.absent_since is None:
@@ -203,7 +209,8 @@ class Source:
         if fault.bad_copy:
             self.bad += 1
             self.closed = self.closed or self.bad >= MANY_BAD
-        pause = min(FIRST_PAUSE * 2.0 ** min(self.faults - 1, 10), LONGEST_PAUSE)
+        growth = 4.0 if fault.lasting else 2.0
+        pause = min(FIRST_PAUSE * growth ** min(self.faults - 1, 10), LONGEST_PAUSE)
         pause = max(pause * (0.75 + 0.5 * dice), min(fault.after, LONGEST_ASKED))
         self.benched_until = max(self.benched_until, now + pause)
 
@@ -218,7 +225,7 @@ class Source:
         self._gives_since = self._gives_since if self._gives_since is not None else now
         if not steady:
             return
-        self.faults = self.silences = self.refusals = self.wrong_parts = 0
+        self.faults = self.silences = self.refusals = self.lasting = self.wrong_parts = 0
         self.absent_since = None
         if now - self._calm_since >= RESTORE and self.allowed < self.most:
             self.allowed += 1

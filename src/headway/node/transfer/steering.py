@@ -95,7 +95,9 @@ class SourceView:
         silences: int = 0,
         closed: bool = False,
         answered: bool = True,
+        faults: int = 0,
     ) -> None:
+        self.faults = faults  # in a row
         self.answered = answered  # ever; else one connection has to show first that it does
         self.key, self.rank, self.ready, self.allowed = key, rank, ready, allowed
         self.lanes, self.rate, self.ranges = lanes, rate, ranges
@@ -164,6 +166,8 @@ def _silence_limit(
     if lane.phase in _WAITING:
         if peers:
             return ANSWER
+        if untried := len(_untried(others)):  # they are waiting for its place
+            return min(ANSWER_ELSEWHERE, max(RACE / 2, 2 * ANSWER_ELSEWHERE / untried))
         return ANSWER_ELSEWHERE if others else min(ANSWER_ALONE * again, MOST_ALONE)
     pause = 4 * lane.gap
     if peers:  # the network is well, so silence is the source's
@@ -193,15 +197,17 @@ def openings(
     working = {lane.source for lane in lanes if lane.silence < RACE}
     if not caches and not (working - {s.key for s in sources if s.last_resort}):
         caches = usable
-    usable = sorted(caches, key=lambda s: (-_class(s, caches), s.rank, s.key))
+    usable = sorted(caches, key=lambda s: (-_class(s, caches), s.faults, s.rank, s.key))
     if len(lanes) >= most or not usable:
         return []
     if not lanes and not known:
         return [source.key for source in usable]
     waiting = [lane for lane in lanes if lane.phase in _WAITING and lane.got == 0]
     if not known:
-        # nobody has answered yet: ask one more source for each second of silence
-        if all(lane.silence >= RACE for lane in waiting):
+        # nobody has answered yet: ask one more source for each second of silence, or sooner where
+        # there are more sources than places
+        race = RACE / max(1, len(_untried(usable)) + len(lanes) - most + 1)
+        if all(lane.silence >= race for lane in waiting):
             return [s.key for s in usable if s.lanes == 0]
         return []
     if remaining is not None and not _worth(remaining, lanes):
@@ -212,6 +218,10 @@ def openings(
         allowed = source.allowed if source.answered and source.ranges is not False else 1
         picked += [source.key] * max(0, allowed - source.lanes)
     return picked
+
+
+def _untried(sources: Sequence[SourceView]) -> list[SourceView]:
+    return [s for s in sources if s.ready and not s.closed and not s.lanes and not s.faults]
 
 
 def _toils(lanes: Sequence[LaneView], processors: int) -> bool:

@@ -29,6 +29,7 @@ _PROCESSORS = usable_processors()
 _TICK = 0.05
 _MEASURE = 0.25
 _TELL = 0.5
+_STOPPED = 5.0  # seconds of a tick: no machine is so busy, so the process was stopped
 _THIRST = 5.0  # seconds without a byte after which directors are asked for more sources
 _RIVAL = 3.0  # seconds without progress after which another version is better than none
 
@@ -101,7 +102,7 @@ class Supervisor:
                     self._keeper.keep(now)
                 if reading.paused(job):
                     job.progressed = now  # nobody is to blame that nothing comes
-                job.changed.wait(_TICK)
+                self._rest(now)
                 job.changed.release()  # callbacks may take their time, and may call us
                 try:
                     self._tell(time.monotonic())
@@ -111,6 +112,19 @@ class Supervisor:
                         raise Stopped("the transfer was stopped")
                 finally:
                     job.changed.acquire()
+
+    def _rest(self, now: float) -> None:
+        """Wait a moment; while this process itself is stopped, nobody's time runs out."""
+        job = self.job
+        job.changed.wait(_TICK)
+        stopped = time.monotonic() - now
+        if stopped > _STOPPED:
+            job.progressed += stopped
+            for lane in job.lanes.values():
+                lane.last = min(now + stopped, lane.last + stopped)
+            for source in job.sources:
+                if source.absent_since is not None:
+                    source.absent_since += stopped
 
     def finish(self) -> None:
         job = self.job
@@ -175,16 +189,25 @@ class Supervisor:
         if wrong is not None:
             repair.wrong_whole(job, wrong)
             return False
-        several = job.requests > 1 or job.length_unsaid
-        if not several or job.manifest is not None or job.prover.expects:
+        if job.manifest is not None or job.prover.expects:
             return True
+        several = job.requests > 1 or job.length_unsaid
         if job.lanes and not waited:
             for lane in job.lanes.values():
                 lane.cut()  # it has nothing to bring any more
             return False
-        if self.questions.begin_farewell():
+        if self.questions.begin_farewell(several=several):
             return False
-        return waited or not self.questions.farewell_under_way
+        if self.questions.farewell_under_way and not waited:
+            return False
+        job.error = job.error or repair.disagreement(job)
+        if job.error is not None or self.questions.begin_samples():
+            return False
+        if self.questions.samples_under_way and now - self._whole_since < 2 * questions.PATIENCE:
+            return False
+        if self.questions.samples_differ:
+            job.error = repair.disagreed(job, "they give different bytes")
+        return job.error is None
 
     def _steer(self, now: float) -> None:
         job = self.job
@@ -269,7 +292,8 @@ class Supervisor:
         if not roster.waiting(now):
             if steering.agreed_absent([s.absent_since for s in sources], now, self.grace):
                 raise absence(job, self.final)
-            refusals = [s.refusals for s in sources]
+            # on a slot another node may do better, and somebody may mend it within its patience
+            refusals = [max(s.refusals, s.lasting if self.final else 0) for s in sources]
             if steering.hopeless(refusals, [s.closed for s in sources]):
                 if self._try_rivals():
                     return
@@ -297,6 +321,8 @@ class Supervisor:
         for lane in lanes:
             lane.cut()
         self.questions.end()
+        if job.comparison is not None:
+            job.comparison.end()
         end = time.monotonic() + 2.0
         for lane in lanes:
             lane.join(end - time.monotonic())

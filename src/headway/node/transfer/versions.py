@@ -70,7 +70,7 @@ class Versions:
             return "go"
         place = place_of(source)
         same_place = self.place == place
-        if pinned.differs(identity, same_place=same_place):
+        if pinned.differs(identity, same_place=same_place and not self.provable):
             stale = not ledger.bytes or (same_place and not self._proved_elsewhere(ledger))
             return "restart" if stale else "rival"
         validated = same_place and bool(

@@ -36,6 +36,7 @@ def views(job: Job, now: float) -> tuple[list[LaneView], list[SourceView]]:
             silences=source.silences,
             closed=source.closed,
             answered=source.identity is not None,
+            faults=source.faults,
         )
         for source in job.sources
     ]
