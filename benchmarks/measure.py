@@ -1,15 +1,21 @@
-"""What commands cost: seconds of the wall clock and of CPU, and the most memory they held."""
+"""What commands cost: seconds of the wall clock and of CPU, and the most memory they held.
+
+And on which machine: a file of raw figures says so beside them.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import resource
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,3 +107,31 @@ def _memory(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def machine() -> dict[str, str | int]:
+    """What figures depend on beside the programs that were measured."""
+    model = platform.processor() or platform.machine()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "openssl": " ".join(ssl.OPENSSL_VERSION.split()[:2]),
+        "python": platform.python_version(),
+    }
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system on which a folder lies, as mount names it: "ext4", "tmpfs"."""
+    kinds: dict[Path, str] = {}
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, *_ = line.split()
+        kinds[Path(place.encode().decode("unicode_escape"))] = kind
+    whole = path.resolve()
+    return next((kinds[place] for place in (whole, *whole.parents) if place in kinds), "unknown")

@@ -2,7 +2,7 @@
 
     python benchmarks/streaming.py [--quick] [--runs N] [--worlds present,arriving,window]
                                    [--ways "A;B"] [--images N] [--rate MB/s] [--folder FOLDER]
-                                   [--under COMMAND]
+                                   [--under COMMAND] [--json FILE]
 
 Extract and read files as ImageFolder does; webdataset; mosaicml-streaming; Headway. What a way must
 do first (extract, repack, convert, publish) counts as time before its first batch. Each repetition
@@ -23,7 +23,7 @@ better peer's, or where the epoch ends more than 10 % after the download.
 All ways run in the Python of the environment variable HEADWAY_STREAMING_PYTHON, or else in this
 one. A virtual environment for all of them: `pip install torch==2.13.0 pillow webdataset`, and then
 `pip install --no-deps mosaicml-streaming` with the packages that it asks for, torchvision left out.
-`--under "flock FILE"` has every process wait for its turn on the machine.
+`--under "flock FILE"` has every process wait for its turn on the machine. --json keeps every run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from measure import SOURCE
+from measure import SOURCE, machine
 from tests.lab import Filed, Server, Strained
 
 PYTHON = os.environ.get("HEADWAY_STREAMING_PYTHON", sys.executable)
@@ -310,7 +310,8 @@ def compare(
     measured: Callable[[str], Result],
     ways: list[str],
     runs: int,
-) -> dict[str, list[str]]:
+) -> dict[str, list[Result]]:
+    """Every way in turns, shown as they end; all runs of each."""
     taken: dict[str, list[Result]] = {way: [] for way in ways}
     for number in range(runs):
         for way in ways:
@@ -321,11 +322,10 @@ def compare(
     if "download" in found[ways[-1]]:
         words = ", ".join(f"{way} {found[way]['download']:.1f} s" for way in ways)
         print(f"the downloads alone: {words}")
-    return standings(world, columns, taken)
+    return taken
 
 
-def show_window(bench: Bench, share: float) -> None:
-    found = bench.window(share)
+def show_window(bench: Bench, found: Result) -> None:
     stated, epochs = found["each_epoch"] * WINDOW_EPOCHS, WINDOW_EPOCHS
     print(
         f"\nwindow, {epochs} epochs: {bench.tar.stat().st_size / 1e6:.1f} MB of data\n"
@@ -351,6 +351,7 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.25, help="of the data, as the window")
     parser.add_argument("--folder", type=Path, help="for the data")
     parser.add_argument("--under", default="", help="a command to start each process with")
+    parser.add_argument("--json", type=Path, help="write every run to this file")
     arguments = parser.parse_args()
     images = arguments.images or (2000 if arguments.quick else 20_000)
     runs = arguments.runs or (1 if arguments.quick else 3)
@@ -368,15 +369,23 @@ def main() -> int:
                 print(f"without {way}: {why}")
             else:
                 ways.append(way)
+        kept: dict[str, Any] = {"machine": machine(), "images": images, "rate": bench.rate}
+        kept |= {"size": bench.tar.stat().st_size, "share": arguments.share, "worlds": {}}
         for world in arguments.worlds.split(","):
             if world == "window":
-                show_window(bench, arguments.share)
+                found = bench.window(arguments.share)
+                kept["worlds"][world] = {OURS: [found]}
+                show_window(bench, found)
             else:
                 measured = bench.present if world == "present" else bench.arriving
                 columns = PRESENT if world == "present" else ARRIVING
-                found = compare(world, columns, measured, ways, runs)
-                level += found["level"]
-                behind += found["behind"]
+                taken = compare(world, columns, measured, ways, runs)
+                kept["worlds"][world] = taken
+                said = standings(world, columns, taken)
+                level += said["level"]
+                behind += said["behind"]
+            if arguments.json:
+                arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     print(*level, *behind, sep="\n")
     return 1 if behind and not arguments.quick else 0
 

@@ -30,6 +30,7 @@ from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import fetch
 path, size, checksum, manifest, connections, *urls = sys.argv[1:]
 options = {"size": int(size) if size else None, "checksum": checksum or None}
+options["absence_is_final"] = True  # as `headway fetch` has it: nobody waits in a slot
 if manifest:
     from headway.node.transfer.manifest import read_manifest
     options["manifest"] = read_manifest(open(manifest, "rb").read())
@@ -47,6 +48,7 @@ from pelicanfs.core import PelicanFileSystem
 host, path, target = sys.argv[1:]
 PelicanFileSystem(host).get_file(path, target)
 """
+_PELICANFS_VERSION = "from importlib.metadata import version; print(version('pelicanfs'))"
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,14 @@ class Task:
 
     urls: list[str]
     path: Path
-    size: int
+    size: int | None  # None: it is not declared
     sha256: str = ""  # hex, for tools that can check it
     manifest: Path | None = None  # that `headway publish` wrote
     connections: int | None = None  # None: as the tool does by itself
     federation: str = ""  # pelican://host:port of the director
     name: str = ""  # the object's path in the federation
     bundle: Path | None = None  # of the authority that signed the servers' certificates
+    retry: bool = False  # for tools that do not by themselves
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Tool:
     name: str
     command: Callable[[Task], list[str]]
     missing: Callable[[], str | None]  # why it cannot be used here
+    version: Callable[[], str]
     environment: dict[str, str] = field(default_factory=dict)
     most_connections: int = 1
     mirrors: bool = False  # takes several URLs for one object
@@ -83,8 +87,24 @@ def _program(name: str) -> Callable[[], str | None]:
     return lambda: None if shutil.which(name) else f"{name} is not installed"
 
 
+def _says(*command: str) -> Callable[[], str]:
+    """The first line that a program prints of its version."""
+
+    def version() -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return (done.stdout.splitlines() or ["unknown"])[0].strip()
+
+    return version
+
+
+def _headway_version() -> str:
+    from headway import __version__
+
+    return f"{__version__} {_says('git', '-C', str(ROOT), 'describe', '--always', '--dirty')()}"
+
+
 def _curl(task: Task) -> list[str]:
-    retry = ["--retry", "10", "--retry-all-errors", "-C", "-"] if task.sha256 else []
+    retry = ["--retry", "10", "--retry-all-errors", "-C", "-"] if task.retry else []
     return ["curl", "-sS", "--fail", "-L", *retry, "-o", str(task.path), task.urls[0]]
 
 
@@ -135,7 +155,8 @@ def _plugin(task: Task) -> list[str]:
 
 def _headway(task: Task) -> list[str]:
     checksum = f"sha256:{task.sha256}" if task.sha256 else ""
-    wish = [str(task.path), str(task.size), checksum, str(task.manifest or "")]
+    size = "" if task.size is None else str(task.size)
+    wish = [str(task.path), size, checksum, str(task.manifest or "")]
     return [sys.executable, "-c", _HEADWAY, *wish, str(task.connections or ""), *task.urls]
 
 
@@ -167,16 +188,31 @@ TOOLS = {
             "curl_plugin",
             _plugin,
             lambda: None if _plugin_path() else "tests/pool/pool.sh build brings HTCondor's plugin",
+            _says(str(ROOT / "tests/pool/pool.sh"), "version"),
             {"CONDOR_CONFIG": "ONLY_ENV"},
         ),
-        Tool("curl", _curl, _program("curl")),
-        Tool("wget", _wget, _program("wget")),
-        Tool("aria2c", _aria2c, _program("aria2c"), most_connections=16, mirrors=True),
-        Tool("pelicanfs", _pelicanfs, _pelicanfs_missing, federated=True),
+        Tool("curl", _curl, _program("curl"), _says("curl", "--version")),
+        Tool("wget", _wget, _program("wget"), _says("wget", "--version")),
+        Tool(
+            "aria2c",
+            _aria2c,
+            _program("aria2c"),
+            _says("aria2c", "--version"),
+            most_connections=16,
+            mirrors=True,
+        ),
+        Tool(
+            "pelicanfs",
+            _pelicanfs,
+            _pelicanfs_missing,
+            lambda: _says(_pelicanfs_python(), "-c", _PELICANFS_VERSION)(),
+            federated=True,
+        ),
         Tool(
             "headway",
             _headway,
             lambda: None,
+            _headway_version,
             {"PYTHONPATH": str(ROOT / "src")},
             most_connections=16,
             mirrors=True,
@@ -185,6 +221,7 @@ TOOLS = {
             "headway+",
             _headway_plus,
             _headway_plus_missing,
+            _headway_version,
             {"PYTHONPATH": str(ROOT / "src")},
             most_connections=16,
             tls_only=True,
@@ -194,6 +231,7 @@ TOOLS = {
                 f"headway {proof}",
                 _headway,
                 lambda: None,
+                _headway_version,
                 {"PYTHONPATH": str(ROOT / "src")},
                 most_connections=16,
                 proves=proof,
@@ -211,6 +249,7 @@ def environment(tool: Tool, authority: Authority) -> dict[str, str]:
     """
     kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    kept |= {"SSL_CERT_FILE": str(authority.bundle), "CURL_CA_BUNDLE": str(authority.bundle)}
+    bundles = ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
+    kept |= dict.fromkeys(bundles, str(authority.bundle))
     kept |= {"X509_CERT_DIR": str(authority.folder)}  # curl_plugin's
     return {**kept, **tool.environment}

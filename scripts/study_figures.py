@@ -8,43 +8,34 @@ python scripts/study_figures.py --check   # only say which are out of date; exit
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "scripts")]
 
+from blocks import names, replaced, rewrite  # noqa: E402
 from study.runs import WAYS  # noqa: E402
 
 from study import limits, result  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/study/results.json"
 PAGES = (ROOT / "README.md", ROOT / "benchmarks/study/README.md")
-_BLOCK = re.compile(
-    r"<!-- study: (?P<what>headline|table|limits|methods) -->\n.*?<!-- end of study -->\n",
-    re.DOTALL,
-)
 
 
 def updated(text: str, known: dict[str, Any]) -> str:
     """A page with every block of the study as the results have it."""
-
-    def block(match: re.Match[str]) -> str:
-        what, found = match["what"], known["runs"]
-        made = {
-            "headline": lambda: result.headline(found),
-            "table": lambda: result.markdown(result.table(found)),
-            "limits": lambda: result.markdown(limits.rows(limits.judge(found))),
-            "methods": lambda: result.methods(known["methods"]),
-        }[what]()
-        return f"<!-- study: {what} -->\n{made.rstrip()}\n<!-- end of study -->\n"
-
-    new, blocks = _BLOCK.subn(block, text)
-    if not blocks:
+    if not names(text, "study"):
         raise ValueError("a page that quotes the study has no place for its figures")
-    return new
+    found = known["runs"]
+    made = {
+        "headline": lambda: result.headline(found),
+        "table": lambda: result.markdown(result.table(found)),
+        "limits": lambda: result.markdown(limits.rows(limits.judge(found))),
+        "methods": lambda: result.methods(known["methods"]),
+    }
+    return replaced(text, "study", lambda name: made[name]().rstrip())
 
 
 def main() -> int:
@@ -59,16 +50,7 @@ def main() -> int:
         known = {"runs": runs, "methods": tried}
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
     known = json.loads(RESULTS.read_text())
-    stale = 0
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        new = updated(text, known)
-        if new != text:
-            stale += 1
-            print(f"{page.name} {'is out of date' if '--check' in sys.argv else 'is rewritten'}")
-            if "--check" not in sys.argv:
-                page.write_text(new, encoding="utf-8")
-    return 1 if stale and "--check" in sys.argv else 0
+    return rewrite(PAGES, lambda text: updated(text, known))
 
 
 if __name__ == "__main__":

@@ -6,44 +6,31 @@ python scripts/update_docs.py --check   # only say so; exit code 1
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from blocks import names, replaced, rewrite
 
 from headway.cli import parser_of
 
 PAGES = Path(__file__).parents[1] / "docs" / "commands"
-_BLOCK = re.compile(r"<!-- usage: (?P<command>[a-z]+) -->\n.*?<!-- end of usage -->\n", re.DOTALL)
 
 
 def updated(text: str) -> str:
     """A page with every usage block as the command line has it now."""
+    return replaced(text, "usage", lambda name: f"\n```text\n{_usage(name)}\n```\n")
 
-    def block(match: re.Match[str]) -> str:
-        name = match["command"]
-        usage = parser_of(name).format_help().rstrip()
-        return f"<!-- usage: {name} -->\n\n```text\n{usage}\n```\n\n<!-- end of usage -->\n"
 
-    return _BLOCK.sub(block, text)
+def _usage(command: str) -> str:
+    return parser_of(command).format_help().rstrip()
 
 
 def documented(text: str) -> list[str]:
     """The commands whose usage a page shows."""
-    return [match["command"] for match in _BLOCK.finditer(text)]
-
-
-def main() -> int:
-    stale = 0
-    for page in sorted(PAGES.glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        new = updated(text)
-        if new != text:
-            stale += 1
-            print(f"{page.name} {'is out of date' if '--check' in sys.argv else 'is rewritten'}")
-            if "--check" not in sys.argv:
-                page.write_text(new, encoding="utf-8")
-    return 1 if stale and "--check" in sys.argv else 0
+    return names(text, "usage")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(sorted(PAGES.glob("*.md")), updated))

@@ -6,10 +6,13 @@ python scripts/update_holds.py --check   # only say so; exit code 1
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from blocks import replaced, rewrite
 
 from headway.advisor import History, advise
 from headway.advisor.table import Entry, filled, table
@@ -17,18 +20,12 @@ from headway.advisor.table import Entry, filled, table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "holds.md"
 LOGS = ROOT / "tests" / "events" / "logs"
-_BLOCK = re.compile(r"<!-- table: (?P<name>\w+) -->\n.*?<!-- end of table -->\n", re.DOTALL)
 
 
 def updated(text: str) -> str:
     """The page with both tables as they are now."""
     tables = {"scenarios": scenarios, "entries": entries}
-
-    def block(match: re.Match[str]) -> str:
-        lines = "\n".join(tables[match["name"]]())
-        return f"<!-- table: {match['name']} -->\n\n{lines}\n\n<!-- end of table -->\n"
-
-    return _BLOCK.sub(block, text)
+    return replaced(text, "table", lambda name: "\n" + "\n".join(tables[name]()) + "\n")
 
 
 def scenarios() -> Iterator[str]:
@@ -72,17 +69,5 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> int:
-    text = PAGE.read_text(encoding="utf-8")
-    new = updated(text)
-    if new == text:
-        return 0
-    checking = "--check" in sys.argv
-    print(f"{PAGE.name} {'is out of date' if checking else 'is rewritten'}")
-    if not checking:
-        PAGE.write_text(new, encoding="utf-8")
-    return 1 if checking else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite([PAGE], updated))
