@@ -124,15 +124,15 @@ class Connection:
 
     def send(self, data: bytes | memoryview) -> None:
         """Send all of it; after a Fault there may still be an answer that says why."""
-        pipe, raw = self._pipe, self._raw
+        pipe = self._pipe
         try:
-            if pipe is None or raw is None:
+            if pipe is None:
                 raise Fault("the connection is closed")
-            raw.settimeout(self.silence)
+            pipe.settimeout(self.silence)
             for at in range(0, len(data), _PIECE):
                 self.check()
                 pipe.sendall(bytes(data[at : at + _PIECE]))
-            raw.settimeout(MOMENT)
+            pipe.settimeout(MOMENT)
         except Exception as error:
             raise self._failed(error, "took no more bytes") from None
 
@@ -220,9 +220,12 @@ class Connection:
             from headway.node.transfer.pipe import TlsPipe
             from headway.node.transfer.tls import context
 
-            raw.settimeout(CONNECT)
-            self._pipe = TlsPipe(raw, context(), route.host)
-        raw.settimeout(MOMENT)
+            pipe = TlsPipe(raw, context(), route.host)
+            self._pipe, self._raw = pipe, pipe.socket
+            self.check()  # as before: the old socket could not be woken any more
+            pipe.settimeout(CONNECT)
+            pipe.handshake()
+        self._pipe.settimeout(MOMENT)
         self.phase = "first byte"
 
     def _addresses(self, host: str, port: int) -> list[Address]:
@@ -313,8 +316,12 @@ class Connection:
         """Ask the proxy for a connection to the host itself."""
         route = self.route
         assert self._raw is not None
-        self.send(tunnel_head(route))
-        answer = self.head(CONNECT)
+        try:
+            self.send(tunnel_head(route))
+            answer = self.head(CONNECT)
+        except Fault as fault:
+            fault.words = f"{route.peer}: {fault.words}"
+            raise
         if answer.status != 200:
             raise proxy_refusal(route, answer.status)
         if self.at < self.end:
@@ -403,7 +410,8 @@ def proxy_refusal(route: Route, status: int) -> Fault:
             )
     else:
         words = f"{who} refuses the way to {route.host}:{route.port}: HTTP {status}"
-        remedy = "check https_proxy and no_proxy of the job's environment"
+        variable = route.proxy.variable if route.proxy is not None else "https_proxy"
+        remedy = f"check {variable} and no_proxy of the job's environment"
     lasting = status in (403, 407)
     return Fault(words, retryable=not lasting, lasting=lasting, phase="connect", remedy=remedy)
 

@@ -10,7 +10,6 @@ anew. The folder is synchronised when the journal comes and when it goes.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import zlib
@@ -195,11 +194,15 @@ def _apply(past: Past, line: list[object], fresh: Stretches) -> bool:
 
 
 def _line(content: list[object]) -> bytes:
+    import json  # not at the start: most transfers are over before there is a journal
+
     text = json.dumps(content, separators=(",", ":")).encode()
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def _checked(raw: bytes) -> list[object] | None:
+    import json
+
     try:
         if int(raw[:8], 16) != zlib.crc32(raw[9:]) or raw[8:9] != b" ":
             return None
