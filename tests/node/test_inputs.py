@@ -40,7 +40,7 @@ def test_inputs_are_there_before_the_command(node: Node, web: Web) -> None:
         "cmp in/a local && cat b && ls in",
         inputs=[
             {"urls": [web.url("{which}?sig=geheim")], "path": "in/{which}", "checksum": SHA},
-            {"urls": [f"file://{node.folder}/local", web.url("b")], "path": "c"},
+            {"urls": [f"file://{node.folder}/local", web.url("a")], "path": "c"},
             {"urls": [web.url("b")], "path": "b", "size": 5},
         ],
     )

@@ -125,7 +125,7 @@ def test_a_proxy_that_refuses_or_is_gone(proxy: Proxy, monkeypatch: pytest.Monke
     with pytest.raises(Fault) as caught:
         ask("GET", dead_url("/x", "https"))
     assert "refuses the way" in caught.value.words
-    assert "https_proxy" in caught.value.remedy
+    assert "HTTPS_PROXY" in caught.value.remedy
     assert TRACER not in f"{caught.value} {caught.value.remedy}"
     monkeypatch.setenv("HTTPS_PROXY", dead_url("").replace("//", f"//me:{TRACER}@"))
     with pytest.raises(Fault) as caught:

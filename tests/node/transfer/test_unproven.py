@@ -117,7 +117,7 @@ def test_hung_sources_come_after_untried_ones(tmp_path: Path) -> None:
         assert server.sent < SIZE + MB
     assert CONTENT.fault(tmp_path / "object") is None
     assert time.monotonic() - begin < 40 * TIME + 5
-    assert len(asked) == len(set(asked))
+    assert len(set(asked[:50])) == 50  # nobody twice before everybody once
 
 
 class TestCompletePart:
@@ -211,6 +211,7 @@ def test_a_folder_that_is_removed_meanwhile_is_told_in_words(tmp_path: Path) -> 
     assert "make the folder again" in caught.value.remedy
 
 
+@pytest.mark.usefixtures("quick")
 class TestGivingUpEarly:
     """What no other try soon can change ends a fetch by hand at once, and not one on a slot."""
 
@@ -243,7 +244,6 @@ class TestGivingUpEarly:
             assert server.sent < SIZE + MB
         assert time.monotonic() - begin < 20
 
-    @pytest.mark.usefixtures("quick")
     def test_a_slot_keeps_its_patience(self, tmp_path: Path) -> None:
         fault = Portal().for_seconds(8 * TIME)
         with Server({"/a.tar": CONTENT}, [fault]) as server:
@@ -349,6 +349,7 @@ class TestComparison:
         assert content.fault(tmp_path / "object") is None
 
 
+@pytest.mark.usefixtures("quick")
 def test_validators_may_change_while_a_checksum_is_declared(tmp_path: Path) -> None:
     """Every answer is resumed, whatever the server calls it."""
     changing = [Headers((("ETag", f'"{number}"'),)).requests(number) for number in range(1, 40)]

@@ -31,7 +31,7 @@ SECONDS = 10.0  # for all samples; what was found by then counts
 _SAMPLES = 9  # of one stretch, evenly spread
 _MOST = 200  # samples of one source
 _NEAR = 1 << 20  # bytes to which a border is narrowed down
-_OTHERS = 2  # sources that are asked about another one's bytes
+_SOON = 2.5  # seconds for one sample
 
 
 def probes(written: Sequence[tuple[int, int, int]]) -> Stretches:
@@ -117,9 +117,14 @@ class Comparison:
         written: Sequence[tuple[int, int, int]],
         sources: Sequence[Source],
         told: Callable[[], None],
+        *,
+        others: int = 2,
     ) -> None:
+        """`others`: how many sources are asked about another one's bytes."""
         self._part, self._written, self._told = part, list(written), told
-        self._sources = [each for each in sources if each.ranges is not False]
+        self._others = others
+        ranged = [each for each in sources if each.ranges is not False]
+        self._sources = sorted(ranged, key=lambda each: (each.faults, -each.bytes))
         self._streams: dict[int, Stream] = {}
         self._asked: dict[int, int] = {}
         self._end = time.monotonic() + SECONDS
@@ -154,7 +159,7 @@ class Comparison:
         disputed: dict[int, Stretches] = {}
         against: dict[int, int] = {}
         for begin, end, giver in self._written:
-            others = [each for each in self._sources if each.key != giver][:_OTHERS]
+            others = [each for each in self._sources if each.key != giver][: self._others]
             found = [self._parts(begin, end, other) for other in others]
             heard = [parts for parts in found if parts is not None]
             if heard and all(heard):  # else somebody has the same
@@ -167,6 +172,7 @@ class Comparison:
         try:
             return borders(begin, end, lambda at: self._same(other, at, min(end, at + SAMPLE)))
         except Fault:
+            self._sources = [each for each in self._sources if each is not other]
             return None
 
     def _same(self, other: Source, begin: int, end: int) -> bool:
@@ -177,7 +183,13 @@ class Comparison:
             self._streams[other.key] = open_stream(other.url, other.token)
         theirs = memoryview(bytearray(end - begin))
         ours = memoryview(bytearray(end - begin))
-        self._sample(self._streams[other.key], begin, theirs)
+        late = threading.Timer(_SOON, self._streams[other.key].abort)
+        late.daemon = True
+        late.start()
+        try:
+            self._sample(self._streams[other.key], begin, theirs)
+        finally:
+            late.cancel()
         return self._part.read_into([ours], begin) == len(ours) and ours == theirs
 
     def _sample(self, stream: Stream, begin: int, view: memoryview) -> None:

@@ -239,6 +239,9 @@ class Lane:
             return False
         if stop is None and lease.end is not None and at < lease.end:
             raise Fault(f"it ended {lease.end - at} bytes too early", phase="body")
+        if stop is None and lease.stolen:  # its answer goes on with what others bring
+            self._work.ended(self, lease, False)
+            return False
         try:
             again = self.stream.finish()
         except Fault:

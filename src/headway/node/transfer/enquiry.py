@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Enquiry:
     """One HEAD request to each of some sources, which are all told of in the end.
 
+    `told` is called with the lock of `changed` held.
     `digest`: the algorithm of a digest that is asked for, or "any". `doubted`: whether the answer
     is worth another look, by a GET. `kept`: connections that have
     nothing else to do; where there is none, or it has failed meanwhile, a fresh one is opened, and
@@ -33,13 +34,15 @@ class Enquiry:
         self,
         sources: list[Source],
         told: Callable[[Source, Identity | None], None],
+        changed: threading.Condition,
         *,
         digest: str = "",
         kept: Mapping[int, HttpStream] | None = None,
         keep: Callable[[Source, Stream], bool] = lambda _source, _stream: False,
         doubted: Callable[[Source, Identity | None], bool] = lambda _source, _identity: False,
     ) -> None:
-        self._told, self._digest, self._doubted = told, digest, doubted
+        self._told, self._changed = told, changed
+        self._digest, self._doubted = digest, doubted
         self._kept, self._keep = dict(kept or {}), keep
         self._ended = False
         self._streams: list[Stream] = []
@@ -64,8 +67,10 @@ class Enquiry:
         except Fault:
             pass  # it need not answer
         finally:
-            self.keys.discard(source.key)
-            self._told(source, None if self._ended else identity)
+            with self._changed:  # it is over when what it has found is known, and not before
+                self._told(source, None if self._ended else identity)
+                self.keys.discard(source.key)
+                self._changed.notify_all()
 
     def _answer(self, source: Source) -> Identity | None:
         kept = self._kept.get(source.key)

@@ -35,9 +35,9 @@ ONCE = {"Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 MAX_INTERIM = 8  # 1xx answers before the real one
 _SMALL = 1 << 16
 _DRAIN = 5.0  # seconds that the rest of a body, or its trailers, may take
-_LINE = 4096  # bytes of the line before a chunk
-_FIRST = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
-_NEXT = re.compile(rb"\r?\n([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_LINE = 200  # bytes of the line before a chunk
+_FIRST = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]{0,9}(?:;[^\r\n]{0,150})?\r?\n")
+_NEXT = re.compile(rb"\r?\n([0-9A-Fa-f]{1,15})[ \t]{0,9}(?:;[^\r\n]{0,150})?\r?\n")
 _END = re.compile(rb"\r?\n")
 _RUN = 16  # chunks that are looked at together at first
 
@@ -201,7 +201,7 @@ class Answer(ResponseHead):
         else:
             self.left, self.keeps = None, False
         changed = self.get("Content-Encoding").lower() not in ("", "identity")
-        if changed and self.status in (200, 206):
+        if changed and self.status in (200, 206) and method == "GET":
             raise Fault(
                 "it changes the bytes by a content coding that nobody asked for",
                 lasting=True,

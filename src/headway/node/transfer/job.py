@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CRUMB = 16 << 10
 STEADY = 1.0  # seconds
+MOST_VAIN = 3  # tries that may bring the same bytes again
 ENOUGH = 1 << 20  # bytes of one answer that make another try at once worth while
 
 
@@ -94,7 +95,9 @@ class Job:
         self.idle = Idle()
         self.requests = 0  # that were answered with bytes
         self.hedged = 0
-        self.progressed = time.monotonic()  # when the last useful byte came
+        self.progressed = time.monotonic()  # when the last byte came that was not here before
+        self.came = self.progressed  # when the last useful byte came
+        self.vain = 0  # tries since then that began at the first byte and came no further
         self._furthest = 0  # the most bytes that were here; no others are progress
         self.last_url = ""
         self.best_rates: dict[int, float] = {}
@@ -112,7 +115,8 @@ class Job:
         if self.declared not in (None, past.size):
             return
         stretches = past.stretches
-        if not self.versions.provable and stretches == [(0, past.size, stretches[0][2])]:
+        whole = len(stretches) == 1 and stretches[0][:2] == (0, past.size)
+        if whole and not self.versions.provable:
             # whole, but perhaps no longer what the sources have: its last bytes are asked for
             stretches = [(0, max(0, past.size - SAMPLE), stretches[0][2])]
         self.ledger.size = past.size
@@ -142,6 +146,11 @@ class Job:
         """Nothing that lanes or servers still say counts any more, the lock being held."""
         self.over = True
         self.ledger.revoke()
+
+    @property
+    def waiting_since(self) -> float:
+        """Since when nothing comes; bytes that come again count, but not for many tries."""
+        return self.came if self.vain <= MOST_VAIN else self.progressed
 
     def wake(self) -> None:
         """Something has come to its end."""
@@ -245,6 +254,7 @@ class Job:
                 self._drop(source)
                 raise self.versions.rival(source, identity)
             self.restart(source)
+            source.identity = None
             self.versions.pardon(self.sources)
             words = "its ETag or date has changed, so only one answer from start to end is whole"
             fault = Fault(words, no_range=True, phase="first byte")
@@ -278,13 +288,17 @@ class Job:
         self.ledger.size = self.declared
         self.versions.reset()
         self.doubts.clear()
-        self.comparison = None
+        if self.comparison is not None:
+            self.comparison.end()
+            self.comparison = None
         self.vouched = self.length_unsaid = self.reserved = False
         self.requests = 0
         if self.checksum is None:
             self.prover.expect_nothing()  # a server's digest was that of the other version
         for each in self.sources:
             each.trusted = each.gives_others = False
+            if each is not source:
+                each.identity = each.opinion = None
         self.prover.forgotten(0, 1 << 62)
         self.journal.remove()
 
@@ -344,8 +358,10 @@ class Job:
                 fresh = self.ledger.bytes > self._furthest
                 self._furthest = max(self._furthest, self.ledger.bytes)
                 lane.fresh += useful if fresh else 0
+                if steady:
+                    self.came = now
                 if steady and fresh:
-                    self.progressed = now
+                    self.progressed, self.vain = now, 0
                 source.gave(useful, now, steady=steady and fresh)
                 self.last_url = source.url
                 reading.came(self, stretches[0][0], stretches[-1][1])
@@ -407,6 +423,7 @@ class Job:
                     whole = self.ledger.size is None or lane.source.ranges is False
                     if whole and lane.got and not lane.fresh:
                         fault = _in_vain(fault)
+                        self.vain += 1
                     lane.source.failed(fault, now, random.random())  # noqa: S311 - no secret
                 else:
                     lane.source.bench(fault, 0.1, now)  # it gave much, and will again
@@ -458,6 +475,7 @@ class Job:
         furthest = self._furthest
         self.forget(begin, end)
         self._furthest = furthest  # nothing bounds how often it happens
+        self.vain += 1
 
     def forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
         """Take bytes back; returns who gave them. The lock is held."""

@@ -28,6 +28,7 @@ class Lease:
         self.hedge = hedge  # somebody else is fetching the same
         self.rival = False  # several were asked for it at once; the first to answer brings it
         self.over = False
+        self.stolen = False  # its last bytes became somebody else's
 
     @property
     def left(self) -> int | None:
@@ -176,7 +177,7 @@ class Ledger:
         if not gaps or self.avoids(source, begin, victim.end):
             return None
         lease = self._lease(source, begin, victim.end)
-        victim.end = begin
+        victim.end, victim.stolen = begin, True
         return lease
 
     def hedge(self, other: Lease, source: int) -> Lease | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headway.node.transfer.stream import Stream
 
 PATIENCE = 3.0  # seconds for which a whole object waits for a server's last word
-_OPINIONS = 2  # sources that are asked about an object which nothing proves
+OPINION = 1.0  # the same of a source that has given nothing
 _SMALL = steering.FIRST_CHUNK
 
 
@@ -27,10 +27,12 @@ class Questions:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._wants_digest = False
+        self._asked_after: int | None = None  # restarts, when it was asked for
         self._since = 0.0
         self._pending: Enquiry | None = None
         self._farewell: Enquiry | None = None
         self._samples: Comparison | None = None
+        self._farewell_since = self._samples_since = 0.0
         self._heard: set[int] = set()  # sources that were asked for their word in a dispute
 
     def want_digest(self) -> None:
@@ -40,6 +42,8 @@ class Questions:
     def ask(self, now: float) -> None:
         """Ask what is open, and note in the job whose connections are busy with it."""
         job = self._job
+        if self._asked_after not in (None, job.restarts):
+            self.want_digest()  # that was of another version
         if self._wants_digest and not job.versions.open:
             self._ask_digest()
         if job.disputed:
@@ -63,18 +67,31 @@ class Questions:
         asked = [source for source in job.sources if several and source.key in given]
         kept = job.idle.take(asked)
         asked += self._unasked()
-        self._farewell = Enquiry(asked, self._told_last, kept=kept, doubted=self._doubted)
+        self._farewell = Enquiry(
+            asked, self._told_last, job.changed, kept=kept, doubted=self._doubted
+        )
+        self._farewell_since = time.monotonic()
         return bool(asked)
 
     def _unasked(self) -> list[Source]:
-        """The sources whose opinion is worth having and not known yet, the likeliest first."""
-        unknown = [s for s in self._job.sources if s.identity is None and not s.closed]
-        unknown = [s for s in unknown if s.absent_since is None and not s.refusals]
-        return sorted(unknown, key=lambda s: (s.faults, s.rank))[:_OPINIONS]
+        """The source whose opinion is worth having, if none is known but that of the givers.
 
-    @property
-    def farewell_under_way(self) -> bool:
-        return self._farewell is not None and self._farewell.under_way
+        A director vouches for those that it names.
+        """
+        unknown = [
+            source
+            for source in self._job.sources
+            if source.identity is None
+            and not (source.closed or source.named_for or source.refusals)
+            and source.absent_since is None
+        ]
+        return sorted(unknown, key=lambda s: (s.faults, s.rank))[:1]
+
+    def awaits_farewell(self, now: float) -> bool:
+        """Whether an answer to the last questions is still worth waiting for."""
+        asked = self._farewell.keys if self._farewell is not None else set()
+        gave = any(s.identity is not None for s in self._job.sources if s.key in asked)
+        return bool(asked) and now - self._farewell_since < (PATIENCE if gave else OPINION)
 
     def begin_samples(self) -> bool:
         """Compare a few bytes across sources, unless that was done or a director vouches for them.
@@ -87,19 +104,29 @@ class Questions:
         rivals = job.versions.rivals
         known = [s for s in job.sources if s.identity or s.opinion]
         asked = [s for s in known if not s.named_for and (not s.closed or s.key in rivals)]
-        self._samples = Comparison(job.part, probes(job.ledger.written()), asked, job.wake)
+        samples = probes(job.ledger.written())
+        self._samples = Comparison(job.part, samples, asked, job.wake, others=1)
+        self._samples_since = time.monotonic()
         return self._samples.under_way
 
     @property
     def samples_differ(self) -> bool:
         return self._samples is not None and bool(self._samples.rounds)
 
-    @property
-    def samples_under_way(self) -> bool:
-        return self._samples is not None and self._samples.under_way
+    def awaits_samples(self, now: float) -> bool:
+        """Whether the comparison of a few bytes is still worth waiting for."""
+        under_way = self._samples is not None and self._samples.under_way
+        return under_way and now - self._samples_since < PATIENCE
+
+    def postpone(self, seconds: float) -> None:
+        """Nobody could answer for so long: this process was stopped."""
+        self._farewell_since += seconds
+        self._samples_since += seconds
 
     def take_back_farewell(self) -> None:
         """The object is not whole after all."""
+        if self._farewell is not None:
+            self._farewell.end()
         self._farewell = None
         if self._samples is not None:
             self._samples.end()
@@ -136,7 +163,7 @@ class Questions:
             self._since = now
             self._heard.add(asked[0].key)
             name = job.checksum.partition(":")[0].lower()
-            self._pending = Enquiry(asked[:1], self._told_word, digest=name)
+            self._pending = Enquiry(asked[:1], self._told_word, job.changed, digest=name)
 
     def _told_word(self, source: Source, identity: Identity | None) -> None:
         with self._job.changed:
@@ -152,11 +179,13 @@ class Questions:
         pinned = job.versions.pinned
         if pinned is None or size is None or not asked:
             return
-        self._wants_digest = False
+        self._wants_digest, self._asked_after = False, job.restarts
         self._expect(pinned, size)
         if size > _SMALL and not job.prover.expects:
             self._since = time.monotonic()
-            self._pending = Enquiry(asked, self._told_digest, digest="any", keep=self._spare)
+            self._pending = Enquiry(
+                asked, self._told_digest, job.changed, digest="any", keep=self._spare
+            )
 
     def _spare(self, source: Source, stream: Stream) -> bool:
         """Keep a connection for the lane whose place the question has taken, if there is one."""
@@ -185,7 +214,7 @@ class Questions:
         job = self._job
         with job.changed:
             size = job.ledger.size
-            current = source.trusted and not job.over and not job.restarts
+            current = source.trusted and not job.over and job.restarts == self._asked_after
             if identity is not None and size is not None and current:
                 self._expect(identity, size)
             job.changed.notify_all()
@@ -210,7 +239,12 @@ class Questions:
                 return
             if before is None:
                 source.opinion = identity
-            if before is not None and before.differs(identity, same_place=True):
+            # one answer is of one version, whatever the server calls the next one
+            if (
+                before is not None
+                and job.requests > 1
+                and before.differs(identity, same_place=True)
+            ):
                 job.start_over(source)
             else:
                 repair.cut_short(job, identity)

@@ -108,7 +108,8 @@ def bottleneck(job: Job, now: float, begin: float) -> str:
 
 def impatience(job: Job, roster: Roster, now: float, patience: float) -> HeadwayError:
     """Nothing has come from anywhere for too long."""
-    waited = f"nothing came for {now - job.progressed:.0f} s"
+    new = " new" if job.came - job.progressed > 1 else ""
+    waited = f"nothing{new} came for {now - job.progressed:.0f} s"
     if any(lane.on_disk and now - lane.last > _SLOW_WRITE for lane in job.lanes.values()):
         return NodeError(
             f"{job.part.name} did not arrive: the node's disk takes no more bytes, {waited}"

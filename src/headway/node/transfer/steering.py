@@ -166,8 +166,8 @@ def _silence_limit(
     if lane.phase in _WAITING:
         if peers:
             return ANSWER
-        if untried := len(_untried(others)):  # they are waiting for its place
-            return min(ANSWER_ELSEWHERE, max(RACE / 2, 2 * ANSWER_ELSEWHERE / untried))
+        if any(s.ready and not s.lanes and not s.faults for s in others):  # they want its place
+            return ANSWER_ELSEWHERE / (1 + _hung(sources) / 4)
         return ANSWER_ELSEWHERE if others else min(ANSWER_ALONE * again, MOST_ALONE)
     pause = 4 * lane.gap
     if peers:  # the network is well, so silence is the source's
@@ -205,8 +205,8 @@ def openings(
     waiting = [lane for lane in lanes if lane.phase in _WAITING and lane.got == 0]
     if not known:
         # nobody has answered yet: ask one more source for each second of silence, or sooner where
-        # there are more sources than places
-        race = RACE / max(1, len(_untried(usable)) + len(lanes) - most + 1)
+        # others have hung before
+        race = RACE / (1 + _hung(sources))
         if all(lane.silence >= race for lane in waiting):
             return [s.key for s in usable if s.lanes == 0]
         return []
@@ -220,8 +220,9 @@ def openings(
     return picked
 
 
-def _untried(sources: Sequence[SourceView]) -> list[SourceView]:
-    return [s for s in sources if s.ready and not s.closed and not s.lanes and not s.faults]
+def _hung(sources: Sequence[SourceView]) -> int:
+    """How many have fallen silent, and not given anything since."""
+    return sum(source.silences > 0 for source in sources)
 
 
 def _toils(lanes: Sequence[LaneView], processors: int) -> bool:

@@ -101,7 +101,7 @@ class Supervisor:
                 if self.readers is None or not self.readers.room:  # else it comes and goes
                     self._keeper.keep(now)
                 if reading.paused(job):
-                    job.progressed = now  # nobody is to blame that nothing comes
+                    job.progressed = job.came = now  # nobody is to blame that nothing comes
                 self._rest(now)
                 job.changed.release()  # callbacks may take their time, and may call us
                 try:
@@ -120,6 +120,8 @@ class Supervisor:
         stopped = time.monotonic() - now
         if stopped > _STOPPED:
             job.progressed += stopped
+            job.came += stopped
+            self.questions.postpone(stopped)
             for lane in job.lanes.values():
                 lane.last = min(now + stopped, lane.last + stopped)
             for source in job.sources:
@@ -194,16 +196,16 @@ class Supervisor:
         several = job.requests > 1 or job.length_unsaid
         if job.lanes and not waited:
             for lane in job.lanes.values():
-                lane.cut()  # it has nothing to bring any more
+                lane.cut(steering.Verdict(lane.key, "nothing is left to bring", 0.0, failure=False))
             return False
         if self.questions.begin_farewell(several=several):
             return False
-        if self.questions.farewell_under_way and not waited:
+        if self.questions.awaits_farewell(now):
             return False
         job.error = job.error or repair.disagreement(job)
         if job.error is not None or self.questions.begin_samples():
             return False
-        if self.questions.samples_under_way and now - self._whole_since < 2 * questions.PATIENCE:
+        if self.questions.awaits_samples(now):
             return False
         if self.questions.samples_differ:
             job.error = repair.disagreed(job, "they give different bytes")
@@ -280,12 +282,13 @@ class Supervisor:
 
     def _raise_hopeless(self, now: float) -> None:
         job, roster = self.job, self.roster
+        late = now - job.waiting_since > self.patience
         if job.lanes or job.ledger.complete:
-            if now - job.progressed > self.patience and not job.ledger.complete:
+            if late and not job.ledger.complete:
                 raise impatience(job, roster, now, self.patience)
             return
         if not job.sources:
-            if roster.refused(now) or now - job.progressed > self.patience:
+            if roster.refused(now) or late:
                 raise failure(job, roster)
             return
         sources = job.sources
@@ -298,7 +301,7 @@ class Supervisor:
                 if self._try_rivals():
                     return
                 raise failure(job, roster)
-        if now - job.progressed > self.patience:
+        if late:
             raise impatience(job, roster, now, self.patience)
 
     # -- without it
