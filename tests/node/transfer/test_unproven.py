@@ -64,6 +64,12 @@ class TestSecondOpinion:
             assert mirror.sent < MB
         assert os.listdir(tmp_path) == []
 
+    def test_nothing_stays_that_nobody_could_go_on_from(self, tmp_path: Path) -> None:
+        with Server({"/a": CONTENT}) as one, Server({"/a": Made(MB, seed=3)}) as other:
+            with pytest.raises(TransferError, match="sources disagree"):
+                transfers.fetch([one.url("/a"), other.url("/a")], tmp_path / "object")
+            assert os.listdir(tmp_path) == []
+
     def test_a_declared_size_settles_what_sources_disagree_on(self, tmp_path: Path) -> None:
         with Server({"/a": CONTENT}, [Shorter(MB)]) as one, Server({"/a": CONTENT}) as other:
             fetch([one.url("/a"), other.url("/a")], str(tmp_path / "object"), size=SIZE)

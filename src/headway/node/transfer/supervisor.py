@@ -149,6 +149,8 @@ class Supervisor:
         """Let go of everything; nobody writes after this."""
         ended = self._end_lanes()
         self._keeper.join()
+        # without a journal nobody could go on from what would stay
+        keep = keep and (self.job.error is None or self.journal.begun)
         if keep and self.job.error is None:
             with contextlib.suppress(HeadwayError), self.job.changed:
                 self._keeper.write()
