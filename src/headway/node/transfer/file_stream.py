@@ -21,7 +21,7 @@ class FileStream(Stream):
         self._at = self._end = 0
         self.phase = "connect"
 
-    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+    def open(self, begin: int, end: int | None) -> Head:
         about = self._status()
         size = about.st_size
         self.phase = "body"

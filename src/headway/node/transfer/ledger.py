@@ -243,13 +243,6 @@ class Ledger:
         self._count()
         return blamed
 
-    def forget_source(self, source: int) -> int:
-        """Whatever one source gave is in doubt; returns the bytes."""
-        before = self.bytes
-        self._given = [each for each in self._given if each[2] != source]
-        self._count()
-        return before - self.bytes
-
     def forget_all(self) -> None:
         self._given, self._avoid = [], []
         self._count()

@@ -32,7 +32,6 @@ class Fault(Exception):
         strain: bool = False,
         settled: bool = False,
         no_range: bool = False,
-        changed: bool = False,
         wrong_part: bool = False,
         lasting: bool = False,
     ) -> None:
@@ -48,7 +47,6 @@ class Fault(Exception):
         self.strain = strain  # the source has too much to do
         self.settled = settled  # asking again cannot change it
         self.no_range = no_range  # it gives the whole object only
-        self.changed = changed  # the object there is not the one it was
         self.wrong_part = wrong_part  # it gave another part of the object than the one asked for
         self.lasting = lasting  # it will be the same in some minutes: somebody must mend it first
 

@@ -42,7 +42,7 @@ class Stream:
     forgets = False  # whether the server has not answered what it was asked early
     ends_anywhere = False  # whether the present stretch may have been cut without a sign
 
-    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+    def open(self, begin: int, end: int | None) -> Head:
         raise NotImplementedError
 
     def ask_early(self, begin: int, end: int) -> bool:
@@ -163,17 +163,16 @@ class HttpStream(Stream):
             wire.close()  # what else comes by it answers what nobody wants any more
         return None
 
-    def open(self, begin: int, end: int | None, *, want_digest: bool = False) -> Head:
+    def open(self, begin: int, end: int | None) -> Head:
         answer = self._answered_early(begin, end)
         if answer is None:
-            headers = {**_asking(begin, end), **(WANT if want_digest else {})}
-            answer = self._ask("GET", headers)
+            answer = self._ask("GET", _asking(begin, end))
         self._answer = answer
         identity = _identity(answer)
         if answer.status == 206:
             total = _cut_at(answer, begin, end)
             if total is not None:
-                return self.open(begin, total or None, want_digest=want_digest)
+                return self.open(begin, total or None)
             first, stop, identity.size = _content_range(answer, begin, end)
             return Head(first, stop, identity, whole=False)
         if answer.status == 200:
