@@ -8,11 +8,13 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.collect.kept import collect, long_log, tables_of
 
 from headway.collect import Collector, read_collected, status
+from headway.collect.rotated import LogFile, opened
 from headway.events import read_columns
 
 EVENTS = long_log(2)
@@ -228,3 +230,54 @@ def test_numbered_logs_of_their_own_are_no_rotations(tmp_path: Path) -> None:
     assert (poll.events, poll.logs) == (120, 3)
     assert collect(store, tmp_path).events == 0
     assert len(read_collected(store).logs) == 3
+
+
+@pytest.mark.parametrize("rotate", [numbered, copied])
+@pytest.mark.parametrize("times", [1, 2])
+def test_rotated_while_its_files_are_opened(
+    rotate: Callable[[Path], None], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older file holds is stored before what is newer, and nothing is taken for lost."""
+    log, store = tmp_path / "EventLog", tmp_path / "kept"
+    with Collector([log], store, waits=True) as collector:
+        append(log, EVENTS[:50])
+        collector.poll()
+        append(log, EVENTS[50:100])
+        at = 100
+
+        def rotated_meanwhile(*arguments: Any, **options: Any) -> list[LogFile]:
+            nonlocal at
+            files = list(opened(*arguments, **options))
+            if at < 100 + 50 * times:
+                rotate(log)
+                append(log, EVENTS[at : at + 50])
+                at += 50
+            return files
+
+        monkeypatch.setattr("headway.collect.tail.opened", rotated_meanwhile)
+        for _ in range(5):
+            collector.poll()
+    the_whole(store, tmp_path, 100 + 50 * times)
+    assert status(store).gap_count == 0
+
+
+def test_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is emptied and filled again under the reader gives no bytes of two files."""
+    log, store = tmp_path / "EventLog", tmp_path / "kept"
+    with Collector([log], store, waits=True) as collector:
+        append(log, EVENTS[:50])
+        collector.poll()
+        append(log, EVENTS[50:60])
+        refresh = LogFile.refresh
+
+        def emptied(file: LogFile) -> None:
+            refresh(file)
+            if file.path == log and not log.with_name("EventLog.1").exists():
+                copied(log)
+                append(log, EVENTS[60:200])
+
+        monkeypatch.setattr(LogFile, "refresh", emptied)
+        for _ in range(4):
+            collector.poll()
+    the_whole(store, tmp_path, 200)
+    assert status(store).gap_count == 0

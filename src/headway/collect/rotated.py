@@ -25,6 +25,8 @@ _HEADER_SIZE = 30
 _MARK_SIZE = 4096
 #: What the pool-wide log begins with: HTCondor rewrites the rest when it rotates the file.
 _POOL_SIGN = re.compile(rb"Global JobLog: (ctime=\d+ id=\S+ )sequence=(\d{1,9}) ")
+#: Bytes in which that is found.
+_HEAD_OF_POOL = 400
 _STEP = 1 << 20
 
 
@@ -97,7 +99,7 @@ class LogFile:
 
     def sign(self, cursor: Cursor) -> None:
         """Note by what the file can be known again."""
-        match = _POOL_SIGN.search(self.head, 0, 400)
+        match = _POOL_SIGN.search(self.head, 0, _HEAD_OF_POOL)
         cursor.device, cursor.inode = self.ident
         if match:
             cursor.sign, cursor.sign_size = self._digest(match[1]), 0
@@ -116,7 +118,7 @@ class LogFile:
 
     def is_of(self, cursor: Cursor) -> bool:
         """Whether this is the file that the cursor is of."""
-        if not self._begins_like(cursor):
+        if not self._begins_like(cursor, self.head):
             return False
         if not cursor.mark_size or self.is_done(cursor):
             return True
@@ -130,11 +132,15 @@ class LogFile:
 
     def is_short_of(self, cursor: Cursor) -> bool:
         """Whether this begins like the cursor's file and ends too early: a copy in the making."""
-        return self._begins_like(cursor) and not self.read(cursor.offset - 1, 1)
+        return self._begins_like(cursor, self.head) and not self.read(cursor.offset - 1, 1)
 
-    def _begins_like(self, cursor: Cursor) -> bool:
-        match = _POOL_SIGN.search(self.head, 0, 400)
-        beginning = match[1] if match else self.head[: cursor.sign_size]
+    def begins_like(self, cursor: Cursor) -> bool:
+        """Whether this begins like the cursor's file at this very moment."""
+        return self.packed or self._begins_like(cursor, self.read(0, _HEAD_OF_POOL))
+
+    def _begins_like(self, cursor: Cursor, head: bytes) -> bool:
+        match = _POOL_SIGN.search(head, 0, _HEAD_OF_POOL)
+        beginning = match[1] if match else head[: cursor.sign_size]
         return bool(match) != bool(cursor.sign_size) and self._digest(beginning) == cursor.sign
 
     def close(self) -> None:

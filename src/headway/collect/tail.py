@@ -13,6 +13,7 @@ from headway.collect.rotated import LogFile, opened
 from headway.collect.slicing import Row, Sliced, row_of, sliced
 from headway.events.chunk import END
 from headway.events.clock import Clock
+from headway.events.forms.files import rotations
 from headway.events.forms.sniffing import Format, sniff
 from headway.events.read import parser_for
 from headway.events.skip import EVENT_LIMIT, is_zeros
@@ -75,15 +76,17 @@ class Tail:
         if moved and self._seen != seen:
             self._full = 2
         every = rotated and (moved or self._full > 0)
+        before = _rotations(self.path) if every else None
         files = list(opened(self.path, self._key, rotations=every))
-        if rotated and not every and not (newest and files and files[0].is_of(newest)):
+        if newest and not every and not (files and files[0].is_of(newest)):
             # Emptied in place: what it had been may be in a copy.
             every, self._full = True, 2
             for file in files:
                 file.close()
+            before = _rotations(self.path)
             files = list(opened(self.path, self._key, rotations=True))
         try:
-            self._take(files, whole=every or moved)
+            self._take(files, before, whole=every or moved)
             if hold and files and files[0].path == self.path:
                 self.release()
                 self._held = files[0]
@@ -93,8 +96,13 @@ class Tail:
                     file.close()
         self._seen = seen
 
-    def _take(self, files: list[LogFile], *, whole: bool) -> None:
-        """Read these files, the newest first, from where they were left."""
+    def _take(self, files: list[LogFile], before: _Rotations | None, *, whole: bool) -> None:
+        """Read these files, of which the newest is the first, from where they were left.
+
+        `before`: the rotations as they were before the first of these files was opened. If the log
+        has been rotated since, it waits for the next time: an older file, which must be stored
+        first, may not be among these.
+        """
         pairs = [(file, self._cursor_of(file)) for file in files]
         found = {cursor.number for _, cursor in pairs if cursor}
         newest = self.source.newest
@@ -117,6 +125,9 @@ class Tail:
             if cursor is None:
                 if any(file.is_short_of(one) for one in self.source.files if one.offset):
                     continue
+                if place == 0 and before is not None and _rotations(self.path) != before:
+                    self._full = 2
+                    return
                 cursor = self._begin(file)
             older = place > 0 or file.path != self.path
             self._drain(file, cursor, final=older)
@@ -204,6 +215,9 @@ class Tail:
         block = _BLOCK
         while True:
             data = file.read(cursor.offset, block)
+            if not file.begins_like(cursor):
+                self._full = 2  # emptied since it was opened: its copy tells what it had been
+                return
             at_end = len(data) < block
             if not at_end and is_zeros(data):
                 count = len(data) + file.hole(cursor.offset + len(data))
@@ -233,6 +247,20 @@ class Tail:
 
     def _gap(self, why: str, since: float | None = None) -> None:
         self._sink.lost(Gap(self.source.name, time.time(), why, since))
+
+
+#: Name, device, inode and size of each.
+_Rotations = list[tuple[str, int, int, int]]
+
+
+def _rotations(path: Path) -> _Rotations:
+    """The rotations of a log as they are now; one that is being copied grows."""
+    found = []
+    for name in rotations(path):
+        with suppress(OSError):
+            about = os.stat(name)
+            found.append((name.name, about.st_dev, about.st_ino, about.st_size))
+    return found
 
 
 def _read_text(data: bytes, cursor: Cursor, final: bool) -> Sliced:
