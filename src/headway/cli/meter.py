@@ -74,7 +74,7 @@ class Course:
         still = now - self._moved
         if still >= STILL:
             limit = format_duration(self._limit)
-            return f"nothing has come for {still:.0f} s; it is given up after {limit} of that"
+            return f"nothing has come for {still:.0f} s; given up after {limit} at the latest"
         if snapshot.slow == "disk":
             return "the disk takes longer than the network"
         if snapshot.slow == "network":
