@@ -39,6 +39,12 @@ if $(x)
 endif
 long = a \\
    b
+empty =
+s = "in quotes"
+two = 2
+list = p,q , r
+e = 7/2*2
+deep = a/b/c/d.tar.gz
 """
 TEXTS = [
     "$(x) $(later) $(n2) $(y) $(z) $(v) $(w) $(long)",
@@ -47,6 +53,12 @@ TEXTS = [
     "[$Fnx(g)|$Fn(g)|$Fx(g)] [$Fp(h)|$Fn(h)|$Fd(h)]",
     "$BASENAME(f) $BASENAME(f,.txt) $DIRNAME(f)",
     "$INT(x) $INT(x,%03d) $REAL(x) $INT(x,%x)",
+    "[$(empty:else)] [$(empty)]",
+    "$SUBSTR(f,2,3) $SUBSTR(f,-3) [$SUBSTR(none,1)] $SUBSTR(f,1,-2) $SUBSTR(f,two,two)",
+    "$CHOICE(1,a,b,c) $CHOICE(two,list)",
+    "$STRING(s) [$STRING(s,%12s)] $STRING(f) $EVAL(e) $INT(e) $REAL(e,%g)",
+    "$Fdd(deep) $Fddb(deep) $Fdn(deep) $Fqa(deep) $Fnx(deep) $FNX(deep) $Fpw(deep) $Fw(deep)",
+    "$ENV(HEADWAY_TEST_SET) $ENV(HEADWAY_TEST_NOT:a default) $ENV(HEADWAY_TEST_SET:x)/y",
 ]
 QUEUES = [
     "queue x in (a b, c)",
@@ -64,7 +76,9 @@ QUEUES = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_macros_are_htcondors(tmp_path: Path, text: str) -> None:
+def test_macros_are_htcondors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWAY_TEST_SET", "of the shell")
     whole = f"executable = /bin/true\n{MACROS}arguments = {text}\nqueue\n"
     expected = htcondor2.Submit(whole).expand("arguments")
     assert evaluate(whole, tmp_path).text("arguments") == expected
@@ -133,7 +147,11 @@ def test_a_variable_called_job_is_no_job_number(tmp_path: Path) -> None:
         ("$$(Arch)", "machine"),
         ("$ENV(WANDB_API_KEY)", "secret"),
         ("$ENV(NOT_SET_ANYWHERE)", "not set"),
-        ("$RANDOM_INTEGER(1,5)", "not one that"),
+        ("$RANDOM_INTEGER(1,5)", "chance"),
+        ("$RANDOM_CHOICE(a,b)", "chance"),
+        ("$EVAL(1.5 * 3)", "only HTCondor"),
+        ("$NONSENSE(1,5)", "not one that"),
+        ("$CHOICE(9,a,b)", "not the place"),
         ("$(a)", "cannot be read"),
         ("$Fn(f)", "way of itself"),
     ],

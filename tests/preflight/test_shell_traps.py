@@ -46,7 +46,13 @@ BAD = [
     ("extract", "tar --extract -f data.tar\n", 3),
     ("absolute-path", "python3 /home/me/train.py\n", 3),
     ("absolute-path", "python3 train.py --data=/staging/me/x\n", 3),
-    ("absolute-path", "python3 train.py > /scratch/me/log\n", 3),
+    ("scratch-path", "python3 train.py > /scratch/me/log\n", 3),
+    ("scratch-path", "cd /scratch/local\n", 3),
+    ("scratch-path", "python3 train.py --cache=/tmp/me/cache\n", 3),
+    ("scratch-path", "export TMPDIR=/var/tmp/me\n", 3),
+    ("absolute-path", "python3 train.py /data/imagenet\n", 3),
+    ("absolute-path", "python3 train.py --out /work/me/run1\n", 3),
+    ("absolute-path", "rsync -a x /nfs/tank/me/ || exit 1\n", 3),
     ("absolute-path", "export PATH=/home/me/bin:$PATH\n", 3),
     ("absolute-path", "cp ~/x .\n", 3),
 ]
@@ -102,6 +108,11 @@ GOOD = [
     "echo /home/me\n",
     "cp /cvmfs/x .\n",
     "ls /tmp/x $HOME/y\n",
+    "[ -d /scratch/local ] && cd /scratch/local\n",
+    "cd ${TMPDIR:-/tmp}\n",
+    "python3 train.py --tmp /tmp --data https://x.org/data/y\n",
+    "python3 train.py --lib /usr/local/lib --cvmfs /cvmfs/x/y\n",
+    "python3 train.py --path workdir/data/x\n",
     "python3 train.py --url https://x/home/me/y\n",
 ]
 

@@ -167,6 +167,7 @@ class Case:
             gpus=asked.gpus.count if asked.gpus else 0,
             provided=self.provided,
             arguments=tuple(self.command_words),
+            contained=self.job.container is not None,
         )
 
     # -- the folder of job.toml

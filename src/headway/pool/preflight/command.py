@@ -195,5 +195,5 @@ def _traps(case: Case, programs: set[str]) -> Iterator[Finding]:
     for name, text in case.scripts.items():
         found += script_traps(text, name, case.context(program=name in programs))
     for finding in found:
-        if not (case.local and finding.id == "absolute-path"):
+        if not (case.local and finding.id in ("absolute-path", "scratch-path")):
             yield finding

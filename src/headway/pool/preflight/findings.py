@@ -55,6 +55,7 @@ class Context:
     gpus: int | None = None
     provided: frozenset[str] = frozenset()  # names of the job's files and inputs
     arguments: tuple[str, ...] = ()  # the words of the command that starts it
+    contained: bool = False  # it runs in a container, which has folders of its own
 
     @property
     def waits(self) -> str:

@@ -10,12 +10,8 @@ import warnings
 
 from headway.pool.preflight.fetches import fetch_of
 from headway.pool.preflight.findings import Context, Finding, Severity
-from headway.pool.preflight.shelltraps import (
-    FAR_PATH,
-    HOME_FILE,
-    WORKER_OPTION,
-    shebang_traps,
-)
+from headway.pool.preflight.nodepaths import HOME_FILE, TEMPORARY, far_path, scratch_path
+from headway.pool.preflight.shelltraps import WORKER_OPTION, shebang_traps
 from headway.pool.preflight.traptable import found
 from headway.text import many
 
@@ -124,8 +120,13 @@ class _Visitor(ast.NodeVisitor):
             self._gpu_index(node, node.value, int(device[1]))
         elif HOME_FILE.match(node.value) and not node.value.startswith("~"):
             self._add("home-file", node, path=node.value)
-        elif FAR_PATH.match(node.value) and not node.value.startswith("~"):
+        elif node.value[:1] != "/" or any(char in node.value for char in " \t<>|"):
+            return  # a sentence, or a path of the job's own
+        elif far_path(node.value, self.context.contained):
             self._add("absolute-path", node, path=node.value)
+        elif scratch_path(node.value) and not self.guards:
+            severity = Severity.HINT if TEMPORARY.match(node.value) else None
+            self._add("scratch-path", node, severity, path=node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:

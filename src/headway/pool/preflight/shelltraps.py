@@ -7,22 +7,25 @@ from collections.abc import Collection, Iterator, Sequence
 
 from headway.pool.preflight.fetches import fetch_of, unwrapped
 from headway.pool.preflight.findings import Context, Finding, Severity
+from headway.pool.preflight.nodepaths import (
+    FAR_PATH,
+    HOME,
+    HOME_FILE,
+    TEMPORARY,
+    far_path,
+    scratch_path,
+)
 from headway.pool.preflight.shellscan import Command, Script, scan
 from headway.pool.preflight.traptable import found
 from headway.text import many
 
-FAR_PATH = re.compile(
-    r"(?:^|(?<=[=:,'\"]))"
-    r"(?:~|/(?:home|Users|staging|scratch\w*|afs|lustre|gpfs|nfs|ospool|stash))/[\w.-]"
-)
-HOME = re.compile(r"(?:^|(?<=[=:,'\"]))(?:~|\$HOME|\$\{HOME\}|/home/[\w.-]+|/Users/[\w.-]+)/[\w.]")
-HOME_FILE = re.compile(HOME.pattern.replace(r"[\w.]", r"\.\w"))  # ~/.bashrc, $HOME/.netrc
 WORKER_OPTION = re.compile(
     r"--?(?:[\w-]*[-_])?(?:num[-_]?workers|workers|n[-_]workers)"
     r"|(?:\+{0,2}[\w.]+\.)?num_workers"  # as Hydra has it: data.num_workers=4
 )
 _ARCHIVES = (".tar", ".tgz", ".gz", ".xz", ".bz2", ".zst", ".zip", ".h5", ".npz")
 _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
+_NOT_STARTED_BY_SHEBANG = (".bat", ".cmd", ".exe", ".com", ".ps1", ".vbs", ".class", ".jar")
 # Commands whose failure nobody misses.
 _TRIVIAL = {
     *(
@@ -87,7 +90,7 @@ def is_shell(text: str, name: str) -> bool:
 
 def shebang_traps(text: str, name: str, context: Context) -> list[Finding]:
     """What is wrong with the first line of a script that is started by itself."""
-    if not context.program:
+    if not context.program or name.lower().endswith(_NOT_STARTED_BY_SHEBANG):
         return []
     where = f"{name}:1"
     first = text.split("\n", 1)[0].rstrip("\r")
@@ -263,8 +266,13 @@ def _one_command(
             if HOME_FILE.search(word) or (sourced and HOME.search(word)):
                 yield found("home-file", where, line, path=word)
                 return
-            if "://" not in word and FAR_PATH.search(word):
+            if far_path(word, context.contained):
                 yield found("absolute-path", where, line, path=word)
+                return
+            looks = program in _TRIVIAL or _guarded(command, script)  # ls /tmp, [ -d /scratch ]
+            if scratch_path(word) and (not looks or program == "export"):
+                severity = Severity.HINT if TEMPORARY.search(word) else None
+                yield found("scratch-path", where, line, severity, path=word)
                 return
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.pool.preflight.findings import Finding, Severity
 
@@ -29,6 +29,31 @@ def found(
         id,
         line,
     )
+
+
+# The same remedies in the words of a submit file.
+_IN_SUBMIT_FILES = {
+    "fetch": "name it in transfer_input_files: it is there before the job starts",
+    "weights": "name the weights in transfer_input_files, and load them from their path",
+    "dataset": "name the data in transfer_input_files, and read it from its path",
+    "install": "build it into an image, and name that in container_image",
+    "clone": "name the code in transfer_input_files, or build it into the image",
+    "unzip": "repack it as .tar, which Python and tar read everywhere",
+    "extract": "read the tar as it is (tarfile, webdataset), if your code can",
+    "absolute-path": "name it in transfer_input_files; it then lies in the job's folder, under its"
+    " last name",
+    "scratch-path": "use the job's own folder: $_CONDOR_SCRATCH_DIR, or a relative path",
+    "home-file": "take it out: set it up in the image, and variables with `environment`",
+    "pipe": "put `set -o pipefail` before it; `output` and `error` keep what is printed anyway",
+    "mv": "test first: [ ! -e NAME ] || mv NAME …",
+    "shebang-far": "name an interpreter that the node has (#!/usr/bin/env …), or use an image",
+}
+
+
+def in_submit_file(finding: Finding) -> Finding:
+    """A trap of a script with the remedy that a submit file allows."""
+    remedy = _IN_SUBMIT_FILES.get(finding.id)
+    return replace(finding, remedy=remedy) if remedy else finding
 
 
 _INPUT = "declare it as an input: it is fetched, resumed and verified before the command starts"
@@ -177,8 +202,14 @@ TRAPS: dict[str, Trap] = {
     ),
     "absolute-path": Trap(
         _WARNING,
-        "`{path}` is a path of the access point, not of the node",
+        "`{path}` is not on the node, unless it mounts that file system",
         "put it into `files` or declare it as an input, and name it by its relative path",
+    ),
+    "scratch-path": Trap(
+        _WARNING,
+        "`{path}` is a folder of the node, not of the job: it may be missing or full, other jobs"
+        " write there too, and nobody cleans it up",
+        "use the job's own folder: a relative path, or $TMPDIR",
     ),
     "home-file": Trap(
         _WARNING,

@@ -3,6 +3,10 @@
 Nothing is run: `include command : …` and `queue … from program |` are said to be unknown. What
 differs from job to job stays in a text as a mark, the column's name between two control
 characters; `template` makes a `{column}` of it.
+
+There are two ways to read. `evaluate` is for a conversion: one `queue`, and `Unknown` is raised for
+what nobody can know before HTCondor has the job. `at_each_queue` is for a check: every `queue`, and
+what cannot be known stays in the text as a mark of its own, so that the rest can be looked at.
 """
 
 from __future__ import annotations
@@ -14,15 +18,17 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headway.errors import ConversionError
 from headway.node.template import fill, placeholders
+from headway.pool.wrap.commands import is_command
 from headway.pool.wrap.subfile import UNCLOSED, Kind, Statement, SubmitFile, canonical, read
 
 MOST_JOBS = 100_000
 _MOST_VALUES = 5_000_000  # of all rows together
+_MOST_QUEUES = 200  # of one file
 _DEEPEST = 8  # files that include files
 _LARGEST = 50_000_000  # bytes of a file with rows, or of one that is included
 _MOST_MACROS, _LONGEST = 1000, 100_000  # in one value: macros, characters
@@ -33,14 +39,18 @@ _CALL = re.compile(r"\$(\$?\w*)\(([^()$]*)\)")
 _BAD = re.compile(r"[\x00-\x08\x0b-\x1f]")
 _HOW = re.compile(r"(?P<before>.*?)(?:^|(?<=[\s,]))(?P<how>in|from|matching)\b(?P<rest>.*)\Z", re.I)
 _SLICE = re.compile(r"\s*\[(-?\d*):(-?\d*)(?::(-?\d*))?\]")
-_PATH_LETTERS = frozenset("pdnxbq")
+_PATH_LETTERS = frozenset("pdnxbqafwu")
 _LATE = {
-    "cluster": "HTCondor gives the number at submit",
-    "clusterid": "HTCondor gives the number at submit",
-    "submit_time": "it is the moment of submit",
+    **dict.fromkeys(("cluster", "clusterid", "jobid", "taskid"), "HTCondor numbers jobs at submit"),
+    **dict.fromkeys(("year", "month", "day", "submit_time"), "it is the moment of submit"),
+    **dict.fromkeys(("arch", "opsys", "opsysver", "opsysmajorver"), "it is the access point's"),
+    **dict.fromkeys(("opsysandver", "islinux", "iswindows", "spool"), "it is the access point's"),
     "submit_file": "it is the submit file's own name",
     "node": "it is the parallel universe's",
 }
+# What DAGMan gives the jobs of its nodes.
+_FROM_DAGMAN = frozenset(("job", "retry", "dagmanjobid", "dag_status", "failed_count", "node_name"))
+_FROM_DAGMAN |= {"dag_parent_names", "my_retry", "splice"}
 
 
 class Unknown(Exception):
@@ -76,6 +86,13 @@ class Description:
     columns: list[str] = field(default_factory=list)  # in the order of the file, then derived ones
     rows: list[dict[str, str]] = field(default_factory=list)
     queue: Left | None = None  # the statement itself
+    lenient: bool = False  # what cannot be known stays in texts as a mark
+    trouble: ConversionError | None = None  # why the rows, or the rest of the file, are not known
+    perhaps: set[str] = field(default_factory=set)  # keys that an `if` sets which nobody can judge
+    open: bool = False  # lines may come from where nobody looked: `include command`, `use`
+    undefined: set[str] = field(default_factory=set)  # macros that nothing in the file sets
+    unset: set[str] = field(default_factory=set)  # variables of the shell that are not set
+    _late: dict[str, str] = field(default_factory=lambda: dict(_LATE))  # macro -> why it is unknown
     _macros: dict[str, str] = field(default_factory=dict)  # by their exact names, in small letters
     _marks: dict[str, str] = field(default_factory=dict)  # queue variable -> column
     _derived: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -99,9 +116,17 @@ class Description:
             match = _CALL.search(text)
             if match is None or len(text) > _LONGEST:
                 break
-            text = text[: match.start()] + self._called(match) + text[match.end() :]
+            try:
+                filled = self._called(match)
+            except Unknown:
+                if not self.lenient:
+                    raise
+                filled = mark("?" + match[0].replace("$", _DOLLAR))
+            text = text[: match.start()] + filled + text[match.end() :]
         if "$(" in text or "$$" in text or re.search(r"\$[A-Z]\w*\(", text):
-            raise Unknown(f"{plain(text)[:80]} cannot be read")
+            if not self.lenient:
+                raise Unknown(f"{plain(text)[:80]} cannot be read")
+            text = mark("?" + text.replace("\x01", "").replace("\x02", "")[:80])
         return text.replace(_DOLLAR, "$")
 
     def each(self, text: str) -> list[str]:
@@ -111,8 +136,8 @@ class Description:
         return [self.filled(text, job) for job in range(len(self.rows))]
 
     def filled(self, text: str, job: int) -> str:
-        row = self.rows[job]
-        return _MARK.sub(lambda m: str(job) if m[1] == "job" else row[m[1]], text)
+        row = {**self.rows[job], "job": str(job)}
+        return _MARK.sub(lambda m: m[0] if m[1].startswith("?") else row[m[1]], text)
 
     def column(self, name: str, values: Sequence[str]) -> str:
         """A mark for values of which each job has one; no mark where they are all the same."""
@@ -139,42 +164,110 @@ class Description:
             name, colon, default = inside.partition(":")
             return self._macro(name.strip(), default if colon else None)
         if function == "ENV":
-            return _environment(inside)
-        if function[0] == "F" and set(function[1:]) <= _PATH_LETTERS:
-            letters = function[1:]
-            return self._derive(inside, function, lambda path: _path_parts(path, letters))
+            return self._environment(inside)
+        if function[0] == "F" and set(function[1:].lower()) <= _PATH_LETTERS:
+            letters, base = function[1:].lower(), self._folder(function)
+            return self._derive(inside, function, lambda path: _path_parts(path, letters, base))
         if function in ("BASENAME", "DIRNAME"):
             name, _, suffix = inside.partition(",")
             return self._derive(name, function.lower(), _named_part(function, suffix.strip()))
         if function in ("INT", "REAL"):
             name, _, form = inside.partition(",")
             return self._derive(name, function.lower(), _number(function, form.strip(), match[0]))
+        if function == "EVAL":
+            return self._derive(inside, "eval", _whole_number(match[0]))
+        if function == "STRING":
+            name, _, form = inside.partition(",")
+            return self._derive(name, "string", _string(form.strip(), match[0]))
+        if function == "SUBSTR":
+            name, *bounds = inside.split(",")
+            return self._derive(name, "substr", self._substring(bounds, match[0]), only_macros=True)
+        if function == "CHOICE":
+            return self._choice(inside, match[0])
+        if function.startswith("RANDOM_"):
+            raise Unknown(f"{match[0]} is drawn by chance at submit")
         raise Unknown(f"{match[0]}: this function is not one that `headway init` knows")
 
     def _macro(self, name: str, default: str | None) -> str:
         lower = name.lower()
         if lower in self._marks:
             return self._marks[lower]
-        if lower in self._macros:
+        if lower in self._macros and (self._macros[lower] or default is None):
             value = self._macros[lower]
             if f"$({lower}" in value.lower():
                 raise Unknown(f"$({name}) is set by way of itself")
             return value
         if lower == "dollar":
             return _DOLLAR
+        if lower in self._late:
+            raise Unknown(f"$({name}): {self._late[lower]}")
         if default is not None:
             return default
-        why = _LATE.get(lower, "nothing in the file sets it")
-        raise Unknown(f"$({name}): {why}")
+        if lower not in _FROM_DAGMAN and not self.open:
+            self.undefined.add(name)
+        raise Unknown(f"$({name}): nothing in the file sets it")
 
-    def _derive(self, name: str, label: str, change: Callable[[str], str]) -> str:
+    def _environment(self, inside: str) -> str:
+        """A variable of this shell, which is condor_submit's too if it is called here."""
+        name, colon, default = inside.partition(":")
+        name = name.strip()
+        if re.search("key|token|secret|passw", name, re.I):
+            raise Unknown(f"$ENV({name}) looks like a secret, which job.toml must not hold")
+        value = os.environ.get(name, default if colon else None)
+        if value is None:
+            self.unset.add(name)
+            raise Unknown(f"$ENV({name}) is not set in this shell")
+        if _BAD.search(value):
+            raise Unknown(f"$ENV({name}) holds control characters")
+        return value.replace("$", _DOLLAR)
+
+    def _folder(self, function: str) -> str:
+        """What `$Ff…` puts before a relative path: the job's initial working directory."""
+        if "f" not in function[1:].lower():
+            return ""
+        return os.path.abspath(self.base / self.text("initialdir"))
+
+    def _substring(self, bounds: Sequence[str], shown: str) -> Callable[[str], str]:
+        numbers = [arithmetic(self._plain_macro(bound)) for bound in bounds]
+        if len(numbers) not in (1, 2) or None in numbers:
+            raise Unknown(f"{shown}: it takes a name, a start and a length")
+        start, length = int(numbers[0] or 0), numbers[1] if len(numbers) > 1 else None
+
+        def change(text: str) -> str:
+            rest = text[start:] if start >= 0 else text[max(0, len(text) + start) :]
+            return rest if length is None else rest[: int(length)]
+
+        return change
+
+    def _choice(self, inside: str, shown: str) -> str:
+        """`$CHOICE(index,a,b,…)` or `$CHOICE(index,list)`."""
+        index, *items = (part.strip() for part in inside.split(","))
+        if len(items) == 1:
+            items = [part.strip() for part in self._plain_macro(items[0]).split(",")]
+
+        def change(text: str) -> str:
+            number = arithmetic(text)
+            if number is None or not 0 <= number < len(items):
+                raise Unknown(f"{shown}: {text} is not the place of an item")
+            return items[int(number)]
+
+        return self._derive(index, "choice", change)
+
+    def _plain_macro(self, name: str) -> str:
+        """A macro's value, or the text itself where no macro has that name."""
+        name = name.strip()
+        return self.expand(f"$({name})") if name.lower() in self._macros else name
+
+    def _derive(
+        self, name: str, label: str, change: Callable[[str], str], only_macros: bool = False
+    ) -> str:
         """What a function makes of a macro, or of a text that is none."""
         name = name.strip()
         lower = name.lower()
         if lower in self._deriving:
             raise Unknown(f"$({name}) is set by way of itself")
-        text = name
-        if lower in self._macros or lower in self._marks:
+        text = "" if only_macros else name
+        if lower in self._macros or lower in self._marks or lower in self._late:
             self._deriving.add(lower)
             try:
                 text = self.expand(f"$({name})")
@@ -182,6 +275,8 @@ class Description:
                 self._deriving.discard(lower)
         if "\x01" not in text:
             return change(text)
+        if "\x01?" in text or not self.rows:
+            raise Unknown(f"{plain(text)} is not known")
         key = (label, text)
         if key not in self._derived:
             word = "_".join(_MARK.findall(text)) or name
@@ -254,6 +349,80 @@ def evaluate(text: str, base: Path) -> Description:
     return found
 
 
+def at_each_queue(text: str, base: Path) -> list[Description]:
+    """The description at each `queue`, as far as it can be known; nothing is raised or run.
+
+    Args:
+        text: the submit file's text.
+        base: the folder in which condor_submit is called.
+
+    Returns:
+        One description a `queue`, or a single one where there is none. `trouble` says why the rows
+        are not known; they are empty then, and what they would fill in stays unknown.
+    """
+    found = Description(base, lenient=True)
+    file = read(text)
+    queues: list[Description] = []
+    try:
+        for statement in _statements(file, found, base):
+            if statement.kind is Kind.ASSIGN:
+                _assign(found, file, statement)
+            elif len(queues) < _MOST_QUEUES:
+                queues.append(_at(found, file, statement, base))
+    except ConversionError as trouble:
+        found.trouble = trouble
+    if not queues:
+        found.rows = [{}]
+        found._marks.update({"process": mark("job"), "procid": mark("job")})
+        queues = [found]
+    queues[-1].trouble = queues[-1].trouble or found.trouble
+    return queues
+
+
+def _at(found: Description, file: SubmitFile, queue: Statement, base: Path) -> Description:
+    """What holds for the jobs of one `queue`; later lines do not change it."""
+    here = replace(
+        found,
+        settings=dict(found.settings),
+        left=list(found.left),
+        columns=[],
+        rows=[],
+        queue=Left(queue.first, _shown(file, queue), ""),
+        perhaps=set(found.perhaps),
+        undefined=set(),
+        unset=set(),
+        _late=dict(found._late),
+        _macros=dict(found._macros),
+        _marks={},
+        _derived={},
+        _deriving=set(),
+    )
+    try:
+        _take_rows(here, file, queue, base)
+    except ConversionError as trouble:
+        here.trouble, here.rows, here.columns = trouble, [], []
+        names = variables(queue)
+        own = ("process", "procid", "step", "row", "itemindex", "item")
+        here._late.update(dict.fromkeys((*own, *map(str.lower, names)), "its rows are not known"))
+        here._marks.clear()
+        _set_by_queue(here, names)
+    return here
+
+
+def variables(queue: Statement) -> list[str]:
+    """The names that `queue a, b from …` gives each job a value for."""
+    match = _HOW.match(queue.value)
+    return re.findall(r"[A-Za-z_]\w*", match["before"]) if match else []
+
+
+def _set_by_queue(found: Description, names: Sequence[str]) -> None:
+    """A variable with the name of a submit command is that command: `queue arguments from …`."""
+    line, shown = (found.queue.line, found.queue.text) if found.queue else (0, "")
+    for name in names:
+        if is_command(name):
+            found.settings[canonical(name)] = Setting(name, f"$({name})", line, shown)
+
+
 def _assign(found: Description, file: SubmitFile, statement: Statement) -> None:
     shown = _shown(file, statement)
     setting = Setting(statement.key, statement.value, statement.first, shown)
@@ -299,6 +468,12 @@ def _statements(
             continue
         elif None in holds:
             why = "whether the `if` around it holds is known only to HTCondor"
+            if statement.kind is Kind.ASSIGN:
+                found.perhaps.add(statement.name)
+            found.open = found.open or statement.kind is Kind.OTHER
+            if statement.kind is Kind.QUEUE and found.lenient:
+                yield statement
+                continue
             if statement.kind is Kind.QUEUE:
                 raise ConversionError(f"line {statement.first}: {why}", remedy="take the `if` out")
             _leave(found, file, statement, why)
@@ -310,6 +485,7 @@ def _statements(
         elif statement.key == "include":
             _include(statement, file, found, base, depth)
         elif statement.kind is Kind.OTHER:
+            found.open = found.open or statement.key == "use"
             why = "is not a line that condor_submit knows" if not statement.key else ""
             _leave(found, file, statement, why or f"`{statement.key}` is the pool's to fill in")
         elif depth and statement.kind is Kind.QUEUE:
@@ -391,6 +567,7 @@ def _include(
     how = match["how"].strip().lower() if match else "?"
     what = match["what"].strip() if match else ""
     if how not in ("", "ifexist") or what.endswith("|"):
+        found.open = True
         _leave(found, file, statement, "it runs a program, which `headway init` does not")
         return
     try:
@@ -399,6 +576,7 @@ def _include(
             return
         inner = read(_read(path))
     except (Unknown, OSError, ValueError) as problem:
+        found.open = True
         _leave(found, file, statement, f"it cannot be included: {problem}")
         return
     if depth >= _DEEPEST:
@@ -441,12 +619,14 @@ def _take_rows(found: Description, file: SubmitFile, statement: Statement, base:
         found.rows += [dict(row) for _ in range(count)]
     for name, column in zip(names, found.columns, strict=True) if items is not None else ():
         found._marks[name.lower()] = mark(column)
+    _set_by_queue(found, names if items is not None else ())
     numbers = range(len(found.rows))
     if count == 1:
-        found._marks.update({"step": "0", "row": mark("job")})
+        found._marks.update({"step": "0", "row": mark("job"), "itemindex": mark("job")})
         return
     found._marks["step"] = found.column("step", [str(n % count) for n in numbers])
     found._marks["row"] = found.column("row", [str(n // count) for n in numbers])
+    found._marks["itemindex"] = found._marks["row"]
 
 
 def _queue(
@@ -553,19 +733,19 @@ def _free(name: str, taken: Sequence[str]) -> str:
 # -- functions
 
 
-def _environment(inside: str) -> str:
-    name, colon, default = inside.partition(":")
-    if re.search("key|token|secret|passw", name, re.I):
-        raise Unknown(f"$ENV({name}) looks like a secret, which job.toml must not hold")
-    value = os.environ.get(name.strip(), default if colon else None)
-    if value is None:
-        raise Unknown(f"$ENV({name}) is not set in this shell")
-    return value
+def _path_parts(path: str, letters: str, base: str = "") -> str:
+    """`$Fpdnx(…)`: what condor_submit makes of a path on Linux.
 
-
-def _path_parts(path: str, letters: str) -> str:
-    """`$Fpdnx(…)` without the letters that are of use on Windows alone."""
-    bare = path.strip('"')
+    Args:
+        path: the path.
+        letters: which parts to keep, in small letters.
+        base: the folder of a relative path, where the whole path is asked for.
+    """
+    bare = path[1:-1] if re.fullmatch(r"([\"']).*\1", path) else path
+    if "f" in letters and base and not bare.startswith("/"):
+        bare = f"{base}/{bare.removeprefix('./')}"
+    if "w" in letters or "u" in letters:
+        bare = re.sub(r"[/\\]", r"\\" if "w" in letters else "/", bare)
     folder, slash, file = bare.rpartition("/")
     stem, dot, extension = file.rpartition(".")
     if not stem:
@@ -574,16 +754,31 @@ def _path_parts(path: str, letters: str) -> str:
     if "p" in letters:
         text += folder + slash
     elif "d" in letters:
-        text += posixpath.basename(folder) + slash
+        text += "/".join(folder.split("/")[-letters.count("d") :]) + slash
     if "b" in letters and not {"n", "x"} & set(letters):
-        text = text.rstrip("/")
+        text = text.removesuffix(slash) if slash else text
     if "n" in letters:
         text += stem
     if "x" in letters:
         text += extension if "b" in letters and "n" not in letters else dot + extension
     if not {"p", "d", "n", "x"} & set(letters):
         text = bare
-    return f'"{text}"' if "q" in letters else text
+    quote = ("'" if "a" in letters else '"') if "q" in letters else ""
+    return f"{quote}{text}{quote}"
+
+
+def _string(form: str, shown: str) -> Callable[[str], str]:
+    """`$STRING(name,format)`: the text without the quotes of a ClassAd string."""
+
+    def change(text: str) -> str:
+        bare = text[1:-1] if re.fullmatch(r'"[^"\\]*"', text) else text
+        if not form:
+            return bare
+        if not re.fullmatch(r"[^%]*%-?\d{0,4}(?:\.\d{1,4})?s[^%]*", form):
+            raise Unknown(f"{shown}: {form} is not a format of one text")
+        return form % bare
+
+    return change
 
 
 def _named_part(function: str, suffix: str) -> Callable[[str], str]:
@@ -603,16 +798,36 @@ def _number(function: str, form: str, shown: str) -> Callable[[str], str]:
             raise Unknown(f"{shown}: {form} is not a format of one number")
         if function == "INT":
             return (form or "%d") % int(value)
-        return (form or "%.16g") % float(value)
+        text = (form or "%.16G") % float(value)
+        return f"{text}.0" if form and "." not in text else text
 
     return change
+
+
+def _whole_number(shown: str) -> Callable[[str], str]:
+    """`$EVAL(…)`, as far as it is sums of whole numbers."""
+
+    def change(text: str) -> str:
+        value = arithmetic(text)
+        if not isinstance(value, int):
+            raise Unknown(f"{shown}: only HTCondor evaluates it")
+        return str(value)
+
+    return change
+
+
+def _divide(left: float, right: float) -> float:
+    """As ClassAds do: whole numbers stay whole, and what is left over is dropped."""
+    if isinstance(left, int) and isinstance(right, int):
+        return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+    return left / right
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+    ast.Div: _divide,
 }
 
 
@@ -628,7 +843,7 @@ def arithmetic(text: str) -> float | None:
 
 def _value(node: ast.expr) -> float:
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value)  # type: ignore[arg-type]
+        return node.value  # type: ignore[return-value]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:

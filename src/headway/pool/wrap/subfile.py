@@ -20,23 +20,29 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.]*)(?::([^()]*))?\)")
 
 UNCLOSED = "unclosed"  # the key of an `@=tag` that runs to the end of the file
 
+# Names of the job ad that stand for a submit command only as an attribute (`+Out = …`): without
+# the `+` they are a macro of the file, or a command of their own (transfer_output = true).
+_AS_ATTRIBUTES = {
+    "in": "input",
+    "out": "output",
+    "err": "error",
+    "transferinput": "transferinputfiles",
+    "transferoutput": "transferoutputfiles",
+}
 # Names of the job ad, or older ones, for what submit files call otherwise.
 _ALIASES = {
     "userlog": "log",
     "cmd": "executable",
     "args": "arguments",
     "arguments2": "arguments",
-    "out": "output",
+    "stdin": "input",
     "stdout": "output",
-    "err": "error",
     "stderr": "error",
     "env": "environment",
     "environment2": "environment",
     "jobmaxretries": "maxretries",
     "ulogexecuteeventattrs": "ulogexecuteattrs",
     "userlogexecuteeventattrs": "ulogexecuteattrs",
-    "transferinput": "transferinputfiles",
-    "transferoutput": "transferoutputfiles",
     "jobiwd": "initialdir",
     "iwd": "initialdir",
 }
@@ -142,7 +148,10 @@ class SubmitFile:
 
 def canonical(key: str) -> str:
     """`WhenToTransferOutput`, `when_to_transfer_output`, `MY.…` and `+…` are one key."""
-    name = key.lower().removeprefix("+").removeprefix("my.").replace("_", "")
+    bare = key.lower().removeprefix("+").removeprefix("my.")
+    name = bare.replace("_", "")
+    if len(bare) < len(key) and name in _AS_ATTRIBUTES:
+        return _AS_ATTRIBUTES[name]
     return _ALIASES.get(name, name)
 
 

@@ -1,0 +1,45 @@
+"""Absolute paths that a job names on the node, where most of them are not.
+
+Two kinds. Folders of people and of shared file systems (`/home`, `/nfs`, `/data`): a node has them
+only if it mounts them. Scratch folders (`/tmp`, `/scratch`): a node may have them, but they are not
+the job's own. Paths that nodes do have, such as `/usr` and `/cvmfs`, are neither.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BEFORE = r"(?:^|(?<=[=:,'\"]))"  # a word, or what stands in it after `=`
+# What no container image has; the rest may be the image's own.
+_PEOPLE = (
+    r"home\d*|homes|nethome|Users|afs|eos|nfs\w*|lustre\w*|gpfs\w*|beegfs\w*|ceph\w*|pnfs|staging"
+    r"|ospool|stash"
+)
+_STORAGE = r"data\w*|work\d*|projects?|storage\d*|shares?|shared|users|export|mnt|hdfs|hadoop"
+_CHILD = r"/[\w.$-]"
+
+FAR_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE})){_CHILD}")
+STORAGE_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE}|{_STORAGE})){_CHILD}")
+SCRATCH_PATH = re.compile(
+    rf"{_BEFORE}/(?:(?:var/)?tmp{_CHILD}|(?:local[_-]?)?scratch[\w-]*(?:/|\Z)|local{_CHILD})"
+)
+TEMPORARY = re.compile(rf"{_BEFORE}/(?:var/)?tmp/")  # every node has it
+HOME = re.compile(rf"{_BEFORE}(?:~|\$HOME|\$\{{HOME\}}|/home/[\w.-]+|/Users/[\w.-]+)/[\w.]")
+HOME_FILE = re.compile(HOME.pattern.replace(r"[\w.]", r"\.\w"))  # ~/.bashrc, $HOME/.netrc
+
+
+def far_path(word: str, contained: bool) -> bool:
+    """Whether a word names a folder of people or of shared storage.
+
+    Args:
+        word: a word of a command, or a value.
+        contained: the job runs in a container, which may have a `/data` of its own.
+    """
+    if "://" in word:
+        return False
+    return (FAR_PATH if contained else STORAGE_PATH).search(word) is not None
+
+
+def scratch_path(word: str) -> bool:
+    """Whether a word names a scratch folder by a fixed path."""
+    return "://" not in word and SCRATCH_PATH.search(word) is not None
