@@ -18,6 +18,7 @@ CLEAN = """\
 executable = run.sh
 container_image = osdf:///ospool/x.sif
 log = run.log
+output = run.$(Process).out
 transfer_input_files = train.py
 request_cpus = 4
 request_gpus = 1
@@ -61,12 +62,12 @@ def test_nothing_to_say(base: Path) -> None:
         ("queue", "periodic_release = false\nqueue", set()),
         ("queue", "periodic_release = NumHolds < 5\nqueue", set()),
         ("queue", "n = NumHolds\nperiodic_release = $(n) < 5\nqueue", set()),
-        ("files = YES", "files = NO", {"no-transfer"}),
+        ("files = YES", "files = NO", {"no-transfer", "transfer-conflict"}),
         ("files = YES", "files = IF_NEEDED", set()),
-        ("queue", "transfer_output_files = results.json\nqueue", {"output-missing"}),
+        ("queue", "transfer_output_files = results.json\nqueue", {"output-missing", "same-file"}),
         ("queue", "transfer_output_files = $(Process).out\nqueue", set()),
         ("= train.py", "= train.py, data.csv", {"input-missing"}),
-        ("= train.py", "= train.py, $(file).csv", set()),
+        ("= train.py", "= train.py, $(file).csv", {"macro-unset"}),
         ("= train.py", "= train.py, osdf:///nrp/x.tar", {"hour-cut"}),
         ("= train.py", "= train.py, https://x/y.tar", set()),
         ("= train.py", "= train.py, https://x/y.zip", {"zip"}),
@@ -82,7 +83,7 @@ def test_nothing_to_say(base: Path) -> None:
         ("request_disk = 20 GB", "request_disk = 20", {"no-unit"}),
         ("request_memory = 8 GB", "RequestMemory = 8192", {"no-unit"}),
         ("request_memory = 8 GB", "request_memory = 8G", set()),
-        ("request_memory = 8 GB", "request_memory = $(mem)", set()),
+        ("request_memory = 8 GB", "request_memory = $(mem)", {"macro-unset"}),
         ("request_memory = 8 GB", "request_memory = MemoryUsage * 2", set()),
         ("notification = never", "notification = complete", {"notification"}),
         ("queue", "getenv = True\nqueue", {"getenv"}),
@@ -95,7 +96,7 @@ def test_nothing_to_say(base: Path) -> None:
         ("queue", "x @=end\nqueue", {"unclosed", "no-queue"}),
         ("= run.sh", "= gone.sh", {"executable-missing"}),
         ("= run.sh", "= /bin/echo\ntransfer_executable = false", set()),
-        ("= run.sh", "= $(prog)", set()),
+        ("= run.sh", "= $(prog)", {"macro-unset"}),
     ],
 )
 def test_one_thing(old: str, new: str, expected: set[str], base: Path) -> None:
@@ -106,7 +107,7 @@ def test_one_thing(old: str, new: str, expected: set[str], base: Path) -> None:
 def test_where_and_how_bad(base: Path) -> None:
     finding = risks(CLEAN.replace("request_gpus = 1\n", ""), base)[0]
     assert finding.severity is Severity.ERROR
-    assert finding.where == "job.sub:6"
+    assert finding.where == "job.sub:7"
     assert finding.line == "gpus_minimum_capability = 7.5"
     small = risks(CLEAN.replace("disk = 20 GB", "disk = 20"), base)[0]
     assert (small.severity, small.what) == (Severity.WARNING, "20 without a unit means 20 KiB")
@@ -114,7 +115,7 @@ def test_where_and_how_bad(base: Path) -> None:
 
 
 def test_an_output_that_no_script_mentions_is_worse(base: Path) -> None:
-    text = CLEAN.replace("queue", "transfer_output_files = {}\nqueue")
+    text = CLEAN.replace("queue 3", "transfer_output_files = {}\nqueue")
     assert risks(text.format("results.json"), base)[0].severity is Severity.HINT
     assert risks(text.format("model.pt"), base)[0].severity is Severity.WARNING
 
@@ -136,12 +137,15 @@ def test_traps_of_the_scripts_it_names(base: Path) -> None:
     assert found["fetch"].where == "run.sh:4"
 
 
-def test_initialdir_is_where_files_lie(base: Path) -> None:
+def test_initialdir_is_where_inputs_lie_and_the_executable_does_not(base: Path) -> None:
     (base / "sub").mkdir()
-    assert ids(CLEAN.replace("queue", "initialdir = sub\nqueue"), base) == {
-        "input-missing",
-        "executable-missing",
-    }
+    text = CLEAN.replace("queue", "initialdir = sub\nqueue")
+    (found,) = risks(text, base)
+    assert found.id == "input-missing"
+    assert f"train.py does not exist in {base}/sub" in found.what
+    (base / "train.py").rename(base / "sub/train.py")
+    assert risks(text, base) == []
+    assert ids(CLEAN.replace("queue", "initialdir = gone\nqueue"), base) >= {"folder-missing"}
 
 
 @pytest.mark.parametrize("path", sorted(SUBS.glob("*.sub")), ids=lambda path: path.name)

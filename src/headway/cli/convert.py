@@ -134,15 +134,16 @@ def is_submit_file(path: Path) -> bool:
 
 
 def folder_of(path: Path, here: Path) -> Path:
-    """The folder that the file's paths are relative to: its own, or where condor_submit is called.
+    """The folder that the file's paths are relative to, and that job.toml is written to.
 
-    HTCondor takes them from the current folder, which is usually the file's own.
+    HTCondor takes them from the folder in which condor_submit is called. That is this one if
+    something that the file names is here, and otherwise the file's own.
     """
-    text = read_text(path)
-    program = read(text).value("executable")
-    if not program or program.startswith("/") or os.path.exists(path.parent / program):
-        return path.parent
-    return here if os.path.isfile(here / program) else path.parent
+    file = read(read_text(path))
+    program = file.value("executable")
+    if program and not program.startswith("/") and os.path.isfile(here / program):
+        return here
+    return path.parent
 
 
 def convert(path: Path, base: Path) -> Converted:

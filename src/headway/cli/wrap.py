@@ -82,12 +82,14 @@ def _wrap(arguments: Namespace) -> int:
 
 def _to_stdout(path: Path, as_json: bool) -> int:
     from headway.cli.show import print_json
-    from headway.pool.wrap import AGENT, wrap
-    from headway.pool.wrap.subfile import read_text
+    from headway.pool.wrap import AGENT, submit_folder, wrap
+    from headway.pool.wrap.subfile import read, read_text
 
     # nothing is written, so the agent must be there already for the URLs to be staged in by it
-    there = path.with_name(f"{path.stem}.{AGENT}").exists()
-    wrapped = wrap(read_text(path), path.stem, base=path.parent if there else None)
+    text = read_text(path)
+    agent = path.with_name(f"{path.stem}.{AGENT}")
+    base = submit_folder(read(text), path.parent, Path()) if agent.exists() else None
+    wrapped = wrap(text, path.stem, base=base, agent=_from(agent, base))
     if as_json:
         facts = _facts(path, wrapped)
         print_json({"file": str(path), "written": None, **facts, "text": wrapped.text})
@@ -97,6 +99,13 @@ def _to_stdout(path: Path, as_json: bool) -> int:
     sys.stdout.flush()
     _say(path, wrapped)
     return OK
+
+
+def _from(agent: Path, base: Path | None) -> str | None:
+    """The agent's name as condor_submit finds it in `base`."""
+    if base is None or agent.absolute().parent == base.absolute():
+        return None
+    return agent.absolute().as_posix()
 
 
 def _say(path: Path, wrapped: Wrapped) -> None:

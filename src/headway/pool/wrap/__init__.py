@@ -17,7 +17,7 @@ from headway.pool import policy
 from headway.pool.folder import write_atomically
 from headway.pool.package import build_agent, is_agent
 from headway.pool.preflight.findings import Finding
-from headway.pool.wrap.risks import file_risks, risks
+from headway.pool.wrap.risks import file_risks, risks, text_risks
 from headway.pool.wrap.staging import AGENT, Staging, staging
 from headway.pool.wrap.subfile import (
     UNCLOSED,
@@ -28,9 +28,19 @@ from headway.pool.wrap.subfile import (
     read_text,
     split_list,
 )
+from headway.pool.wrap.view import submit_folder
 from headway.spec import Retries
 
-__all__ = ["AGENT", "Wrapped", "file_risks", "risks", "risks_left", "wrap", "wrap_file"]
+__all__ = [
+    "AGENT",
+    "Wrapped",
+    "file_risks",
+    "risks",
+    "risks_left",
+    "submit_folder",
+    "wrap",
+    "wrap_file",
+]
 
 BEGIN = "# Added by headway wrap; every other line is as it was"
 END = "# End of what headway wrap added"
@@ -74,8 +84,8 @@ def wrap(
 ) -> Wrapped:
     """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log.
 
-    With `base`, the folder that the file is for, URLs are staged in by an agent that is found as
-    `agent` there, if the file allows for it.
+    With `base`, the folder in which condor_submit is called, URLs are staged in by an agent that is
+    found as `agent` there, if the file allows for it.
     """
     file = read(text)
     broken = next((s for s in file.statements if s.key == UNCLOSED), None)
@@ -109,12 +119,14 @@ def wrap_file(
     path: Path, to: Path | None = None, *, overwrite: bool = False
 ) -> tuple[Path, Wrapped]:
     """Write the wrapped description beside the original, `job.headway.sub`, or to another path."""
+    text = read_text(path)
     name = path.name.removesuffix(path.suffix)
     target = to or path.with_name(f"{name}.headway{path.suffix or '.sub'}")
     beside = target.absolute().with_name(f"{name}.{AGENT}")
-    here = beside.parent == path.absolute().parent
+    base = submit_folder(read(text), path.parent, Path())
+    here = beside.parent == base.absolute()
     agent = beside.name if here else beside.as_posix()
-    wrapped = wrap(read_text(path), name, base=path.parent, agent=agent)
+    wrapped = wrap(text, name, base=base, agent=agent)
     if target.exists() and target.samefile(path) and not overwrite:
         raise HeadwayError(
             f"{target} is the original itself", remedy="write to another file, or say --overwrite"
@@ -138,7 +150,7 @@ def risks_left(wrapped: Wrapped, path: Path) -> list[Finding]:
 
     Args:
         wrapped: what became of it.
-        path: the original, beside which the scripts lie.
+        path: the original.
 
     Returns:
         The findings of `risks`, worst first, with the lines of the original.
@@ -148,7 +160,7 @@ def risks_left(wrapped: Wrapped, path: Path) -> list[Finding]:
         "retry-same-site": "requirements" in wrapped.added,
         "hour-cut": wrapped.staged,
     }
-    found = risks(wrapped.original, path.parent, path.name)
+    found = text_risks(wrapped.original, path)
     return [finding for finding in found if not mended.get(finding.id)]
 
 

@@ -15,7 +15,6 @@ import ast
 import glob
 import operator
 import os
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -309,9 +308,20 @@ def template(text: str) -> str:
     raise ConversionError(f"job.toml cannot say {plain(text)}", remedy="do without `$` before it")
 
 
+def is_known(text: str) -> bool:
+    """Whether nothing in an expanded text is left for HTCondor, or for a row, to fill in."""
+    return "\x01" not in text
+
+
 def plain(text: str) -> str:
     """An expanded text for people."""
-    return _MARK.sub(lambda m: "$(Process)" if m[1] == "job" else f"$({m[1]})", text)
+
+    def shown(match: re.Match[str]) -> str:
+        if match[1].startswith("?"):
+            return match[1][1:]
+        return "$(Process)" if match[1] == "job" else f"$({match[1]})"
+
+    return _MARK.sub(shown, text)
 
 
 def evaluate(text: str, base: Path) -> Description:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
-from headway.pool.preflight.case import in_ospool
 from headway.pool.preflight.findings import Context, Finding, error, hint, warning, worst_first
 from headway.pool.preflight.pytraps import worker_options
 from headway.pool.preflight.shelltraps import asked_workers
 from headway.pool.preflight.traps import read_script, script_traps
+from headway.pool.preflight.traptable import in_submit_file
+from headway.pool.wrap.commands import is_command, meant
+from headway.pool.wrap.evaluate import at_each_queue
+from headway.pool.wrap.places import file_findings
 from headway.pool.wrap.subfile import (
     UNCLOSED,
     Kind,
+    Statement,
     SubmitFile,
     read,
     read_text,
     split_arguments,
-    split_files,
+    split_environment,
 )
-from headway.spec.units import format_size
+from headway.pool.wrap.view import View, submit_folder
+from headway.spec.words import first_few
 
-TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
-_FEDERATION = ("osdf", "stash", "pelican")
 _GPU_KEYS = (
     "gpus_minimum_memory",
     "gpus_minimum_capability",
@@ -33,89 +37,99 @@ _GPU_KEYS = (
     "require_gpus",
 )
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
-_TRUE = ("true", "yes", "1", "t")
+_AFTER_START = {"3", "26", "34", "46", "47"}  # hold codes of jobs that have started
+_UNIVERSES = ("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local")
+_UNIVERSES += ("scheduler",)
+_STRINGS = (
+    *("ProjectName", "JobFlavour", "SingularityImage", "AccountingGroup", "JobBatchName"),
+    *("JobDurationCategory", "GPUJobLength", "DESIRED_Sites", "UNDESIRED_Sites", "Project"),
+    *("ProjectDescription", "Group"),
+)
+_MACRO = re.compile(r"\$\w*\(\s*([A-Za-z_][\w.]*)")
+_HOSTS = re.compile(r'\bMachine\s*(?:==|=\?=)\s*"([^"]{1,200})"', re.I)
+_ALWAYS = ("complete", "always")
 
 
-def file_risks(path: Path) -> list[Finding]:
-    """The risks of a submit description on disk, and of the scripts that it names."""
-    return risks(read_text(path), path.parent, path.name)
+def file_risks(path: Path, here: Path | None = None) -> list[Finding]:
+    """The risks of a submit description on disk, and of the scripts that it names.
+
+    Args:
+        path: the submit file.
+        here: the folder in which condor_submit would be called; None: the one that we are in.
+
+    Returns:
+        The findings, worst first.
+
+    Raises:
+        HeadwayError: the file cannot be read, or is no submit description.
+    """
+    return text_risks(read_text(path), path, here)
 
 
-def risks(text: str, base: Path, name: str = "job.sub") -> list[Finding]:
-    """The risks of a submit description whose paths are relative to `base`, worst first."""
-    view = _View(read(text), base, name)
-    checks: tuple[Callable[[_View], Iterator[Finding]], ...] = (
-        _gpus,
-        _releases,
-        _transfers,
-        _inputs,
-        _outputs,
-        _containers,
-        _records,
-        _checkpoints,
-        _requests,
-        _habits,
-        _syntax,
-        _scripts,
-    )
-    return worst_first(finding for check in checks for finding in check(view))
+def text_risks(text: str, path: Path, here: Path | None = None) -> list[Finding]:
+    """The same for the text of a submit file that has been read already."""
+    here = here or Path()
+    folder = submit_folder(read(text), path.parent, here)
+    found = risks(text, folder, path.name)
+    if folder.absolute() != here.absolute():
+        what = f"its files are not in {here.absolute()}, but beside it: they were looked for there"
+        remedy = f"condor_submit takes paths from where it is called: cd {folder} first"
+        found = worst_first([warning("other-folder", path.name, what, remedy), *found])
+    return found
 
 
-class _View:
-    """A submit file with the questions that the checks ask of it."""
+def risks(text: str, here: Path, name: str = "job.sub") -> list[Finding]:
+    """The risks of a submit description.
 
-    def __init__(self, file: SubmitFile, base: Path, name: str) -> None:
-        self.file = file
-        self.name = name
-        folder = file.value("initialdir")
-        self.base = base / folder if folder and "$(" not in folder else base
-        self.value = file.value
+    Args:
+        text: the submit file's text.
+        here: the folder in which condor_submit is called.
+        name: the file's name, for the findings.
 
-    def has(self, key: str) -> bool:
-        return self.file.last(key) is not None
-
-    def is_true(self, key: str) -> bool:
-        return self.value(key).lower() in _TRUE
-
-    @property
-    def has_gpus(self) -> bool:
-        return self.value("request_gpus") not in ("", "0")
-
-    @property
-    def ospool(self) -> bool:
-        """Whether the file is for the OSPool, by its own words."""
-        words = (self.value("container_image"), *self.inputs(), self.value("output_destination"))
-        image = "singularity.opensciencegrid.org" in self.value("SingularityImage")
-        return image or self.has("ProjectName") or any(map(in_ospool, words))
-
-    def at(self, key: str) -> tuple[str, str]:
-        """Where a key is set, and the line; the file itself where it is not."""
-        statement = self.file.last(key)
-        if statement is None:
-            return self.name, ""
-        line = self.file.lines[statement.first - 1].strip()
-        return f"{self.name}:{statement.first}", line
-
-    def inputs(self) -> list[str]:
-        return split_files(self.value("transfer_input_files"))
-
-    def local_inputs(self) -> Iterator[tuple[str, Path]]:
-        """Inputs of the access point whose names are known before the queue fills them in."""
-        for item in self.inputs():
-            if "://" not in item and "$(" not in item and "$$" not in item:
-                yield item, self.base / item
-
-    def executable(self) -> Path | None:
-        name = self.value("executable")
-        moved = self.value("transfer_executable", "true").lower() in _TRUE
-        return self.base / name if name and moved and "$(" not in name else None
+    Returns:
+        The findings of all its `queue` statements, worst first, each once.
+    """
+    file = read(text)
+    found = list(_syntax(file, name))
+    if not any(finding.id == "not-submit" for finding in found):
+        for said in at_each_queue(text, here):
+            view = View(file, said, here, name)
+            found += [finding for check in _CHECKS for finding in check(view)]
+    return worst_first(_once_a_file(found))
 
 
-def _gpus(view: _View) -> Iterator[Finding]:
-    if view.has_gpus:
+def _once_a_file(findings: list[Finding]) -> Iterator[Finding]:
+    """The same trap on many lines of one script is said once, with the other lines."""
+
+    def kind(finding: Finding) -> tuple[str, str]:
+        place, _, line = finding.where.rpartition(":")
+        return (finding.id, place) if line.isdecimal() else (finding.id, finding.where)
+
+    once = list(dict.fromkeys(findings))
+    order = {key: number for number, key in reversed(list(enumerate(map(kind, once))))}
+    for (id, _), group in groupby(sorted(once, key=lambda f: order[kind(f)]), key=kind):
+        same = list(group)
+        lines = [f.where.rpartition(":")[2] for f in same[1:]]
+        if len(same) < 3 or id in _EACH or not all(line.isdecimal() for line in lines):
+            yield from same
+            continue
+        first = worst_first(same)[0]
+        others = [f.where.rpartition(":")[2] for f in same if f is not first]
+        places = f"line{'s' if len(others) > 1 else ''} {first_few(list(dict.fromkeys(others)))}"
+        yield replace(first, what=f"{first.what}. Also {places}")
+
+
+_EACH = ("no-unit", "folder-missing", "input-missing", "executable-missing", "typo", "same-file")
+
+
+# -- requests and policy
+
+
+def _gpus(view: View) -> Iterator[Finding]:
+    if view.asks_for_gpus or view.perhaps("request_gpus"):
         return
     for key in _GPU_KEYS:
-        if view.has(key):
+        if view.has_line(key):
             where, line = view.at(key)
             yield error(
                 "gpu-keys",
@@ -124,89 +138,99 @@ def _gpus(view: _View) -> Iterator[Finding]:
                 "request_gpus = 1",
                 line,
             )
+    asked = re.search(r"\b(?:CUDA\w+|TotalGPUs|GPUs_\w+|GPUSlot)\b", view.value("requirements"))
+    if asked:
+        where, line = view.at("requirements")
+        what = (
+            f"{asked[0]} asks for a machine with GPUs, but without request_gpus the job gets none"
+        )
+        yield warning("gpu-keys", where, what, "request_gpus = 1", line)
 
 
-def _releases(view: _View) -> Iterator[Finding]:
+def _releases(view: View) -> Iterator[Finding]:
     value = view.value("periodic_release")
-    if not value or value.lower() == "false" or _BOUNDS.search(value):
+    if not value or value.lower() in ("false", "0") or _BOUNDS.search(value):
         return
     where, line = view.at("periodic_release")
-    slot = "GPU" if view.has_gpus else "slot"
+    slot = "GPU" if view.asks_for_gpus else "slot"
     what = f"releases for ever: a job that cannot succeed takes a {slot} again and again"
     if re.search("numjobstarts", value, re.I):
+        codes = re.findall(r"holdreasoncode\s*=[=?]=\s*(\d+)", value, re.I)
+        if codes and set(codes) <= _AFTER_START:
+            return
         what = "NumJobStarts stays 0 when input transfers fail: the job is released for ever"
     remedy = "bound it: NumHolds <= 5 && NumShadowStarts <= 30, or leave it to `headway wrap`"
     yield warning("release-unbounded", where, what, remedy, line)
 
 
-def _transfers(view: _View) -> Iterator[Finding]:
-    if view.value("should_transfer_files").lower() in ("no", "false", "never"):
-        where, line = view.at("should_transfer_files")
-        what = "the job never matches a machine outside this file system"
-        yield error("no-transfer", where, what, "should_transfer_files = YES", line)
-
-
-def _inputs(view: _View) -> Iterator[Finding]:
-    where, line = view.at("transfer_input_files")
-    sizes: dict[str, int] = {}
-    for item, path in view.local_inputs():
-        if not os.path.exists(path):
-            what = f"{item} does not exist: the job is held (code 13, subcode 2)"
-            yield error("input-missing", where, what, "correct the name, or take it out", line)
-            continue
-        files = [path] if path.is_file() else (p for p in path.rglob("*") if p.is_file())
-        sizes[item] = sum(file.stat().st_size for file in files)
-    total = sum(sizes.values())
-    if total > TRANSFER_LIMIT:
-        biggest = max(sizes, key=lambda item: sizes[item])
-        named = f"The biggest is {biggest}, {format_size(sizes[biggest])}"
-        if view.ospool:
-            what = f"{format_size(total)} of input; the OSPool holds jobs with more than 5,000 MB"
-            remedy = "put it on OSDF and name its osdf:// URL"
-            yield error("input-size", where, f"{what} (code 32). {named}", remedy, line)
-        else:
-            what = f"{format_size(total)} of input go from here to each job. {named}"
-            remedy = "put it behind a URL; many pools hold such jobs (code 32)"
-            yield warning("input-size", where, what, remedy, line)
-    for item in view.inputs():
-        scheme = item.split("://", 1)[0].lower().rpartition("+")[2]
-        if "://" in item and scheme in _FEDERATION:
-            what = (
-                f"{item}: HTCondor cuts a transfer off after an hour even while bytes flow, and"
-                " begins again from nothing (140 GB need 40 MB/s)"
-            )
-            remedy = "`headway wrap` has the agent stage it in, from within the job"
-            yield hint("hour-cut", where, what, remedy, line)
-        if item.lower().split("?")[0].endswith(".zip"):
-            what = f"{item}: `unzip` is missing in many containers"
-            yield hint("zip", where, what, "repack it as .tar", line)
-
-
-def _outputs(view: _View) -> Iterator[Finding]:
-    where, line = view.at("transfer_output_files")
-    names = [n for n in split_files(view.value("transfer_output_files")) if "$" not in n]
-    if not names:
+def _universe(view: View) -> Iterator[Finding]:
+    where, line = view.at("universe")
+    universe = view.universe
+    if "$(" in universe:
         return
-    executable = view.executable()
-    paths = [path for _, path in view.local_inputs()]
-    scripts = [read_script(path) for path in ([executable] if executable else []) + paths]
-    text = "\n".join((view.value("arguments"), *(script for script in scripts if script)))
-    for name in names:
-        what = f"if {name} is missing the job is held (code 12, subcode 2), also when it failed"
-        remedy = "name one folder that always exists: mkdir -p it at the start"
-        if name.rstrip("/").rsplit("/", 1)[-1] in text or not any(scripts):
-            yield hint("output-missing", where, what, remedy, line)
+    if universe in ("standard", "mpi", "globus", "pvm", "pipe", "linda"):
+        what = f"HTCondor has no {universe} universe any more: condor_submit refuses the file"
+        remedy = "universe = parallel" if universe in ("mpi", "pvm") else "universe = vanilla"
+        yield error("universe", where, what, remedy, line)
+    elif universe not in _UNIVERSES:
+        what = f"condor_submit knows no universe {universe}"
+        yield error("universe", where, what, "universe = vanilla, or leave it out", line)
+    needs = {"parallel": "machine_count", "grid": "grid_resource", "vm": "vm_type"}.get(universe)
+    if needs and not view.has(needs) and not (needs == "machine_count" and view.has("node_count")):
+        what = f"the {universe} universe needs {needs}: condor_submit refuses the file"
+        yield error("universe", where, what, f"{needs} = …", line)
+    images = [key for key in ("docker_image", "container_image") if view.has_line(key)]
+    if universe == "docker" and "docker_image" not in images and not view.perhaps("docker_image"):
+        what = "the docker universe needs docker_image: condor_submit refuses the file"
+        yield error("universe", where, what, "docker_image = …", line)
+    elif universe == "container" and not images and not view.perhaps("container_image"):
+        what = "the container universe needs container_image: condor_submit refuses the file"
+        yield error("universe", where, what, "container_image = …", line)
+    elif len(images) == 2:
+        where, line = view.at("docker_image")
+        what = "docker_image and container_image together: condor_submit refuses the file"
+        yield error("two-images", where, what, "keep one of them", line)
+    needless = view.contained or view.universe == "vm" or view.has("shell") or view.grid_type
+    if not view.has("executable") and not needless:
+        what = "there is no executable: condor_submit refuses the file"
+        yield error("executable-missing", view.name, what, "executable = the program")
+
+
+def _transfers(view: View) -> Iterator[Finding]:
+    where, line = view.at("should_transfer_files")
+    when = view.value("when_to_transfer_output").upper()
+    given = view.value("should_transfer_files")
+    if view.transfers == "no" and not view.runs_here:
+        what = "HTCondor moves no files: the job runs only where this file system is mounted"
+        if view.ospool:
+            what = "the OSPool shares no file system with you: the job never matches"
+            yield error("no-transfer", where, what, "should_transfer_files = YES", line)
         else:
-            what += "; no script of this job mentions it"
-            yield warning("output-missing", where, what, remedy, line)
+            remedy = (
+                "right on a cluster with a shared file system; else should_transfer_files = YES"
+            )
+            yield hint("no-transfer", where, what, remedy, line)
+        listed = [k for k in ("transfer_input_files", "transfer_output_files") if view.value(k)]
+        if listed and view.universe not in ("grid",):
+            where, line = view.at(listed[0])
+            what = f"{listed[0]} with should_transfer_files = {given}: condor_submit refuses it"
+            yield error("transfer-conflict", where, what, "take one of the two out", line)
+        if when not in ("", "NEVER") and "$" not in when:
+            where, line = view.at("when_to_transfer_output")
+            what = f"{when} with should_transfer_files = {given}: condor_submit refuses it"
+            yield error("transfer-conflict", where, what, "take this line out", line)
+    elif when == "ON_EXIT_OR_EVICT" and given.upper() == "IF_NEEDED":
+        where, line = view.at("when_to_transfer_output")
+        what = "ON_EXIT_OR_EVICT with should_transfer_files = IF_NEEDED: condor_submit refuses it"
+        yield error("transfer-conflict", where, what, "should_transfer_files = YES", line)
 
 
-def _containers(view: _View) -> Iterator[Finding]:
-    if not view.has("SingularityImage"):
+def _containers(view: View) -> Iterator[Finding]:
+    if not view.has_line("SingularityImage"):
         return
     where, line = view.at("SingularityImage")
     remedy = "container_image = …, with universe = container or none"
-    if view.has("container_image"):
+    if view.has_line("container_image"):
         what = "+SingularityImage and container_image: which one holds depends on the site"
         yield warning("two-images", where, what, "keep container_image alone", line)
     else:
@@ -214,121 +238,373 @@ def _containers(view: _View) -> Iterator[Finding]:
         yield hint("singularity-image", where, what, remedy, line)
 
 
-def _records(view: _View) -> Iterator[Finding]:
+def _records(view: View) -> Iterator[Finding]:
     if not view.has("log"):
         what = "there is no event log: nobody can tell what became of the job, or where"
         yield warning("no-log", view.name, what, "log = job.log")
+    prints = view.universe != "vm" and view.grid_type not in ("ec2", "gce", "azure")
+    if prints and not view.has("output") and not view.has("error"):
+        what = "there is no output and no error: what the program prints is lost"
+        number = "" if view.jobs == 1 else ".$(Process)"
+        remedy = f"output = job{number}.out, and error = job{number}.err"
+        yield hint("no-output", view.name, what, remedy)
+
     where, line = view.at("max_retries")
     avoids = re.search("MachineAttr|HeadwayAvoid", view.value("requirements"))
-    if line and view.value("max_retries") != "0" and not avoids:
+    if line and view.value("max_retries") != "0" and not avoids and view.on_slots:
         what = "a retry may go straight back to the site where the job has just failed"
         yield hint("retry-same-site", where, what, "`headway wrap` adds a requirement", line)
 
 
-def _checkpoints(view: _View) -> Iterator[Finding]:
+def _checkpoints(view: View) -> Iterator[Finding]:
     code, files = "checkpoint_exit_code", "transfer_checkpoint_files"
-    if view.has(code) and not view.has(files):
+    if view.has_line(code) and not view.has(files):
         where, line = view.at(code)
         what = "every checkpoint transfers the whole scratch folder, inputs included"
         yield warning("checkpoint-files", where, what, f"{files} = the checkpoint alone", line)
-    if view.has(files) and not view.has(code):
+    if view.has_line(files) and not view.has(code):
         where, line = view.at(files)
         what = "is ignored without checkpoint_exit_code: nothing is saved, the job begins anew"
         yield error("checkpoint-code", where, what, f"{code} = 85, and exit with it", line)
 
 
-def _requests(view: _View) -> Iterator[Finding]:
+def _requests(view: View) -> Iterator[Finding]:
+    if not view.on_slots:
+        return
+    missing = []
     for key, unit, small in (("request_memory", "MiB", 100), ("request_disk", "KiB", 1_000_000)):
         where, line = view.at(key)
         value = view.value(key)
-        if not value:
-            what = "is not set: the pool's default is small, and the job is held when it is passed"
-            yield warning("no-request", f"{where}: {key}", what, f"{key} = 4 GB", line)
+        if not view.has(key):
+            missing.append(key)
         elif re.fullmatch(r"\d+", value):
             make = warning if int(value) < small else hint
             what = f"{value} without a unit means {value} {unit}"
             yield make("no-unit", where, what, f"write the unit: {key} = 4 GB", line)
+        elif re.fullmatch(r"[\d.]+\s*[A-Za-z]+", value) and not re.fullmatch(
+            r"[\d.]+\s*[KMGTP]?i?B?", value, re.I
+        ):
+            what = f"condor_submit cannot read {value}"
+            yield error("no-unit", where, what, f"{key} = 4 GB", line)
+    if missing:
+        what = "not set: the pool's default is small, and the job is held when it is passed"
+        remedy = ", ".join(f"{key} = 4 GB" for key in missing)
+        yield warning("no-request", view.name, f"{' and '.join(missing)} {what}", remedy)
 
 
-def _habits(view: _View) -> Iterator[Finding]:
+def _habits(view: View) -> Iterator[Finding]:
     if view.ospool and not view.has("JobDurationCategory"):
         what = "no +JobDurationCategory: the OSPool takes it for Medium and holds it after 20 h"
         remedy = '+JobDurationCategory = "Medium" or "Long"'
         yield hint("duration", view.name, what, remedy)
-    if view.value("notification", "never").lower() != "never":
-        where, line = view.at("notification")
-        what = "one mail for each job, and on many access points no mail at all"
-        yield hint("notification", where, what, "notification = never", line)
-    if view.is_true("getenv"):
+    mails = view.value("notification", "never").lower()
+    where, line = view.at("notification")
+    if mails in (*_ALWAYS, "error", "start"):
+        fails = " that fails" if mails == "error" else ""
+        what = f"one mail for each job{fails}, and on many access points no mail at all"
+        if mails in _ALWAYS or view.jobs != 1:
+            yield hint("notification", where, what, "notification = never", line)
+    elif mails != "never" and "$" not in mails:
+        what = f"condor_submit refuses {mails}"
+        yield error("notification", where, what, "notification = never", line)
+    if view.is_true("getenv") and not view.runs_here:
         where, line = view.at("getenv")
         what = "the environment of the access point goes with the job: paths and libraries that the"
         what += " node has not"
-        yield warning("getenv", where, what, "name what is needed: environment = …", line)
+        make = hint if view.transfers == "no" else warning
+        yield make("getenv", where, what, "name what is needed: environment = …", line)
+    hosts = list(dict.fromkeys(_HOSTS.findall(view.value("requirements"))))
+    if hosts and view.on_slots:
+        where, line = view.at("requirements")
+        what = f"the job waits for {first_few(hosts, 2)} alone, even while others are free"
+        remedy = "ask for what the machine has: request_memory, gpus_minimum_memory, …"
+        yield hint("pinned", where, what, remedy, line)
 
 
-def _syntax(view: _View) -> Iterator[Finding]:
-    lines = view.file.lines
-    for statement in view.file.statements:
-        if statement.kind is Kind.NOTHING:
+def _windows(view: View) -> Iterator[Finding]:
+    program = view.value("executable")
+    asks = re.search(r"\bOpSys|iswindows", view.value("requirements"), re.I)
+    if view.runs_here or not program.lower().endswith((".bat", ".cmd", ".exe", ".ps1")) or asks:
+        return
+    if view.universe == "vanilla" and not view.perhaps("requirements"):
+        where, line = view.at("executable")
+        what = "runs on Windows alone; from a Linux access point HTCondor looks for Linux machines"
+        yield warning("windows", where, what, 'requirements = (OpSys == "WINDOWS")', line)
+
+
+# -- values
+
+
+def _quoting(view: View) -> Iterator[Finding]:
+    """What condor_submit refuses, or splits otherwise than it looks."""
+    for key, split in (("arguments", split_arguments), ("environment", split_environment)):
+        where, line = view.at(key)
+        for value in dict.fromkeys(value for (value,) in view.each(key)):
+            try:
+                list(split(value))  # type: ignore[operator]
+            except ValueError as problem:
+                what = f"condor_submit refuses it: {problem}"
+                remedy = 'begin and end it with one ", and write each " inside as ""'
+                if key == "arguments" and not value.startswith('"'):
+                    remedy = "put all of it in \"…\", and each group of words in '…'"
+                elif key == "environment":
+                    remedy = 'environment = "A=1 B=2"'
+                yield error(key, where, what, remedy, line)
+                break
+    value = view.value("environment")
+    names = r"[A-Za-z_]\w*="
+    if value.startswith('"') and re.search(rf";\s*{names}", value) and not re.search(r"\s", value):
+        where, line = view.at("environment")
+        what = "within quotes, blanks part the variables: the ; becomes a part of the first value"
+        remedy = f"environment = {value.replace(';', ' ')}"
+        yield warning("environment", where, what, remedy, line)
+    elif not value.startswith('"') and ";" not in value and re.search(rf"=\S*\s+{names}", value):
+        where, line = view.at("environment")
+        what = "without quotes, ; parts the variables: all of this becomes the first one's value"
+        yield warning("environment", where, what, f'environment = "{value}"', line)
+
+
+def _strings(view: View) -> Iterator[Finding]:
+    """Attributes that are text and stand without quotes: ClassAds look for another attribute."""
+    for key in _STRINGS:
+        setting = view.said.setting(key)
+        if setting is None or not setting.key.lower().startswith(("+", "my.")):
             continue
-        for number in range(statement.first + 1, statement.last + 1):
-            text = lines[number - 1].strip()
-            before = lines[number - 2].rstrip()
-            if text.startswith("#") and before.endswith("\\") and not text.endswith("\\"):
-                what = (
-                    "a comment within a continued line ends it, and may become a part of the value"
-                )
-                where = f"{view.name}:{number}"
-                yield warning("submit-comment", where, what, "move it above the statement", text)
-    for statement in view.file.statements:
+        value = view.value(key)
+        if re.fullmatch(r"[A-Za-z_][\w./:-]*(?: [\w./:-]+)*", value) and value.lower() not in (
+            *("true", "false", "undefined"),
+        ):
+            where, line = view.at(key)
+            what = f"without quotes, {value} is the name of another attribute, which is not set"
+            yield warning("quotes", where, what, f'{setting.key} = "{value}"', line)
+    for key in ("log", "output", "error", "initialdir"):
+        value = view.value(key)
+        if len(value) > 2 and value[0] == '"' == value[-1]:
+            where, line = view.at(key)
+            what = "condor_submit takes the quotes for a part of the name"
+            yield error("quotes", where, what, f"{key} = {value[1:-1]}", line)
+
+
+def _macros(view: View) -> Iterator[Finding]:
+    """Macros that nothing sets, as far as the values that count ask for them."""
+    said = view.said
+    keys = [name for name, setting in said.settings.items() if is_command(setting.key)]
+    for name in keys:
+        said.text(name)  # what it asks for is noted
+    for name in sorted(said.unset):
+        where, line = _mention(view, f"$ENV({name}")
+        what = f"{name} is not set in this shell: condor_submit would write UNDEFINED"
+        yield warning("env-unset", where, what, f"export {name}=…, or $ENV({name}:default)", line)
+    names = sorted(said.undefined, key=str.lower)
+    if names:
+        where, line = _mention(view, f"$({names[0]}")
+        shown = first_few([f"$({name})" for name in names])
+        verb = "is" if len(names) == 1 else "are"
+        what = f"{shown} {verb} set nowhere in the file: empty, unless the command line sets it"
+        remedy = f"condor_submit {names[0]}=… {view.name}, or VARS in a DAG"
+        yield hint("macro-unset", where, what, remedy, line)
+
+
+def _mention(view: View, text: str) -> tuple[str, str]:
+    for number, line in enumerate(view.file.lines, 1):
+        if text.lower() in line.lower() and not line.lstrip().startswith("#"):
+            return f"{view.name}:{number}", line.strip()
+    return view.name, ""
+
+
+def _rows(view: View) -> Iterator[Finding]:
+    trouble = view.said.trouble
+    if trouble is None:
+        return
+    queue = view.said.queue
+    where = f"{view.name}:{queue.line}" if queue else view.name
+    reason = str(trouble).partition("\n")[0]
+    reason = re.sub(r"\Aline \d+: ", "", reason).removeprefix(f"{queue.text}: " if queue else "")
+    line = queue.text if queue else ""
+    if "there is no file" in reason or "number of jobs" in reason or "names of variables" in reason:
+        reason = reason.replace("there is no file ", f"there is no file {view.here}/")
+        reason = reason.replace(f"{view.here}/{view.here}/", f"{view.here}/").replace("//", "/")
+        what = f"{reason}: condor_submit refuses the file"
+        yield error("queue", where, what, "correct the queue line", line)
+    elif "matches" in reason:
+        what = f"{reason} in {view.here}: no job is queued"
+        yield error("queue", where, what, "correct the pattern, or change the folder", line)
+    elif "queues no job" in reason:
+        yield warning("queue", where, "it queues no job", "queue 1, or more", line)
+
+
+# -- syntax
+
+
+def _syntax(file: SubmitFile, name: str) -> Iterator[Finding]:
+    yield from _strange_lines(file, name)
+    yield from _comments(file, name)
+    yield from _conditions(file, name)
+    yield from _typos(file, name)
+    for statement in file.statements:
         if statement.key == UNCLOSED:
             what = "is never closed: condor_submit refuses the file"
-            where = f"{view.name}:{statement.first}"
+            where = f"{name}:{statement.first}"
             remedy = "end it with a line that has @ and the same word"
             yield error("unclosed", where, what, remedy, statement.value)
-    queue = view.file.first_queue
-    after = [s for s in view.file.statements if queue and s.first > queue.last]
+    queue = file.first_queue
+    after = [s for s in file.statements if queue and s.first > queue.last]
     extra = next((s for s in after if s.kind is not Kind.NOTHING), None)
     if extra is not None:
+        another = any(s.kind is Kind.QUEUE for s in after)
         what = "stands after the first queue statement: recent HTCondor (25) refuses the file"
-        where = f"{view.name}:{extra.first}"
-        remedy = "one queue statement, with a table: queue a, b from (…)"
-        yield warning("after-queue", where, what, remedy, lines[extra.first - 1].strip())
+        if not another:
+            what = "stands after the last queue statement: no job has it"
+        where = f"{name}:{extra.first}"
+        remedy = (
+            "one queue statement, with a table: queue a, b from (…)" if another else "move it up"
+        )
+        yield warning("after-queue", where, what, remedy, file.lines[extra.first - 1].strip())
     if queue is None:
         what = "there is no queue statement: nothing is submitted"
-        yield hint("no-queue", view.name, what, "queue, unless you give it on the command line")
+        yield hint("no-queue", name, what, "queue, unless you give it on the command line")
 
 
-def _scripts(view: _View) -> Iterator[Finding]:
-    executable = view.executable()
-    where, line = view.at("executable")
-    if executable is not None and not os.path.exists(executable):
-        what = f"the executable {view.value('executable')} does not exist"
-        yield error("executable-missing", where, what, "correct the name", line)
+def _strange_lines(file: SubmitFile, name: str) -> Iterator[Finding]:
+    """Lines that condor_submit cannot read; a file that is full of them is something else."""
+    strange = [s for s in file.statements if s.kind is Kind.OTHER and not s.key]
+    if not strange:
+        return
+    said = [s for s in file.statements if s.kind in (Kind.ASSIGN, Kind.QUEUE)]
+    first = strange[0]
+    where, line = f"{name}:{first.first}", file.lines[first.first - 1].strip()
+    writes = re.compile(r"<<-?\s*['\"]?\w|(?:echo|print|printf|cat)\b")
+    script = next((s for s in strange if writes.search(s.value)), None)
+
+    if script is not None:
+        where, line = f"{name}:{script.first}", file.lines[script.first - 1].strip()
+        what = "this is a program that writes a submit file, not a submit file"
+        remedy = "run it, and check the file that it writes"
+        yield error("not-submit", where, what, remedy, line)
+    elif len(strange) > 2 * len(said):
+        what = "this is not a submit file: condor_submit cannot read most of its lines"
+        remedy = "name the file that you give to condor_submit"
+        yield error("not-submit", where, what, remedy, line)
+    else:
+        more = f", nor {len(strange) - 1} others" if len(strange) > 1 else ""
+        what = f"condor_submit cannot read this line{more}, and refuses the file"
+        remedy = "lines are NAME = VALUE; a comment begins with #"
+        if re.search(r"\{\{|\{%|\$\{|^\$\w|^@\w+@|^<\w", line):
+            remedy = "if another program fills it in, check the file that it writes"
+        yield error("strange-line", where, what, remedy, line)
+
+
+def _comments(file: SubmitFile, name: str) -> Iterator[Finding]:
+    """Comments where none may stand: after a value, and within a continued line."""
+    for statement in file.statements:
+        if statement.kind is Kind.NOTHING:
+            continue
+        yield from _within(file, statement, name)
+        plain = statement.kind in (Kind.ASSIGN, Kind.QUEUE) and statement.first == statement.last
+        match = re.search(r"\s#\s*[A-Za-z(].*", statement.value) if plain else None
+        if match is None or statement.value.count('"') % 2:
+            continue
+        quoted = statement.value[: match.start()].count('"') % 2
+        if quoted:
+            continue
+        where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
+        what = "a comment cannot follow a value: the # and all after it are a part of it"
+        make = error
+        if statement.name in ("arguments", "environment") or not (
+            is_command(statement.key) or statement.kind is Kind.QUEUE
+        ):
+            make = warning
+        yield make("inline-comment", where, what, "give the comment a line of its own", line)
+
+
+def _within(file: SubmitFile, statement: Statement, name: str) -> Iterator[Finding]:
+    for number in range(statement.first + 1, statement.last + 1):
+        text = file.lines[number - 1].strip()
+        before = file.lines[number - 2].rstrip()
+        if text.startswith("#") and before.endswith("\\") and not text.endswith("\\"):
+            what = "a comment within a continued line ends it, and may become a part of the value"
+            where = f"{name}:{number}"
+            yield warning("submit-comment", where, what, "move it above the statement", text)
+
+
+def _conditions(file: SubmitFile, name: str) -> Iterator[Finding]:
+    for statement in file.statements:
+        if statement.kind is not Kind.BRANCH or statement.key not in ("if", "elif"):
+            continue
+        text = statement.value.strip().lstrip("!").strip()
+        plain = re.match(r"version\b|defined\b", text, re.I)
+        if not plain and re.search(r"[=<>]=|[<>]|&&|\|\|", text):
+            where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
+            what = "condor_submit's `if` knows `defined NAME`, `version >= …`, true and false, and"
+            what += " refuses comparisons"
+            remedy = "set a macro that is true or false: if $(big)"
+            yield error("if-condition", where, what, remedy, line)
+
+
+def _typos(file: SubmitFile, name: str) -> Iterator[Finding]:
+    """Keys that are almost a command and that nothing asks for: condor_submit ignores them."""
+    texts = " ".join(s.value for s in file.statements if s.kind is not Kind.NOTHING)
+    asked = {match.lower() for match in _MACRO.findall(texts)}
+    for statement in file.statements:
+        key = statement.key
+        if statement.kind is not Kind.ASSIGN or not re.fullmatch(r"[A-Za-z]\w*", key):
+            continue
+        wanted = meant(key) if key.lower() not in asked else ""
+        if wanted:
+            where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
+            what = f"condor_submit knows no {key} and ignores the line"
+            yield error("typo", where, what, f"did you mean {wanted}?", line)
+
+
+# -- scripts
+
+
+def _scripts(view: View) -> Iterator[Finding]:
     cpus, gpus = view.value("request_cpus", "1"), view.value("request_gpus", "0")
     context = Context(
-        checkpointed=view.has("checkpoint_exit_code"),
-        cpus=int(cpus) if cpus.isdigit() else None,
-        gpus=int(gpus) if gpus.isdigit() else None,
+        checkpointed=view.has_line("checkpoint_exit_code"),
+        cpus=int(cpus) if cpus.isdecimal() and len(cpus) < 9 else None,
+        gpus=int(gpus) if gpus.isdecimal() and len(gpus) < 9 else None,
         provided=frozenset(item.rstrip("/").rsplit("/", 1)[-1] for item in view.inputs()),
-        arguments=tuple(_words(view)),
+        arguments=tuple(view.words),
+        contained=view.contained,
     )
-    program = Context(**{**vars(context), "program": True})
-    scripts = [(executable, program)] if executable is not None else []
-    scripts += [(path, context) for _, path in view.local_inputs() if path != executable]
+    program = replace(context, program=True)
+    programs = [path for _, path in view.executables()]
+    scripts = [(path, program) for path in programs[:_MOST_SCRIPTS]]
+    inputs = [path for _, path in view.local_inputs() if path not in programs]
+    scripts += [(path, context) for path in inputs[:_MOST_SCRIPTS]]
     options: set[str] = set()
+    unsaid = ("absolute-path", "home-file") if view.transfers == "no" or view.runs_here else ()
+    unsaid += ("scratch-path",) if view.runs_here else ()
     for path, how in scripts:
-        text = read_script(path)
-        if text is not None and (how.program or path.suffix in (".py", ".sh")):
-            yield from script_traps(text, path.name, how)
-            options |= worker_options(text)
+        text = read_script(path) if how.program or path.suffix in (".py", ".sh") else None
+        if text is None:
+            continue
+        for finding in script_traps(text, path.name, how):
+            if finding.id not in unsaid:
+                yield in_submit_file(finding)
+        options |= worker_options(text)
     where, line = view.at("arguments")
-    yield from asked_workers(_words(view), context.cpus, where, line, options)
+    yield from asked_workers(view.words, context.cpus, where, line, options)
 
 
-def _words(view: _View) -> list[str]:
-    """The words of the arguments, as far as they can be read."""
-    try:
-        return split_arguments(view.value("arguments"))
-    except ValueError:
-        return []
+_MOST_SCRIPTS = 20  # of one queue
+_CHECKS: tuple[Callable[[View], Iterator[Finding]], ...] = (
+    _gpus,
+    _releases,
+    _universe,
+    _transfers,
+    file_findings,
+    _containers,
+    _records,
+    _checkpoints,
+    _requests,
+    _habits,
+    _windows,
+    _quoting,
+    _strings,
+    _macros,
+    _rows,
+    _scripts,
+)

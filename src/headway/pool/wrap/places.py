@@ -1,0 +1,438 @@
+"""Files and paths of a submit description: are they where condor_submit, or the job, looks?"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from headway.pool.preflight.findings import Finding, Severity, error, hint, warning
+from headway.pool.preflight.nodepaths import TEMPORARY, far_path, scratch_path
+from headway.pool.preflight.traps import read_script
+from headway.pool.wrap.evaluate import is_known, plain
+from headway.pool.wrap.subfile import split_files
+from headway.pool.wrap.view import View
+from headway.spec import format_size
+from headway.spec.words import closest, first_few
+from headway.text import many
+
+TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
+_FEDERATION = ("osdf", "stash", "pelican")
+_MOST_SIZED = 20_000  # files whose sizes are added up
+_SHOWN = 3
+_SYSTEM = re.compile(r"/(?:usr/(?:local/)?)?s?bin/[^/]+")
+_ENVIRONMENT = re.compile(r"/(?:bin|Scripts)/(?:python[\d.]*|Rscript|R|julia|perl|ipython)\Z")
+_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|bash|sh|zsh|csh|Rscript|R|perl|julia|java|matlab")
+# Keys whose values are paths of the access point: what a shell would fill in is not.
+_PATH_KEYS = ("executable", "initialdir", "log", "output", "error", "input", "transfer_input_files")
+_SHELL = re.compile(r"(?:^|[/=,\s\"'])(~(?=/)|\$\{?[A-Za-z_]\w*\}?)")
+
+
+def file_findings(view: View) -> Iterator[Finding]:
+    """What is missing on the access point, then what the job would miss on the node."""
+    lost = list(_lost(view))
+    folded = _not_here(view, lost)
+    if folded is not None:
+        yield folded
+    else:
+        yield from _executable(view, [(n, p) for key, n, p in lost if key == "executable"])
+        yield from _inputs(view, [(n, p) for key, n, p in lost if key != "executable"])
+    yield from _copied_program(view)
+    yield from _sizes(view)
+    yield from _initial_folders(view)
+    yield from _std_folders(view)
+    yield from _shell_words(view)
+    if not view.runs_here:
+        yield from _node_paths(view)
+        yield from _not_brought(view)
+        yield from _outputs(view)
+    yield from _overwritten(view)
+
+
+# -- on the access point
+
+
+def _lost(view: View) -> Iterator[tuple[str, str, Path]]:
+    """What is named and is not there: its key, its name, and where it was looked for."""
+    for name, path in view.executables():
+        if not os.path.isfile(path):
+            yield "executable", name, path
+    if view.transfers == "no":
+        return
+    for name, path in view.local_inputs():
+        if not os.path.exists(path):
+            yield "transfer_input_files", name, path
+    for name, path in view.std_files("input"):
+        if is_known(name) and view.names_a_file(name) and not os.path.exists(path):
+            yield "input", name, path
+
+
+def _not_here(view: View, lost: list[tuple[str, str, Path]]) -> Finding | None:
+    """One sentence instead of many where nothing is there: probably this is not the folder."""
+    relative = {(name, path) for _, name, path in lost if not name.startswith("/")}
+    named = [*view.executables(), *view.local_inputs()]
+    wanted = {(name, path) for name, path in named if not name.startswith("/")}
+    if len(wanted) < 2 or not wanted <= relative:
+        return None
+    names = first_few(sorted({name for name, _ in wanted}), _SHOWN)
+    folders = sorted({str(path)[: -len(name)].rstrip("/") or "/" for name, path in wanted})
+    place = folders[0] if len(folders) == 1 else str(view.here)
+    what = f"none of the {many(len(wanted), 'file')} that it names is in {place}: {names}"
+    remedy = "call this in the folder in which you call condor_submit: paths are taken from there"
+    return error("not-here", view.name, what, remedy)
+
+
+def _executable(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
+    where, line = view.at("executable")
+    for name, path in lost[:_SHOWN]:
+        first, _, rest = name.partition(" ")
+        there = str(path) if name.startswith("/") else f"{name} in {path.parent}"
+        what = f"there is no {there}: condor_submit refuses the file"
+        remedy = "correct the name, or call condor_submit in the folder that it is relative to"
+        make = error
+        if name[:1] in "\"'":
+            what = "condor_submit takes the quotes for a part of the name"
+            remedy = "take the quotes out"
+        elif rest and (os.path.exists(view.here / first) or _INTERPRETER.fullmatch(first)):
+            what = f"condor_submit takes all of `{name}` for the name of one file"
+            remedy = f"executable = {first}, and arguments = {rest}"
+        elif view.contained and name.startswith("/"):
+            what = f"there is no {name} on this machine; recent HTCondor refuses the file"
+            remedy = "if it is in the image, write transfer_executable = false"
+            make = warning
+        elif _INTERPRETER.fullmatch(name):
+            found = "" if view.contained else shutil.which(name) or f"/usr/bin/{name}"
+            what = f"there is no {name} in {path.parent}: condor_submit does not search the PATH"
+            remedy = f"executable = {found or name}, and transfer_executable = false"
+        elif os.path.isdir(path):
+            what, remedy = f"{path} is a folder", "name the program in it"
+        else:
+            near = closest(path.name, _siblings(path.parent))
+            remedy = f"did you mean {near}?" if near else remedy
+        yield make("executable-missing", where, what, remedy, line)
+    for name, path in view.executables():
+        if os.path.isfile(path) and not path.stat().st_size:
+            what = f"{name} is empty: condor_submit refuses the file"
+            yield error("executable-missing", where, what, "name the right file", line)
+
+
+def _siblings(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder) if entry.is_file()][:1000]
+    except OSError:
+        return []
+
+
+def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
+    if not lost:
+        return
+    inputs = set(view.local_inputs())
+    key = "transfer_input_files" if any(each in inputs for each in lost) else "input"
+    where, line = view.at(key)
+    name, path = lost[0]
+    parts = name.split()
+    if len(parts) > 1 and any(os.path.exists(path.parent / part) for part in parts):
+        what = f"condor_submit takes `{name}` for one file: commas part the names, blanks do not"
+        yield error("input-missing", where, what, f"{key} = {', '.join(parts)}", line)
+        return
+    relative = not name.startswith("/")
+    place = f" in {str(path)[: -len(name)].rstrip('/') or '/'}" if relative else " on this machine"
+    if len(lost) > 1:
+        names = first_few([each for each, _ in lost], _SHOWN)
+        what = f"{many(len(lost), 'input')} do not exist{place}: {names}"
+    else:
+        what = f"{name} does not exist{place}"
+    near = closest(path.name, _siblings(path.parent)) if relative else None
+    remedy = f"did you mean {near}?" if near else "correct the name, or take it out"
+    yield error("input-missing", where, f"{what}. The job is held (code 13)", remedy, line)
+
+
+def _copied_program(view: View) -> Iterator[Finding]:
+    """An interpreter of this machine that goes with the job without what it needs."""
+    if view.transfers == "no" or view.runs_here or view.universe in ("java", "grid"):
+        return
+    where, line = view.at("executable")
+    remedy = f"transfer_executable = false, if the {'image' if view.contained else 'node'} has it;"
+    remedy += " or a script that starts it"
+    for name, path in view.executables():
+        if name.startswith("/cvmfs/"):
+            continue
+        if _ENVIRONMENT.search(name) and not _SYSTEM.fullmatch(name):
+            what = f"HTCondor copies the file {path.name} alone to the node, without the packages"
+            what += f" around it in {path.parent.parent}"
+            make = warning if view.transfers == "yes" else hint
+            yield make("program-copied", where, what, remedy, line)
+        elif _SYSTEM.fullmatch(name) and os.path.isfile(path):
+            what = f"HTCondor copies this machine's {name} to the node, without its libraries"
+            yield hint("program-copied", where, what, remedy, line)
+
+
+def _sizes(view: View) -> Iterator[Finding]:
+    where, line = view.at("transfer_input_files")
+    yield from _too_large(view, where, line)
+    for item in view.inputs():
+        scheme = item.split("://", 1)[0].lower().rpartition("+")[2]
+        if "://" in item and scheme in _FEDERATION:
+            what = (
+                f"{item}: HTCondor cuts a transfer off after an hour even while bytes flow, and"
+                " begins again from nothing (140 GB need 40 MB/s)"
+            )
+            remedy = "`headway wrap` has the agent stage it in, from within the job"
+            yield hint("hour-cut", where, what, remedy, line)
+        if item.lower().split("?")[0].endswith(".zip"):
+            what = f"{item}: `unzip` is missing in many containers"
+            yield hint("zip", where, what, "repack it as .tar", line)
+
+
+def _too_large(view: View, where: str, line: str) -> Iterator[Finding]:
+    """What goes through HTCondor's own transfer to a single job."""
+    if view.transfers == "no":
+        return
+    sizes: dict[str, int] = {}
+    first = view.each("initialdir", "transfer_input_files")[0]
+    items = set(split_files(first[1]))  # of one job: others have other files
+    for item, path in view.local_inputs():
+        if item in items and item not in sizes:
+            sizes[item] = _size(path)
+    total = sum(sizes.values())
+    if total <= TRANSFER_LIMIT:
+        return
+    biggest = max(sizes, key=lambda item: sizes[item])
+    named = f"The biggest is {biggest}, {format_size(sizes[biggest])}"
+    if view.ospool:
+        what = f"{format_size(total)} of input; the OSPool holds jobs with more than 5,000 MB"
+        remedy = "put it on OSDF and name its osdf:// URL"
+        yield error("input-size", where, f"{what} (code 32). {named}", remedy, line)
+    else:
+        what = f"{format_size(total)} of input go from here to each job. {named}"
+        remedy = "put it behind a URL; many pools hold such jobs (code 32)"
+        yield warning("input-size", where, what, remedy, line)
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file, or of a folder's files as far as they can be counted quickly."""
+    try:
+        if path.is_file():
+            return path.stat().st_size
+        total = counted = 0
+        for folder, _, files in os.walk(path):
+            for name in files:
+                counted += 1
+                total += os.lstat(os.path.join(folder, name)).st_size
+                if counted > _MOST_SIZED:
+                    return total
+        return total
+    except OSError:
+        return 0
+
+
+def _initial_folders(view: View) -> Iterator[Finding]:
+    where, line = view.at("initialdir")
+    if not line:
+        return
+    lost = [folder for folder in view.folders() if not os.path.isdir(folder)]
+    lost = [folder for folder in lost if not view.is_template(str(folder))]
+    if lost and not view.for_windows:
+        shown = first_few([str(folder) for folder in lost], _SHOWN)
+        what = f"there is no folder {shown}: condor_submit refuses the file"
+        yield error("folder-missing", where, what, _make(lost), line)
+
+
+def _std_folders(view: View) -> Iterator[Finding]:
+    """Folders of log, output and error, which HTCondor does not make."""
+    told: set[Path] = set()
+    for key in ("log", "output", "error"):
+        where, line = view.at(key)
+        lost: dict[Path, None] = {}
+        late = ""
+        for name, path in view.std_files(key):
+            if view.for_windows or view.is_template(plain(name)):
+                continue
+            folder = posixpath.dirname(name)
+            if not is_known(folder):
+                late = plain(folder)
+            elif not os.path.isdir(path.parent) and os.path.isdir(_root(path.parent, view)):
+                lost[path.parent] = None
+        new = [folder for folder in lost if folder not in told]
+        told |= set(new)
+        end = "the job is held when it ends (code 12)"
+        if key == "log":
+            end = "condor_submit refuses the file"
+        if new:
+            shown = first_few([str(folder) for folder in new], _SHOWN)
+            what = f"there is no folder {shown}: {end}"
+            yield error("folder-missing", where, what, _make(new), line)
+        elif late and re.search(r"\$\((?:cluster|clusterid|jobid)\)", late, re.I):
+            what = f"nobody can make the folder {late} in time: HTCondor numbers jobs at submit"
+            remedy = "put the number into the file's name, in a folder that is there"
+            yield error("folder-missing", where, f"{what}, and makes no folders", remedy, line)
+
+
+def _root(folder: Path, view: View) -> Path:
+    """A folder that must be there for a missing one to mean anything: of the same machine."""
+    inside = str(folder).startswith(f"{view.here}/")
+    return view.here if inside else Path("/", *folder.parts[1:3])
+
+
+def _make(folders: list[Path]) -> str:
+    return f"mkdir -p {folders[0]}" if len(folders) == 1 else "make them first: mkdir -p …"
+
+
+def _shell_words(view: View) -> Iterator[Finding]:
+    """`~` and `$HOME`, which a shell would fill in and condor_submit does not."""
+    for key in (*_PATH_KEYS, "arguments", "environment"):
+        raw = re.sub(r"\$\$?\w*\([^()]*\)", "", view.raw(key))
+        match = _SHELL.search(raw)
+        if match is None:
+            continue
+        where, line = view.at(key)
+        word = match[1]
+        name = word.strip("${}")
+        remedy = f"write $ENV({'HOME' if word == '~' else name}), or the path itself"
+        if key not in _PATH_KEYS:
+            if _starts_a_shell(view):
+                continue
+            what = f"`{word}` reaches the program as it stands: no shell fills it in"
+            remedy = "leave it to a script that the job starts"
+            if name.startswith("_CONDOR") or name in ("TMPDIR", "HOME", "USER", "PWD"):
+                remedy = f"read {name} in the program, or in a script that the job starts"
+            yield hint("shell-word", where, what, remedy, line)
+        else:
+            what = f"condor_submit does not fill in `{word}`: it is taken for a part of the name"
+            yield error("shell-word", where, what, remedy, line)
+
+
+def _starts_a_shell(view: View) -> bool:
+    """`bash -c '…'` fills in what condor_submit leaves alone."""
+    return view.words[:1] == ["-c"] or view.has_line("shell") or "-c" in view.words[:2]
+
+
+# -- on the node
+
+
+def _node_paths(view: View) -> Iterator[Finding]:
+    """Absolute paths that the program gets, which the node may not have."""
+    far: list[str] = []
+    scratch: list[str] = []
+    near = re.search(r"has\w*staging|filesystemdomain|has_?cvmfs", view.value("requirements"), re.I)
+    keys: dict[str, None] = {}
+    for key, words in (
+        ("arguments", view.words),
+        ("environment", [value for _, value in view.variables]),
+        ("executable", [] if view.sends_executable else [view.value("executable")]),
+    ):
+        for word in words:
+            if scratch_path(word):
+                scratch.append(word)
+                keys[key] = None
+            elif far_path(word, view.contained) and not (near and "/staging/" in word):
+                far.append(word)
+                keys[key] = None
+    where, line = view.at(next(iter(keys), "arguments"))
+    if far and view.transfers != "no":
+        what = f"the node has no {first_few(_once(far), 2)}, unless it mounts that file system"
+        remedy = "name it in transfer_input_files, and use its last name: the job starts beside it"
+        make = warning if view.transfers == "yes" else hint
+        yield make("absolute-path", where, what, remedy, line)
+    if scratch:
+        what = f"{first_few(_once(scratch), 2)} is a folder of the node, not of the job: it may be"
+        what += " missing or full, and other jobs write there too"
+        remedy = "use the job's own folder: a relative path, or $_CONDOR_SCRATCH_DIR in a script"
+        make = hint if all(TEMPORARY.search(word) for word in scratch) else warning
+        yield make("scratch-path", where, what, remedy, line)
+
+
+def _once(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(word.partition("=")[2] or word for word in words))
+
+
+def _not_brought(view: View) -> Iterator[Finding]:
+    """Files of this folder that the arguments name and that stay behind, or arrive elsewhere."""
+    files = "transfer_input_files"
+    if view.transfers == "no" or view.universe in ("grid", "vm") or view.perhaps(files):
+        return
+    inputs = {posixpath.normpath(item): item for item in view.inputs()}
+    names = {posixpath.basename(item) for item in inputs}
+    emptied = {item for item, given in inputs.items() if given.endswith("/")}  # what is in them
+    folders = view.folders() or [view.here]
+    where, line = view.at("arguments")
+    make = warning if view.transfers == "yes" else hint
+    for word in dict.fromkeys(view.words):
+        value = word.partition("=")[2] if word.startswith("-") else word
+        name = posixpath.normpath(value) if value else "."
+        folder, last = posixpath.split(name)
+        if name.startswith(("/", ".", "$", "~")) or "$(" in name or "://" in name:
+            continue
+        if "." not in last or not any(os.path.isfile(base / name) for base in folders):
+            continue
+        if name in inputs and folder and not view.is_true("preserve_relative_paths"):
+            what = f"{name} arrives as {last}: HTCondor puts all inputs side by side"
+            remedy = f"name it {last} in the arguments, or preserve_relative_paths = true"
+            yield make("flattened", where, what, remedy, line)
+        elif not (last in names or name.partition("/")[0] in names or {".", folder} & emptied):
+            what = f"{name} is here, but does not go with the job"
+            remedy = f"{files} = {', '.join([*view.inputs()[:_SHOWN], name])}"
+            yield make("not-brought", where, what, remedy, line)
+
+
+def _outputs(view: View) -> Iterator[Finding]:
+    where, line = view.at("transfer_output_files")
+    items = split_files(view.value("transfer_output_files"))
+    for name in items:
+        if name.startswith("/") and "$" not in name:
+            what = f"the node is asked for {name}, an absolute path, and not for a file of the job"
+            remedy = "name what the job writes; where it goes is said by transfer_output_remaps"
+            yield warning("output-path", where, what, remedy, line)
+    names = [name for name in items if "$" not in name and not name.startswith("/")]
+    names = [name for name in names if not view.is_template(name)]
+    if not names:
+        return
+    paths = [path for _, path in (*view.executables(), *view.local_inputs())]
+    scripts = [read_script(path) for path in paths]
+    text = "\n".join((view.value("arguments"), *(script for script in scripts if script)))
+    doubtful = [n for n in names if n.rstrip("/").rsplit("/", 1)[-1] not in text and any(scripts)]
+    shown = first_few(doubtful or names, _SHOWN)
+    what = f"if {shown} is missing the job is held (code 12), also when the program failed"
+    remedy = "name one folder that always exists: mkdir -p it at the start"
+    if doubtful:
+        what += f"; no script of this job mentions {'it' if len(doubtful) == 1 else 'them'}"
+    severity = Severity.WARNING if doubtful else Severity.HINT
+    yield Finding(severity, where, what, remedy, "output-missing", line)
+
+
+def _overwritten(view: View) -> Iterator[Finding]:
+    """Files of the access point that several jobs write, each over the last."""
+    if view.jobs < 2:
+        return
+    jobs = f"{view.jobs:,} jobs"
+    folders = view.said.text("initialdir")
+    for key in ("output", "error"):
+        value = view.said.text(key)
+        chance = re.search(r"\x01\?\$(?:RANDOM|\(JobId)", value, re.I)
+        # what HTCondor fills in (its number, the date) is the same for all jobs of a queue
+        same = is_known(re.sub(r"\x01\?[^\x02]*\x02", "", value + folders)) and not chance
+        if value and value != "/dev/null" and same:
+            where, line = view.at(key)
+            what = f"all {jobs} write the same file, each over the last: {plain(value)}"
+            yield warning("same-file", where, what, f"{key} = {_numbered(plain(value))}", line)
+            break
+    value = view.said.text("transfer_output_files")
+    moved = view.has_line("transfer_output_remaps") or view.has_line("output_destination")
+    if split_files(value) and is_known(value + folders) and not moved and view.transfers != "no":
+        where, line = view.at("transfer_output_files")
+        name = posixpath.basename(split_files(value)[0].rstrip("/"))
+        what = f"the {name} of all {jobs} come back to one folder, each over the last"
+        remedy = f'transfer_output_remaps = "{name}={_numbered(name)}", or one initialdir a job'
+        make = warning if "." in name else hint  # a folder may hold other names for each job
+        yield make("same-file", where, what, remedy, line)
+
+
+def _numbered(name: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    stem, dot, ending = last.rpartition(".")
+    if not stem:
+        stem, dot, ending = last, "", ""
+    return f"{folder}{slash}{stem}.$(Process){dot}{ending}"
