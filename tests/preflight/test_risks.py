@@ -142,7 +142,7 @@ def test_initialdir_is_where_inputs_lie_and_the_executable_does_not(base: Path) 
     text = CLEAN.replace("queue", "initialdir = sub\nqueue")
     (found,) = risks(text, base)
     assert found.id == "input-missing"
-    assert f"train.py does not exist in {base}/sub" in found.what
+    assert f"there is no {base}/sub/train.py" in found.what
     (base / "train.py").rename(base / "sub/train.py")
     assert risks(text, base) == []
     assert ids(CLEAN.replace("queue", "initialdir = gone\nqueue"), base) >= {"folder-missing"}

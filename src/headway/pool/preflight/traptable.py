@@ -40,8 +40,8 @@ _IN_SUBMIT_FILES = {
     "clone": "name the code in transfer_input_files, or build it into the image",
     "unzip": "repack it as .tar, which Python and tar read everywhere",
     "extract": "read the tar as it is (tarfile, webdataset), if your code can",
-    "absolute-path": "name it in transfer_input_files; it then lies in the job's folder, under its"
-    " last name",
+    "absolute-path": "bring it with transfer_input_files, or send it back with"
+    " transfer_output_files",
     "scratch-path": "use the job's own folder: $_CONDOR_SCRATCH_DIR, or a relative path",
     "home-file": "take it out: set it up in the image, and variables with `environment`",
     "pipe": "put `set -o pipefail` before it; `output` and `error` keep what is printed anyway",

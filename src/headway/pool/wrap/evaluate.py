@@ -371,7 +371,7 @@ def at_each_queue(text: str, base: Path) -> list[Description]:
         are not known; they are empty then, and what they would fill in stays unknown.
     """
     found = Description(base, lenient=True)
-    file = read(text)
+    file = read(_BAD.sub("?", text.replace("\r\n", "\n")))
     queues: list[Description] = []
     try:
         for statement in _statements(file, found, base):

@@ -17,7 +17,6 @@ from headway.pool.wrap.subfile import split_files
 from headway.pool.wrap.view import View
 from headway.spec import format_size
 from headway.spec.words import closest, first_few
-from headway.text import many
 
 TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
 _FEDERATION = ("osdf", "stash", "pelican")
@@ -34,6 +33,8 @@ _SHELL = re.compile(r"(?:^|[/=,\s\"'])(~(?=/)|\$\{?[A-Za-z_]\w*\}?)")
 def file_findings(view: View) -> Iterator[Finding]:
     """What is missing on the access point, then what the job would miss on the node."""
     lost = list(_lost(view))
+    yield from _elsewhere(view, lost)
+    lost = [each for each in lost if not _of_another_machine(each[2])]
     folded = _not_here(view, lost)
     if folded is not None:
         yield folded
@@ -70,6 +71,25 @@ def _lost(view: View) -> Iterator[tuple[str, str, Path]]:
             yield "input", name, path
 
 
+def _of_another_machine(path: Path) -> bool:
+    """Whether not even the home, or the file system, of a path is here."""
+    return not os.path.isdir(Path("/", *path.parts[1:3][: len(path.parts) - 2]))
+
+
+def _elsewhere(view: View, lost: list[tuple[str, str, Path]]) -> Iterator[Finding]:
+    """One sentence for a file that was written for another machine."""
+    paths = [(key, path) for key, _, path in lost]
+    paths += [("initialdir", path) for path in view.folders() if not os.path.isdir(path)]
+    far = [(key, path) for key, path in paths if _of_another_machine(path)]
+    if not far:
+        return
+    where, line = view.at(far[0][0])
+    shown = first_few([str(path) for _, path in far], 2)
+    what = f"not on this machine: {shown}. condor_submit refuses the file here"
+    remedy = "check it where you submit it; nothing was said of these files"
+    yield warning("other-machine", where, what, remedy, line)
+
+
 def _not_here(view: View, lost: list[tuple[str, str, Path]]) -> Finding | None:
     """One sentence instead of many where nothing is there: probably this is not the folder."""
     relative = {(name, path) for _, name, path in lost if not name.startswith("/")}
@@ -78,9 +98,7 @@ def _not_here(view: View, lost: list[tuple[str, str, Path]]) -> Finding | None:
     if len(wanted) < 2 or not wanted <= relative:
         return None
     names = first_few(sorted({name for name, _ in wanted}), _SHOWN)
-    folders = sorted({str(path)[: -len(name)].rstrip("/") or "/" for name, path in wanted})
-    place = folders[0] if len(folders) == 1 else str(view.here)
-    what = f"none of the {many(len(wanted), 'file')} that it names is in {place}: {names}"
+    what = f"none of the {len(wanted):,} files that it names is in {view.here}: {names}"
     remedy = "call this in the folder in which you call condor_submit: paths are taken from there"
     return error("not-here", view.name, what, remedy)
 
@@ -89,9 +107,10 @@ def _executable(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
     where, line = view.at("executable")
     for name, path in lost[:_SHOWN]:
         first, _, rest = name.partition(" ")
-        there = str(path) if name.startswith("/") else f"{name} in {path.parent}"
-        what = f"there is no {there}: condor_submit refuses the file"
-        remedy = "correct the name, or call condor_submit in the folder that it is relative to"
+        what = f"there is no {path}: condor_submit refuses the file"
+        remedy = "correct the name"
+        if not name.startswith("/"):
+            remedy += ", or call condor_submit in the folder that it is relative to"
         make = error
         if name[:1] in "\"'":
             what = "condor_submit takes the quotes for a part of the name"
@@ -110,7 +129,7 @@ def _executable(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
         elif os.path.isdir(path):
             what, remedy = f"{path} is a folder", "name the program in it"
         else:
-            near = closest(path.name, _siblings(path.parent))
+            near = _like(path)
             remedy = f"did you mean {near}?" if near else remedy
         yield make("executable-missing", where, what, remedy, line)
     for name, path in view.executables():
@@ -119,11 +138,13 @@ def _executable(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
             yield error("executable-missing", where, what, "name the right file", line)
 
 
-def _siblings(folder: Path) -> list[str]:
+def _like(path: Path) -> str | None:
+    """A file beside a missing one that has almost its name."""
     try:
-        return [entry.name for entry in os.scandir(folder) if entry.is_file()][:1000]
+        names = [entry.name for entry in os.scandir(path.parent)][:1000]
     except OSError:
-        return []
+        return None
+    return closest(path.name, [name for name in names if Path(name).suffix == path.suffix])
 
 
 def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
@@ -138,14 +159,11 @@ def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
         what = f"condor_submit takes `{name}` for one file: commas part the names, blanks do not"
         yield error("input-missing", where, what, f"{key} = {', '.join(parts)}", line)
         return
-    relative = not name.startswith("/")
-    place = f" in {str(path)[: -len(name)].rstrip('/') or '/'}" if relative else " on this machine"
+    what = f"there is no {path}"
     if len(lost) > 1:
-        names = first_few([each for each, _ in lost], _SHOWN)
-        what = f"{many(len(lost), 'input')} do not exist{place}: {names}"
-    else:
-        what = f"{name} does not exist{place}"
-    near = closest(path.name, _siblings(path.parent)) if relative else None
+        shown = first_few([str(each) for _, each in lost], _SHOWN)
+        what = f"{len(lost):,} of the inputs do not exist: {shown}"
+    near = _like(path)
     remedy = f"did you mean {near}?" if near else "correct the name, or take it out"
     yield error("input-missing", where, f"{what}. The job is held (code 13)", remedy, line)
 
@@ -235,6 +253,7 @@ def _initial_folders(view: View) -> Iterator[Finding]:
         return
     lost = [folder for folder in view.folders() if not os.path.isdir(folder)]
     lost = [folder for folder in lost if not view.is_template(str(folder))]
+    lost = [folder for folder in lost if not _of_another_machine(folder)]
     if lost and not view.for_windows:
         shown = first_few([str(folder) for folder in lost], _SHOWN)
         what = f"there is no folder {shown}: condor_submit refuses the file"
@@ -243,7 +262,7 @@ def _initial_folders(view: View) -> Iterator[Finding]:
 
 def _std_folders(view: View) -> Iterator[Finding]:
     """Folders of log, output and error, which HTCondor does not make."""
-    told: set[Path] = set()
+    told = {folder for folder in view.folders() if not os.path.isdir(folder)}
     for key in ("log", "output", "error"):
         where, line = view.at(key)
         lost: dict[Path, None] = {}
@@ -254,7 +273,7 @@ def _std_folders(view: View) -> Iterator[Finding]:
             folder = posixpath.dirname(name)
             if not is_known(folder):
                 late = plain(folder)
-            elif not os.path.isdir(path.parent) and os.path.isdir(_root(path.parent, view)):
+            elif not os.path.isdir(path.parent) and not _of_another_machine(path):
                 lost[path.parent] = None
         new = [folder for folder in lost if folder not in told]
         told |= set(new)
@@ -269,12 +288,6 @@ def _std_folders(view: View) -> Iterator[Finding]:
             what = f"nobody can make the folder {late} in time: HTCondor numbers jobs at submit"
             remedy = "put the number into the file's name, in a folder that is there"
             yield error("folder-missing", where, f"{what}, and makes no folders", remedy, line)
-
-
-def _root(folder: Path, view: View) -> Path:
-    """A folder that must be there for a missing one to mean anything: of the same machine."""
-    inside = str(folder).startswith(f"{view.here}/")
-    return view.here if inside else Path("/", *folder.parts[1:3])
 
 
 def _make(folders: list[Path]) -> str:
@@ -404,10 +417,16 @@ def _outputs(view: View) -> Iterator[Finding]:
 
 
 def _overwritten(view: View) -> Iterator[Finding]:
-    """Files of the access point that several jobs write, each over the last."""
+    """Files of the access point that several jobs, or the job and HTCondor, write."""
+    log = view.said.text("log")
+    for key in ("output", "error"):
+        if log and posixpath.normpath(view.said.text(key) or ".") == posixpath.normpath(log):
+            where, line = view.at(key)
+            what = f"{key} and log are one file: the job writes over HTCondor's event log"
+            yield warning("same-file", where, what, f"{key} = {_stem(plain(log))}.{key[:3]}", line)
+            break
     if view.jobs < 2:
         return
-    jobs = f"{view.jobs:,} jobs"
     folders = view.said.text("initialdir")
     for key in ("output", "error"):
         value = view.said.text(key)
@@ -416,7 +435,7 @@ def _overwritten(view: View) -> Iterator[Finding]:
         same = is_known(re.sub(r"\x01\?[^\x02]*\x02", "", value + folders)) and not chance
         if value and value != "/dev/null" and same:
             where, line = view.at(key)
-            what = f"all {jobs} write the same file, each over the last: {plain(value)}"
+            what = f"its {view.jobs:,} jobs write one file, each over the last: {plain(value)}"
             yield warning("same-file", where, what, f"{key} = {_numbered(plain(value))}", line)
             break
     value = view.said.text("transfer_output_files")
@@ -424,10 +443,14 @@ def _overwritten(view: View) -> Iterator[Finding]:
     if split_files(value) and is_known(value + folders) and not moved and view.transfers != "no":
         where, line = view.at("transfer_output_files")
         name = posixpath.basename(split_files(value)[0].rstrip("/"))
-        what = f"the {name} of all {jobs} come back to one folder, each over the last"
+        what = f"the {name} of {view.jobs:,} jobs come back to one folder, each over the last"
         remedy = f'transfer_output_remaps = "{name}={_numbered(name)}", or one initialdir a job'
         make = warning if "." in name else hint  # a folder may hold other names for each job
         yield make("same-file", where, what, remedy, line)
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
 
 
 def _numbered(name: str) -> str:

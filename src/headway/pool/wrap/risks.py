@@ -26,7 +26,7 @@ from headway.pool.wrap.subfile import (
     split_arguments,
     split_environment,
 )
-from headway.pool.wrap.view import View, submit_folder
+from headway.pool.wrap.view import BATCH, View, submit_folder
 from headway.spec.words import first_few
 
 _GPU_KEYS = (
@@ -107,10 +107,14 @@ def _once_a_file(findings: list[Finding]) -> Iterator[Finding]:
 
     once = list(dict.fromkeys(findings))
     order = {key: number for number, key in reversed(list(enumerate(map(kind, once))))}
-    for (id, _), group in groupby(sorted(once, key=lambda f: order[kind(f)]), key=kind):
+    for (id, where), group in groupby(sorted(once, key=lambda f: order[kind(f)]), key=kind):
         same = list(group)
+        if same[0].where == where:  # of the file as a whole: later queues add nothing
+            yield same[0]
+            continue
         lines = [f.where.rpartition(":")[2] for f in same[1:]]
-        if len(same) < 3 or id in _EACH or not all(line.isdecimal() for line in lines):
+        few = 4 if id in _EACH else 3
+        if len(same) < few or not all(line.isdecimal() for line in lines):
             yield from same
             continue
         first = worst_first(same)[0]
@@ -324,7 +328,7 @@ def _habits(view: View) -> Iterator[Finding]:
 def _windows(view: View) -> Iterator[Finding]:
     program = view.value("executable")
     asks = re.search(r"\bOpSys|iswindows", view.value("requirements"), re.I)
-    if view.runs_here or not program.lower().endswith((".bat", ".cmd", ".exe", ".ps1")) or asks:
+    if view.runs_here or not program.lower().endswith(BATCH) or asks:
         return
     if view.universe == "vanilla" and not view.perhaps("requirements"):
         where, line = view.at("executable")
@@ -400,7 +404,8 @@ def _macros(view: View) -> Iterator[Finding]:
         where, line = _mention(view, f"$({names[0]}")
         shown = first_few([f"$({name})" for name in names])
         verb = "is" if len(names) == 1 else "are"
-        what = f"{shown} {verb} set nowhere in the file: empty, unless the command line sets it"
+        what = f"{shown} {verb} set nowhere in the file, and empty unless the command line sets"
+        what += " it" if len(names) == 1 else " them"
         remedy = f"condor_submit {names[0]}=… {view.name}, or VARS in a DAG"
         yield hint("macro-unset", where, what, remedy, line)
 
@@ -437,7 +442,10 @@ def _rows(view: View) -> Iterator[Finding]:
 
 
 def _syntax(file: SubmitFile, name: str) -> Iterator[Finding]:
-    yield from _strange_lines(file, name)
+    strange = list(_strange_lines(file, name))
+    yield from strange
+    if any(finding.id == "not-submit" for finding in strange):
+        return
     yield from _comments(file, name)
     yield from _conditions(file, name)
     yield from _typos(file, name)

@@ -305,13 +305,27 @@ def read_text(path: Path) -> str:
         raise HeadwayError(
             f"{path} cannot be read: {problem.strerror}", remedy="name a submit description"
         ) from problem
-    if not _says_something(read(text)):
+    file = read(text)
+    nodes = _nodes_of_a_dag(text)
+    if nodes and file.first_queue is None:
+        raise HeadwayError(
+            f"{path} is a DAG, for condor_submit_dag, and not a submit file",
+            remedy=f"name a submit file of its nodes: {nodes[0]}",
+        )
+    if not _says_something(file):
         raise HeadwayError(
             f"{path} is not a submit file: it has no `queue`, no `executable` and no `request_…`",
             remedy="name the file that you give to condor_submit;"
             " for a script, `headway init` writes a job.toml",
         )
     return text
+
+
+def _nodes_of_a_dag(text: str) -> list[str]:
+    """The submit files of `JOB A a.sub` and the like."""
+    lines = (line.split(None, 3) for line in text.splitlines())
+    nodes = [words for words in lines if len(words) > 2 and words[0].upper() in ("JOB", "FINAL")]
+    return [words[2] for words in nodes if words[1] != "=" and words[2][0] not in "={"]
 
 
 def _says_something(file: SubmitFile) -> bool:

@@ -33,7 +33,7 @@ _TEMPLATE = re.compile(
 )
 
 _WINDOWS = re.compile(r"(?i)[a-z]:[\\/]|\\\\|[\w.]\\[\w.]")
-_BATCH = (".bat", ".cmd", ".exe", ".com", ".ps1")
+BATCH = (".bat", ".cmd", ".ps1")  # what Windows alone runs; an .exe may be a program for Linux
 
 
 class View:
@@ -150,8 +150,8 @@ class View:
         """Whether the job runs on Windows, by its program, its paths or its requirements."""
         program = self.value("executable")
         paths = f"{program},{self.value('transfer_input_files')},{self.value('initialdir')}"
-        asked = re.search(r'OpSys\w*\s*={2}\s*"win|iswindows', self.value("requirements"), re.I)
-        batch = program.lower().endswith(_BATCH)
+        asked = re.search(r'\bOpSys\w{0,20} ?== ?"win|iswindows', self.value("requirements"), re.I)
+        batch = program.lower().endswith(BATCH)
         return batch or asked is not None or _WINDOWS.search(paths) is not None
 
     # -- files of the access point
