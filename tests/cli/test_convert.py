@@ -257,7 +257,7 @@ def test_a_converted_file_runs_as_htcondor_would_run_it(folder: Path, headway: C
         ("\"a 'b c' d\"", ["a", "b c", "d"]),
         ('"say ""hi"" \'it\'\'s\'"', ["say", '"hi"', "it's"]),
         ("\"x='a b'c ''\"", ["x=a bc", ""]),
-        ('{x} ${HOME} { {"a":{"b":1}}', ["{x}", "${HOME}", "{", '{"a":{"b":1}}']),
+        ('{x} ${HOME} { {\\"a\\":{\\"b\\":1}}', ["{x}", "${HOME}", "{", '{"a":{"b":1}}']),
         ("$(DOLLAR)HOME", ["$HOME"]),
     ],
 )

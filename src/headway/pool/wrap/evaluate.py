@@ -89,6 +89,7 @@ class Description:
     trouble: ConversionError | None = None  # why the rows, or the rest of the file, are not known
     perhaps: set[str] = field(default_factory=set)  # keys that an `if` sets which nobody can judge
     open: bool = False  # lines may come from where nobody looked: `include command`, `use`
+    odd_rows: list[tuple[int, str]] = field(default_factory=list)  # comments and blanks in a file
     undefined: set[str] = field(default_factory=set)  # macros that nothing in the file sets
     unset: set[str] = field(default_factory=set)  # variables of the shell that are not set
     _late: dict[str, str] = field(default_factory=lambda: dict(_LATE))  # macro -> why it is unknown
@@ -399,6 +400,7 @@ def _at(found: Description, file: SubmitFile, queue: Statement, base: Path) -> D
         rows=[],
         queue=Left(queue.first, _shown(file, queue), ""),
         perhaps=set(found.perhaps),
+        odd_rows=[],
         undefined=set(),
         unset=set(),
         _late=dict(found._late),
@@ -692,7 +694,7 @@ def _items(
             raise Unknown("a program gives the rows, and `headway init` runs none")
         if source in ("", "-"):
             raise Unknown("the rows come from the standard input")
-        lines = _read(base / source).splitlines()
+        return _rows_of_a_file(found, source, _read(base / source))
     else:
         lines = [rest]
     lines = [line.strip() for line in lines]
@@ -701,6 +703,22 @@ def _items(
         return lines
     words = (found.expand(word) for line in lines for word in re.split(r"[,\s]+", line) if word)
     return [word for text in words for word in re.split(r"[,\s]+", text) if word]
+
+
+def _rows_of_a_file(found: Description, source: str, text: str) -> list[str]:
+    """The lines of a file with rows: HTCondor makes a job of each, of a comment and a blank too."""
+    lines = [line.strip() for line in text.splitlines()]
+    found.odd_rows = [
+        (number, line) for number, line in enumerate(lines, 1) if not line or line.startswith("#")
+    ]
+    if not found.lenient:
+        for number, line in found.odd_rows:
+            why = f"line {number} of {source} is no row; HTCondor would make a job of it"
+            found.left.append(Left(0, line, why))
+        return [line for line in lines if line and not line.startswith("#")]
+    for at, line in enumerate(lines):  # a blank leaves the variables as they are
+        lines[at] = line or (lines[at - 1] if at else "")
+    return lines
 
 
 def _matching(patterns: Sequence[str], kind: str, base: Path) -> list[str]:
@@ -757,6 +775,10 @@ def _path_parts(path: str, letters: str, base: str = "") -> str:
     if "w" in letters or "u" in letters:
         bare = re.sub(r"[/\\]", r"\\" if "w" in letters else "/", bare)
     folder, slash, file = bare.rpartition("/")
+    if not slash and {"n", "x"} & set(letters):
+        letters = letters.replace("p", "").replace("d", "")
+    elif "x" in letters and {"p", "d"} & set(letters):
+        letters += "n"  # HTCondor has no folder with an ending alone
     stem, dot, extension = file.rpartition(".")
     if not stem:
         stem, dot, extension = file, "", ""

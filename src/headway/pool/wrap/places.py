@@ -33,8 +33,9 @@ _SHELL = re.compile(r"(?:^|[/=,\s\"'])(~(?=/)|\$\{?[A-Za-z_]\w*\}?)")
 def file_findings(view: View) -> Iterator[Finding]:
     """What is missing on the access point, then what the job would miss on the node."""
     lost = list(_lost(view))
-    yield from _elsewhere(view, lost)
-    lost = [each for each in lost if not _of_another_machine(each[2])]
+    far = [each for each in lost if _of_another_machine(each[2]) and not _in_image(view, each)]
+    yield from _elsewhere(view, far)
+    lost = [each for each in lost if each not in far]
     folded = _not_here(view, lost)
     if folded is not None:
         yield folded
@@ -76,11 +77,16 @@ def _of_another_machine(path: Path) -> bool:
     return not os.path.isdir(Path("/", *path.parts[1:3][: len(path.parts) - 2]))
 
 
+def _in_image(view: View, lost: tuple[str, str, Path]) -> bool:
+    """Whether a missing executable may be one of the image."""
+    return view.contained and lost[0] == "executable" and lost[1].startswith("/")
+
+
 def _elsewhere(view: View, lost: list[tuple[str, str, Path]]) -> Iterator[Finding]:
     """One sentence for a file that was written for another machine."""
-    paths = [(key, path) for key, _, path in lost]
-    paths += [("initialdir", path) for path in view.folders() if not os.path.isdir(path)]
-    far = [(key, path) for key, path in paths if _of_another_machine(path)]
+    far = [(key, path) for key, _, path in lost]
+    gone = [path for path in view.folders() if not os.path.isdir(path)]
+    far += [("initialdir", path) for path in gone if _of_another_machine(path)]
     if not far:
         return
     where, line = view.at(far[0][0])
@@ -156,7 +162,7 @@ def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
     name, path = lost[0]
     parts = name.split()
     if len(parts) > 1 and any(os.path.exists(path.parent / part) for part in parts):
-        what = f"condor_submit takes `{name}` for one file: commas part the names, blanks do not"
+        what = f"HTCondor takes `{name}` for one file: commas part the names, blanks do not"
         yield error("input-missing", where, what, f"{key} = {', '.join(parts)}", line)
         return
     what = f"there is no {path}"
@@ -333,7 +339,7 @@ def _node_paths(view: View) -> Iterator[Finding]:
     near = re.search(r"has\w*staging|filesystemdomain|has_?cvmfs", view.value("requirements"), re.I)
     keys: dict[str, None] = {}
     for key, words in (
-        ("arguments", view.words),
+        ("arguments", view.all_words),
         ("environment", [value for _, value in view.variables]),
         ("executable", [] if view.sends_executable else [view.value("executable")]),
     ):

@@ -418,6 +418,14 @@ def _mention(view: View, text: str) -> tuple[str, str]:
 
 
 def _rows(view: View) -> Iterator[Finding]:
+    odd = view.said.odd_rows
+    if odd and view.said.queue:
+        where, line = f"{view.name}:{view.said.queue.line}", view.said.queue.text
+        shown = first_few([str(number) for number, _ in odd])
+        kinds = {"empty lines": any(not t for _, t in odd), "comments": any(t for _, t in odd)}
+        what = f"the file has {' and '.join(kind for kind, there in kinds.items() if there)} (line"
+        what += f" {shown}), and HTCondor makes a job of each"
+        yield warning("rows", where, what, "delete these lines", line)
     trouble = view.said.trouble
     if trouble is None:
         return
@@ -509,18 +517,14 @@ def _comments(file: SubmitFile, name: str) -> Iterator[Finding]:
             continue
         yield from _within(file, statement, name)
         plain = statement.kind in (Kind.ASSIGN, Kind.QUEUE) and statement.first == statement.last
-        match = re.search(r"\s#\s*[A-Za-z(].*", statement.value) if plain else None
-        if match is None or statement.value.count('"') % 2:
-            continue
-        quoted = statement.value[: match.start()].count('"') % 2
-        if quoted:
+        words = statement.name in ("arguments", "environment")
+        match = re.search(r"\s#\s" if words else r"\s#", statement.value) if plain else None
+        if match is None or statement.value[: match.start()].count('"') % 2:
             continue
         where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
         what = "a comment cannot follow a value: the # and all after it are a part of it"
         make = error
-        if statement.name in ("arguments", "environment") or not (
-            is_command(statement.key) or statement.kind is Kind.QUEUE
-        ):
+        if words or not (is_command(statement.key) or statement.kind is Kind.QUEUE):
             make = warning
         yield make("inline-comment", where, what, "give the comment a line of its own", line)
 
@@ -561,7 +565,7 @@ def _typos(file: SubmitFile, name: str) -> Iterator[Finding]:
         if wanted:
             where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
             what = f"condor_submit knows no {key} and ignores the line"
-            yield error("typo", where, what, f"did you mean {wanted}?", line)
+            yield warning("typo", where, what, f"did you mean {wanted}?", line)
 
 
 # -- scripts

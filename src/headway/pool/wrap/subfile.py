@@ -173,6 +173,8 @@ def split_arguments(text: str) -> list[str]:
     """
     text = text.strip()
     if not text.startswith('"'):
+        if '"' in text.replace('\\"', ""):
+            raise ValueError('a " in arguments without quotes around them is written \\"')
         return [word.replace('\\"', '"') for word in text.split()]
     if len(text) < 2 or not text.endswith('"'):
         raise ValueError('the arguments begin with " and do not end with it')

@@ -24,6 +24,7 @@ from headway.pool.wrap.subfile import (
 )
 
 MOST_JOBS = 2000  # of a queue, whose values are looked at one by one
+_MOST_ROWS = 200  # whose arguments are read word by word
 _NUMBERS = {"1": "standard", "5": "vanilla", "7": "scheduler", "8": "mpi", "9": "grid"}
 _NUMBERS |= {"10": "java", "11": "parallel", "12": "local", "13": "vm"}
 _CLOUDS = ("ec2", "gce", "azure")
@@ -158,7 +159,7 @@ class View:
 
     def inputs(self) -> list[str]:
         """The items of transfer_input_files as they are for people."""
-        return split_files(self.value("transfer_input_files"))
+        return [plain(item) for item in _files(self.said.text("transfer_input_files"))]
 
     def folders(self) -> list[Path]:
         """Each initial working directory whose name is known."""
@@ -172,7 +173,7 @@ class View:
             if not is_known(folder):
                 continue
             base = self._path(folder, self.here)
-            for item in split_files(files):
+            for item in _files(files):
                 found = item, self._path(item, base)
                 if found not in seen and self.names_a_file(item):
                     seen.add(found)
@@ -201,7 +202,7 @@ class View:
 
     def names_a_file(self, name: str) -> bool:
         """Whether a name is one of a file of this machine, with nothing left to fill in."""
-        odd = "://" in name or "$$" in name or _TEMPLATE.search(name)
+        odd = "://" in name or "$$" in name or name[0] == "~" or _TEMPLATE.search(name)
         drive = re.match(r"(?i)[a-z]:[\\/]|\\\\", name)
         return is_known(name) and not odd and not drive
 
@@ -225,12 +226,31 @@ class View:
             return self.value("arguments").split()
 
     @cached_property
+    def all_words(self) -> list[str]:
+        """The words of all jobs' arguments, each once."""
+        if is_known(self.said.text("arguments")):
+            return self.words
+        found: dict[str, None] = {}
+        for (text,) in self.each("arguments")[:_MOST_ROWS]:
+            try:
+                found.update(dict.fromkeys(split_arguments(plain(text))))
+            except ValueError:
+                continue
+        return list(found)
+
+    @cached_property
     def variables(self) -> list[tuple[str, str]]:
         """The variables that `environment` sets, as far as they can be read."""
         try:
             return list(split_environment(self.value("environment")))
         except ValueError:
             return []
+
+
+def _files(text: str) -> list[str]:
+    """The items of a list of files; a comma within `$RANDOM_CHOICE(a,b)` parts none."""
+    items = re.findall(r"(?:\x01[^\x02]*\x02|[^,\x01])+", text.strip().strip('"'))
+    return [item.strip() for item in items if item.strip()]
 
 
 def submit_folder(file: SubmitFile, beside: Path, here: Path) -> Path:
