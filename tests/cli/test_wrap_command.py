@@ -93,6 +93,39 @@ def test_a_file_that_is_no_submit_file_is_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_paths_are_taken_from_the_folder_that_one_is_in(headway: Call, tmp_path: Path) -> None:
+    (tmp_path / "condor").mkdir()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.sh").write_text("#!/bin/bash\nset -e\n./work\n")
+    text = SUBMIT.replace("train.sh", "code/train.sh").replace("queue", "output = a.out\nqueue")
+    (tmp_path / "condor/train.sub").write_text(text)
+    assert "nothing risky" in headway("wrap", "condor/train.sub", "--check").stdout
+    (tmp_path / "code/train.sh").unlink()
+    said = headway("wrap", "condor/train.sub", "--check", code=2).stderr
+    assert f"there is no {tmp_path}/code/train.sh" in said
+
+
+def test_the_agent_is_named_as_condor_submit_finds_it(headway: Call, tmp_path: Path) -> None:
+    (tmp_path / "condor").mkdir()
+    (tmp_path / "train.sh").write_text("#!/bin/bash\nset -e\n./work\n")
+    inputs = "transfer_input_files = https://x.org/y.tar\ntransfer_output_files = out\nqueue"
+    (tmp_path / "condor/train.sub").write_text(SUBMIT.replace("queue", inputs))
+    headway("wrap", "condor/train.sub")
+    agent = tmp_path / "condor/train.headway-node.pyz"
+    written = (tmp_path / "condor/train.headway.sub").read_text()
+    assert agent.exists() and f"executable = {agent}\n" in written
+    assert f"executable = {agent}\n" in headway("wrap", "condor/train.sub", "-o", "-").stdout
+
+
+def test_a_dag_is_called_one(headway: Call, tmp_path: Path) -> None:
+    dag = (
+        '# two steps\nJOB A prepare.sub\nJOB B train.sub DIR sub\nPARENT A CHILD B\nVARS A x="1"\n'
+    )
+    (tmp_path / "all.dag").write_text(dag)
+    said = headway("wrap", "all.dag", "--check", code=2).stderr
+    assert "is a DAG" in said and "prepare.sub" in said
+
+
 def test_a_submit_file_may_leave_its_queue_to_the_command_line(
     headway: Call, tmp_path: Path
 ) -> None:

@@ -148,6 +148,31 @@ def test_initialdir_is_where_inputs_lie_and_the_executable_does_not(base: Path) 
     assert ids(CLEAN.replace("queue", "initialdir = gone\nqueue"), base) >= {"folder-missing"}
 
 
+def test_a_project_whose_submit_files_have_a_folder_of_their_own(base: Path) -> None:
+    """condor_submit takes paths from where it is called: the check says so, and goes on there."""
+    (base / "condor/gpu").mkdir(parents=True)
+    (base / "elsewhere").mkdir()
+    (base / "condor/gpu/job.sub").write_text(CLEAN)
+    assert file_risks(base / "condor/gpu/job.sub", base) == []
+    for here in ("condor/gpu", "elsewhere"):
+        (found,) = file_risks(base / "condor/gpu/job.sub", base / here)
+        assert found.id == "other-folder"
+        assert f"not in {base / here}" in found.what and f"looked for in {base}" in found.what
+    (base / "run.sh").unlink()
+    (base / "train.py").unlink()
+    (found,) = file_risks(base / "condor/gpu/job.sub", base / "elsewhere")
+    assert found.id == "not-here" and str(base / "elsewhere") in found.what
+
+
+def test_the_same_trap_on_many_lines_is_said_once(base: Path) -> None:
+    lines = "".join(f"./work /home/me/{number}\n" for number in range(9))
+    (base / "run.sh").write_text(f"#!/bin/bash\nset -e\n{lines}")
+    (found,) = risks(CLEAN, base)
+    assert found.id == "absolute-path" and found.where == "run.sh:3"
+    assert "`/home/me/0`" in found.what and "Also lines 4, 5, 6 and 5 more" in found.what
+    assert "transfer_input_files" in found.remedy
+
+
 @pytest.mark.parametrize("path", sorted(SUBS.glob("*.sub")), ids=lambda path: path.name)
 def test_real_looking_files(path: Path) -> None:
     found = file_risks(path)

@@ -503,7 +503,8 @@ SHAPES = {
         silent="no-request absolute-path scratch-path getenv retry-same-site",
     ),
     "the scheduler universe": Shape(
-        "universe = scheduler\nexecutable = run.sh\nlog = l\noutput = o\narguments = /home/x\nqueue\n",
+        "universe = scheduler\nexecutable = run.sh\nlog = l\noutput = o\narguments = /home/x\n"
+        "queue\n",
         silent="no-request absolute-path",
     ),
     "the parallel universe": Shape(

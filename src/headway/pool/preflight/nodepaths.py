@@ -17,6 +17,7 @@ _PEOPLE = (
 )
 _STORAGE = r"data\w*|work\d*|projects?|storage\d*|shares?|shared|users|export|mnt|hdfs|hadoop"
 _CHILD = r"/[\w.$-]"
+_LONGEST = 90  # characters of a path that is shown
 
 FAR_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE})){_CHILD}")
 STORAGE_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE}|{_STORAGE})){_CHILD}")
@@ -38,6 +39,14 @@ def far_path(word: str, contained: bool) -> bool:
     if "://" in word:
         return False
     return (FAR_PATH if contained else STORAGE_PATH).search(word) is not None
+
+
+def path_in(word: str) -> str:
+    """The path that made a word suspicious, without what stands around it."""
+    match = STORAGE_PATH.search(word) or SCRATCH_PATH.search(word)
+    rest = word[match.start() :] if match else word
+    path = re.split(r"[\s'\"`;,)]", rest, maxsplit=1)[0]
+    return path if len(path) <= _LONGEST else f"{path[:_LONGEST]}…"
 
 
 def scratch_path(word: str) -> bool:

@@ -10,7 +10,7 @@ import warnings
 
 from headway.pool.preflight.fetches import fetch_of
 from headway.pool.preflight.findings import Context, Finding, Severity
-from headway.pool.preflight.nodepaths import HOME_FILE, TEMPORARY, far_path, scratch_path
+from headway.pool.preflight.nodepaths import HOME_FILE, TEMPORARY, far_path, path_in, scratch_path
 from headway.pool.preflight.shelltraps import WORKER_OPTION, shebang_traps
 from headway.pool.preflight.traptable import found
 from headway.text import many
@@ -123,10 +123,10 @@ class _Visitor(ast.NodeVisitor):
         elif node.value[:1] != "/" or any(char in node.value for char in " \t<>|"):
             return  # a sentence, or a path of the job's own
         elif far_path(node.value, self.context.contained):
-            self._add("absolute-path", node, path=node.value)
+            self._add("absolute-path", node, path=path_in(node.value))
         elif scratch_path(node.value) and not self.guards:
             severity = Severity.HINT if TEMPORARY.match(node.value) else None
-            self._add("scratch-path", node, severity, path=node.value)
+            self._add("scratch-path", node, severity, path=path_in(node.value))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:

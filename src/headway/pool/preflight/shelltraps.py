@@ -13,6 +13,7 @@ from headway.pool.preflight.nodepaths import (
     HOME_FILE,
     TEMPORARY,
     far_path,
+    path_in,
     scratch_path,
 )
 from headway.pool.preflight.shellscan import Command, Script, scan
@@ -267,12 +268,12 @@ def _one_command(
                 yield found("home-file", where, line, path=word)
                 return
             if far_path(word, context.contained):
-                yield found("absolute-path", where, line, path=word)
+                yield found("absolute-path", where, line, path=path_in(word))
                 return
             looks = program in _TRIVIAL or _guarded(command, script)  # ls /tmp, [ -d /scratch ]
             if scratch_path(word) and (not looks or program == "export"):
                 severity = Severity.HINT if TEMPORARY.search(word) else None
-                yield found("scratch-path", where, line, severity, path=word)
+                yield found("scratch-path", where, line, severity, path=path_in(word))
                 return
 
 

@@ -599,7 +599,7 @@ def _include(
 
 def _read(path: Path) -> str:
     if not os.path.isfile(path):
-        raise OSError(f"there is no file {path}")
+        raise OSError(f"there is no file {os.path.normpath(path)}")
     if path.stat().st_size > _LARGEST:
         raise OSError(f"{path} is too large")
     text = path.read_bytes().decode("utf-8", errors="strict")
@@ -694,6 +694,8 @@ def _items(
             raise Unknown("a program gives the rows, and `headway init` runs none")
         if source in ("", "-"):
             raise Unknown("the rows come from the standard input")
+        if not is_known(source):
+            raise Unknown(f"which file holds the rows is not known: {plain(source)}")
         return _rows_of_a_file(found, source, _read(base / source))
     else:
         lines = [rest]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import posixpath
 import re
@@ -10,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headway.pool.preflight.findings import Finding, Severity, error, hint, warning
-from headway.pool.preflight.nodepaths import TEMPORARY, far_path, scratch_path
+from headway.pool.preflight.nodepaths import TEMPORARY, far_path, path_in, scratch_path
 from headway.pool.preflight.traps import read_script
 from headway.pool.wrap.evaluate import is_known, plain
 from headway.pool.wrap.subfile import split_files
 from headway.pool.wrap.view import View
 from headway.spec import format_size
-from headway.spec.words import closest, first_few
+from headway.spec.words import first_few
 
 TRANSFER_LIMIT = 5000 * 2**20  # MAX_TRANSFER_INPUT_MB of the OSPool
 _FEDERATION = ("osdf", "stash", "pelican")
@@ -150,7 +151,8 @@ def _like(path: Path) -> str | None:
         names = [entry.name for entry in os.scandir(path.parent)][:1000]
     except OSError:
         return None
-    return closest(path.name, [name for name in names if Path(name).suffix == path.suffix])
+    alike = [name for name in names if Path(name).suffix == path.suffix]
+    return next(iter(difflib.get_close_matches(path.name, alike, n=1, cutoff=0.85)), None)
 
 
 def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
@@ -365,7 +367,7 @@ def _node_paths(view: View) -> Iterator[Finding]:
 
 
 def _once(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(word.partition("=")[2] or word for word in words))
+    return list(dict.fromkeys(path_in(word) for word in words))
 
 
 def _not_brought(view: View) -> Iterator[Finding]:

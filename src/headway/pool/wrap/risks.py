@@ -8,7 +8,15 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from headway.pool.preflight.findings import Context, Finding, error, hint, warning, worst_first
+from headway.pool.preflight.findings import (
+    Context,
+    Finding,
+    Severity,
+    error,
+    hint,
+    warning,
+    worst_first,
+)
 from headway.pool.preflight.pytraps import worker_options
 from headway.pool.preflight.shelltraps import asked_workers
 from headway.pool.preflight.traps import read_script, script_traps
@@ -72,7 +80,8 @@ def text_risks(text: str, path: Path, here: Path | None = None) -> list[Finding]
     folder = submit_folder(read(text), path.parent, here)
     found = risks(text, folder, path.name)
     if folder.absolute() != here.absolute():
-        what = f"its files are not in {here.absolute()}, but beside it: they were looked for there"
+        what = f"its files are not in {here.absolute()}: they were looked for in"
+        what += f" {folder.absolute()}"
         remedy = f"condor_submit takes paths from where it is called: cd {folder} first"
         found = worst_first([warning("other-folder", path.name, what, remedy), *found])
     return found
@@ -92,7 +101,7 @@ def risks(text: str, here: Path, name: str = "job.sub") -> list[Finding]:
     file = read(text)
     found = list(_syntax(file, name))
     if not any(finding.id == "not-submit" for finding in found):
-        for said in at_each_queue(text, here):
+        for said in at_each_queue(text, here.absolute()):
             view = View(file, said, here, name)
             found += [finding for check in _CHECKS for finding in check(view)]
     return worst_first(_once_a_file(found))
@@ -435,8 +444,6 @@ def _rows(view: View) -> Iterator[Finding]:
     reason = re.sub(r"\Aline \d+: ", "", reason).removeprefix(f"{queue.text}: " if queue else "")
     line = queue.text if queue else ""
     if "there is no file" in reason or "number of jobs" in reason or "names of variables" in reason:
-        reason = reason.replace("there is no file ", f"there is no file {view.here}/")
-        reason = reason.replace(f"{view.here}/{view.here}/", f"{view.here}/").replace("//", "/")
         what = f"{reason}: condor_submit refuses the file"
         yield error("queue", where, what, "correct the queue line", line)
     elif "matches" in reason:
@@ -594,6 +601,8 @@ def _scripts(view: View) -> Iterator[Finding]:
         if text is None:
             continue
         for finding in script_traps(text, path.name, how):
+            if finding.id in ("absolute-path", "home-file") and view.transfers != "yes":
+                finding = replace(finding, severity=Severity.HINT)  # it may be shared
             if finding.id not in unsaid:
                 yield in_submit_file(finding)
         options |= worker_options(text)

@@ -8,6 +8,7 @@ lies does not matter.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -27,6 +28,7 @@ MOST_JOBS = 2000  # of a queue, whose values are looked at one by one
 _MOST_ROWS = 200  # whose arguments are read word by word
 _NUMBERS = {"1": "standard", "5": "vanilla", "7": "scheduler", "8": "mpi", "9": "grid"}
 _NUMBERS |= {"10": "java", "11": "parallel", "12": "local", "13": "vm"}
+_MOST_ABOVE = 4  # folders above a submit file where its own may lie
 _CLOUDS = ("ec2", "gce", "azure")
 # How a name looks that another program fills in before condor_submit sees the file.
 _TEMPLATE = re.compile(
@@ -254,7 +256,7 @@ def _files(text: str) -> list[str]:
 
 
 def submit_folder(file: SubmitFile, beside: Path, here: Path) -> Path:
-    """The folder in which condor_submit will be called: this one, unless only the other one fits.
+    """The folder in which condor_submit will be called: this one, unless only another one fits.
 
     Args:
         file: the submit file.
@@ -262,13 +264,17 @@ def submit_folder(file: SubmitFile, beside: Path, here: Path) -> Path:
         here: the folder that we are in.
 
     Returns:
-        `here`, as condor_submit has it; `beside` if nothing that the file names by a relative path
-        is here, and something is there.
+        `here`, as condor_submit has it, if anything that the file names by a relative path is
+        here. Otherwise the first of `beside` and the folders above it where something is, as in
+        a project whose submit files have a folder of their own; `here` where that is nowhere.
     """
-    names = [file.value("executable"), *split_files(file.value("transfer_input_files"))]
-    names += [file.value("initialdir")]
-    names = [name for name in names if name and not re.match(r"[/~]|\w+://|.*\$", name)]
-
-    if not names or any(os.path.exists(here / name) for name in names):
-        return here
-    return beside if any(os.path.exists(beside / name) for name in names) else here
+    named = [file.value(key) for key in ("executable", "initialdir")]
+    named += split_files(file.value("transfer_input_files"))
+    names = [name for name in named if name and not re.match(r"[/~]|\w+://|.*\$", name)]
+    names = [name for name in names if posixpath.normpath(name) not in (".", "..")]
+    near = beside.absolute()
+    above = [near, *list(near.parents)[:_MOST_ABOVE]]
+    for folder in (here, *(beside if each == near else each for each in above)):
+        if any(os.path.exists(folder / name) for name in names):
+            return folder
+    return here
