@@ -207,8 +207,8 @@ TRAPS: dict[str, Trap] = {
     ),
     "scratch-path": Trap(
         _WARNING,
-        "`{path}` is a folder of the node, not of the job: it may be missing or full, other jobs"
-        " write there too, and nobody cleans it up",
+        "`{path}` lies outside the job's folder on the node: it may be missing or full, other jobs"
+        " write there too, and nobody cleans up",
         "use the job's own folder: a relative path, or $TMPDIR",
     ),
     "home-file": Trap(

@@ -842,17 +842,17 @@ def _whole_number(shown: str) -> Callable[[str], str]:
     """`$EVAL(…)`, as far as it is sums of whole numbers."""
 
     def change(text: str) -> str:
-        value = arithmetic(text)
-        if not isinstance(value, int):
+        value = str(arithmetic(text))
+        if not value.removeprefix("-").isdecimal():
             raise Unknown(f"{shown}: only HTCondor evaluates it")
-        return str(value)
+        return value
 
     return change
 
 
 def _divide(left: float, right: float) -> float:
     """As ClassAds do: whole numbers stay whole, and what is left over is dropped."""
-    if isinstance(left, int) and isinstance(right, int):
+    if type(left) is type(right) is int:
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     return left / right
 

@@ -6,7 +6,7 @@ import difflib
 import os
 import posixpath
 import re
-import shutil
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -92,8 +92,9 @@ def _elsewhere(view: View, lost: list[tuple[str, str, Path]]) -> Iterator[Findin
         return
     where, line = view.at(far[0][0])
     shown = first_few([str(path) for _, path in far], 2)
-    what = f"not on this machine: {shown}. condor_submit refuses the file here"
-    remedy = "check it where you submit it; nothing was said of these files"
+    verb = "is" if len(far) == 1 else "are"
+    what = f"{shown} {verb} not on this machine: condor_submit refuses the file here"
+    remedy = "check the file where you submit it"
     yield warning("other-machine", where, what, remedy, line)
 
 
@@ -130,9 +131,9 @@ def _executable(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
             remedy = "if it is in the image, write transfer_executable = false"
             make = warning
         elif _INTERPRETER.fullmatch(name):
-            found = "" if view.contained else shutil.which(name) or f"/usr/bin/{name}"
+            program = name if view.contained else f"/usr/bin/{name}"
             what = f"there is no {name} in {path.parent}: condor_submit does not search the PATH"
-            remedy = f"executable = {found or name}, and transfer_executable = false"
+            remedy = f"executable = {program}, and transfer_executable = false"
         elif os.path.isdir(path):
             what, remedy = f"{path} is a folder", "name the program in it"
         else:
@@ -265,7 +266,7 @@ def _initial_folders(view: View) -> Iterator[Finding]:
     if lost and not view.for_windows:
         shown = first_few([str(folder) for folder in lost], _SHOWN)
         what = f"there is no folder {shown}: condor_submit refuses the file"
-        yield error("folder-missing", where, what, _make(lost), line)
+        yield error("folder-missing", where, what, _make(lost, view.here), line)
 
 
 def _std_folders(view: View) -> Iterator[Finding]:
@@ -291,15 +292,18 @@ def _std_folders(view: View) -> Iterator[Finding]:
         if new:
             shown = first_few([str(folder) for folder in new], _SHOWN)
             what = f"there is no folder {shown}: {end}"
-            yield error("folder-missing", where, what, _make(new), line)
+            yield error("folder-missing", where, what, _make(new, view.here), line)
         elif late and re.search(r"\$\((?:cluster|clusterid|jobid)\)", late, re.I):
             what = f"nobody can make the folder {late} in time: HTCondor numbers jobs at submit"
             remedy = "put the number into the file's name, in a folder that is there"
             yield error("folder-missing", where, f"{what}, and makes no folders", remedy, line)
 
 
-def _make(folders: list[Path]) -> str:
-    return f"mkdir -p {folders[0]}" if len(folders) == 1 else "make them first: mkdir -p …"
+def _make(folders: list[Path], here: Path) -> str:
+    if len(folders) > 1:
+        return "make them first: mkdir -p …"
+    inside = folders[0].is_relative_to(here)
+    return f"mkdir -p {shlex.quote(str(folders[0].relative_to(here) if inside else folders[0]))}"
 
 
 def _shell_words(view: View) -> Iterator[Finding]:
@@ -359,8 +363,8 @@ def _node_paths(view: View) -> Iterator[Finding]:
         make = warning if view.transfers == "yes" else hint
         yield make("absolute-path", where, what, remedy, line)
     if scratch:
-        what = f"{first_few(_once(scratch), 2)} is a folder of the node, not of the job: it may be"
-        what += " missing or full, and other jobs write there too"
+        what = f"{first_few(_once(scratch), 2)} lies outside the job's folder on the node: it may"
+        what += " be missing or full, other jobs write there too, and nobody cleans up"
         remedy = "use the job's own folder: a relative path, or $_CONDOR_SCRATCH_DIR in a script"
         make = hint if all(TEMPORARY.search(word) for word in scratch) else warning
         yield make("scratch-path", where, what, remedy, line)

@@ -46,8 +46,9 @@ _GPU_KEYS = (
 )
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
 _AFTER_START = {"3", "26", "34", "46", "47"}  # hold codes of jobs that have started
-_UNIVERSES = ("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local")
-_UNIVERSES += ("scheduler",)
+_UNIVERSES = (
+    *("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local", "scheduler"),
+)
 _STRINGS = (
     *("ProjectName", "JobFlavour", "SingularityImage", "AccountingGroup", "JobBatchName"),
     *("JobDurationCategory", "GPUJobLength", "DESIRED_Sites", "UNDESIRED_Sites", "Project"),
@@ -300,9 +301,10 @@ def _requests(view: View) -> Iterator[Finding]:
             what = f"condor_submit cannot read {value}"
             yield error("no-unit", where, what, f"{key} = 4 GB", line)
     if missing:
-        what = "not set: the pool's default is small, and the job is held when it is passed"
+        verb = "is" if len(missing) == 1 else "are"
+        what = f"{' and '.join(missing)} {verb} not set: the pool's default is small, and a job"
         remedy = ", ".join(f"{key} = 4 GB" for key in missing)
-        yield warning("no-request", view.name, f"{' and '.join(missing)} {what}", remedy)
+        yield warning("no-request", view.name, f"{what} that uses more is held", remedy)
 
 
 def _habits(view: View) -> Iterator[Finding]:
@@ -322,8 +324,8 @@ def _habits(view: View) -> Iterator[Finding]:
         yield error("notification", where, what, "notification = never", line)
     if view.is_true("getenv") and not view.runs_here:
         where, line = view.at("getenv")
-        what = "the environment of the access point goes with the job: paths and libraries that the"
-        what += " node has not"
+        what = "all variables of the access point go with the job, with paths and libraries that"
+        what += " the node may not have"
         make = hint if view.transfers == "no" else warning
         yield make("getenv", where, what, "name what is needed: environment = …", line)
     hosts = list(dict.fromkeys(_HOSTS.findall(view.value("requirements"))))
@@ -341,7 +343,7 @@ def _windows(view: View) -> Iterator[Finding]:
         return
     if view.universe == "vanilla" and not view.perhaps("requirements"):
         where, line = view.at("executable")
-        what = "runs on Windows alone; from a Linux access point HTCondor looks for Linux machines"
+        what = "runs on Windows alone, and from a Linux access point HTCondor asks for Linux"
         yield warning("windows", where, what, 'requirements = (OpSys == "WINDOWS")', line)
 
 
@@ -354,7 +356,7 @@ def _quoting(view: View) -> Iterator[Finding]:
         where, line = view.at(key)
         for value in dict.fromkeys(value for (value,) in view.each(key)):
             try:
-                list(split(value))  # type: ignore[operator]
+                list(split(value))
             except ValueError as problem:
                 what = f"condor_submit refuses it: {problem}"
                 remedy = 'begin and end it with one ", and write each " inside as ""'
@@ -432,8 +434,8 @@ def _rows(view: View) -> Iterator[Finding]:
         where, line = f"{view.name}:{view.said.queue.line}", view.said.queue.text
         shown = first_few([str(number) for number, _ in odd])
         kinds = {"empty lines": any(not t for _, t in odd), "comments": any(t for _, t in odd)}
-        what = f"the file has {' and '.join(kind for kind, there in kinds.items() if there)} (line"
-        what += f" {shown}), and HTCondor makes a job of each"
+        these = " and ".join(kind for kind, there in kinds.items() if there)
+        what = f"its file of rows has {these} (line {shown}), and HTCondor makes a job of each"
         yield warning("rows", where, what, "delete these lines", line)
     trouble = view.said.trouble
     if trouble is None:
@@ -594,8 +596,9 @@ def _scripts(view: View) -> Iterator[Finding]:
     inputs = [path for _, path in view.local_inputs() if path not in programs]
     scripts += [(path, context) for path in inputs[:_MOST_SCRIPTS]]
     options: set[str] = set()
-    unsaid = ("absolute-path", "home-file") if view.transfers == "no" or view.runs_here else ()
-    unsaid += ("scratch-path",) if view.runs_here else ()
+    shared = view.transfers == "no" or view.runs_here
+    unsaid = {"absolute-path", "home-file"} if shared else set()
+    unsaid |= {"scratch-path"} if view.runs_here else set()
     for path, how in scripts:
         text = read_script(path) if how.program or path.suffix in (".py", ".sh") else None
         if text is None:
