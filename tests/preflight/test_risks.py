@@ -59,6 +59,7 @@ def test_nothing_to_say(base: Path) -> None:
         ("queue", "periodic_release = true\nqueue", {"release-unbounded"}),
         ("queue", "periodic_release = NumJobStarts < 10\nqueue", {"release-unbounded"}),
         ("queue", "PeriodicRelease = HoldReasonCode == 13\nqueue", {"release-unbounded"}),
+        ("queue", "periodic_release = HoldReasonCode == 3 && NumJobStarts < 9\nqueue", set()),
         ("queue", "periodic_release = false\nqueue", set()),
         ("queue", "periodic_release = NumHolds < 5\nqueue", set()),
         ("queue", "n = NumHolds\nperiodic_release = $(n) < 5\nqueue", set()),

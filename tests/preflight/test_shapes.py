@@ -273,6 +273,23 @@ SHAPES = {
         files={"run.sh": RUN, "x.sif": "x"},
         refused=True,
     ),
+    "an image that is not here": Shape(
+        f"container_image = images/x.sif\n{HEAD}queue\n", says="input-missing"
+    ),
+    "an image of a registry": Shape(
+        f"container_image = docker://a/b:c\n{HEAD}queue\n", silent="input-missing"
+    ),
+    "an image that looks like one of a registry": Shape(
+        f"container_image = pytorch/pytorch:latest\n{HEAD}queue\n", says="input-missing"
+    ),
+    "an image on the nodes": Shape(
+        f"container_image = /cvmfs/x/y:latest\n{HEAD}queue\n",
+        silent="input-missing other-machine absolute-path",
+    ),
+    "attributes as macros": Shape(
+        f"MY.Threads = 4\n+Limit = 3\n{HEAD}arguments = $(MY.Threads) $(MY.Limit)\nqueue\n",
+        silent="macro-unset",
+    ),
     "a batch file": Shape(
         f"executable = run.bat\n{USUAL}{ASKED}queue\n",
         says="windows",

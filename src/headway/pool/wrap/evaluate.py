@@ -450,8 +450,8 @@ def _assign(found: Description, file: SubmitFile, statement: Statement) -> None:
         )
         setting = Setting(statement.key, value, statement.first, shown)
     found.settings[statement.name] = setting
-    if not name.startswith(("+", "my.")):
-        found._macros[name] = setting.value
+    bare = name.removeprefix("+").removeprefix("my.")
+    found._macros[name if bare == name else f"my.{bare}"] = setting.value
 
 
 def _leave(found: Description, file: SubmitFile, statement: Statement, reason: str) -> None:

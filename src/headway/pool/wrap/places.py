@@ -42,7 +42,8 @@ def file_findings(view: View) -> Iterator[Finding]:
         yield folded
     else:
         yield from _executable(view, [(n, p) for key, n, p in lost if key == "executable"])
-        yield from _inputs(view, [(n, p) for key, n, p in lost if key != "executable"])
+        for key in ("transfer_input_files", "input", "container_image"):
+            yield from _inputs(view, key, [(n, p) for k, n, p in lost if k == key])
     yield from _copied_program(view)
     yield from _sizes(view)
     yield from _initial_folders(view)
@@ -68,9 +69,13 @@ def _lost(view: View) -> Iterator[tuple[str, str, Path]]:
     for name, path in view.local_inputs():
         if not os.path.exists(path):
             yield "transfer_input_files", name, path
-    for name, path in view.std_files("input"):
-        if is_known(name) and view.names_a_file(name) and not os.path.exists(path):
-            yield "input", name, path
+    for key in ("input", "container_image"):
+        if key == "container_image" and view.value("transfer_container").lower().startswith("f"):
+            continue
+        for name, path in view.std_files(key):
+            known = view.names_a_file(name) and not name.startswith(("/cvmfs/", '"'))
+            if known and not os.path.exists(path):
+                yield key, name, path
 
 
 def _of_another_machine(path: Path) -> bool:
@@ -156,11 +161,9 @@ def _like(path: Path) -> str | None:
     return next(iter(difflib.get_close_matches(path.name, alike, n=1, cutoff=0.85)), None)
 
 
-def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
+def _inputs(view: View, key: str, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
     if not lost:
         return
-    inputs = set(view.local_inputs())
-    key = "transfer_input_files" if any(each in inputs for each in lost) else "input"
     where, line = view.at(key)
     name, path = lost[0]
     parts = name.split()
@@ -174,6 +177,8 @@ def _inputs(view: View, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
         what = f"{len(lost):,} of the inputs do not exist: {shown}"
     near = _like(path)
     remedy = f"did you mean {near}?" if near else "correct the name, or take it out"
+    if key == "container_image" and not name.endswith(".sif") and name[0] not in "./":
+        remedy = f"for an image of a registry: container_image = docker://{name}"
     yield error("input-missing", where, f"{what}. The job is held (code 13)", remedy, line)
 
 

@@ -45,7 +45,7 @@ _GPU_KEYS = (
     "require_gpus",
 )
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
-_AFTER_START = {"3", "26", "34", "46", "47"}  # hold codes of jobs that have started
+_BEFORE_START = {"6", "7", "8", "13", "14"}  # hold codes of jobs that may never have started
 _UNIVERSES = (
     *("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local", "scheduler"),
 )
@@ -152,12 +152,10 @@ def _gpus(view: View) -> Iterator[Finding]:
                 "request_gpus = 1",
                 line,
             )
-    asked = re.search(r"\b(?:CUDA\w+|TotalGPUs|GPUs_\w+|GPUSlot)\b", view.value("requirements"))
+    asked = re.search(r"\b(?:CUDA\w+|TotalGPUs|GPUs_\w+)\b", view.value("requirements"))
     if asked:
         where, line = view.at("requirements")
-        what = (
-            f"{asked[0]} asks for a machine with GPUs, but without request_gpus the job gets none"
-        )
+        what = f"{asked[0]} finds a machine with GPUs; without request_gpus none is the job's own"
         yield warning("gpu-keys", where, what, "request_gpus = 1", line)
 
 
@@ -169,8 +167,8 @@ def _releases(view: View) -> Iterator[Finding]:
     slot = "GPU" if view.asks_for_gpus else "slot"
     what = f"releases for ever: a job that cannot succeed takes a {slot} again and again"
     if re.search("numjobstarts", value, re.I):
-        codes = re.findall(r"holdreasoncode\s*=[=?]=\s*(\d+)", value, re.I)
-        if codes and set(codes) <= _AFTER_START:
+        codes = re.findall(r"holdreasoncode\s{0,9}=\??=\s{0,9}(\d{1,9})", value, re.I)
+        if codes and not set(codes) & _BEFORE_START:
             return
         what = "NumJobStarts stays 0 when input transfers fail: the job is released for ever"
     remedy = "bound it: NumHolds <= 5 && NumShadowStarts <= 30, or leave it to `headway wrap`"
@@ -392,7 +390,7 @@ def _strings(view: View) -> Iterator[Finding]:
             where, line = view.at(key)
             what = f"without quotes, {value} is the name of another attribute, which is not set"
             yield warning("quotes", where, what, f'{setting.key} = "{value}"', line)
-    for key in ("log", "output", "error", "initialdir"):
+    for key in ("log", "output", "error", "initialdir", "container_image"):
         value = view.value(key)
         if len(value) > 2 and value[0] == '"' == value[-1]:
             where, line = view.at(key)
