@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,7 @@ class Shape:
     text: str
     says: str = ""
     silent: str = ""
+    hints: str = ""  # of what it says: no more than a hint
     files: Mapping[str, str] = field(default_factory=lambda: {"run.sh": RUN})
     refused: bool | None = False  # by condor_submit; None: a dry run does not look at it
     env: Mapping[str, str] = field(default_factory=dict)
@@ -110,15 +111,25 @@ SHAPES = {
         files={"run.sh": RUN, "logs/.keep": ""},
     ),
     "outputs in a folder that nobody made": Shape(
-        f"executable = run.sh\n{ASKED}log = a.log\noutput = logs/$(Process).out\nqueue 2\n",
+        f"executable = run.sh\n{ASKED}log = logs/a.log\noutput = logs/$(Process).out\nqueue 2\n",
         says="folder-missing",
-        refused=None,
+        hints="folder-missing",
     ),
     "a folder with the cluster's number": Shape(
         f"executable = run.sh\n{ASKED}log = a.log\noutput = out/$(ClusterId)/$(Process)\nqueue 2\n",
+        silent="folder-missing",
+    ),
+    "outputs that are streamed to a folder that nobody made": Shape(
+        f"executable = run.sh\n{ASKED}log = l\noutput = o/x\nstream_output = true\nqueue\n",
         says="folder-missing",
-        files={"run.sh": RUN, "out/x": ""},
-        refused=None,
+    ),
+    "outputs in place in a folder that nobody made": Shape(
+        f"executable = run.sh\n{ASKED}log = l\noutput = o/x\nshould_transfer_files = NO\nqueue\n",
+        says="folder-missing",
+    ),
+    "a local job's outputs in a folder that nobody made": Shape(
+        "universe = local\nexecutable = run.sh\nlog = l/a.log\noutput = o/x\nqueue\n",
+        says="folder-missing",
     ),
     "all jobs write one file": Shape(
         f"executable = run.sh\n{ASKED}log = a.log\noutput = out.$(Cluster)\nqueue 20\n",
@@ -244,6 +255,10 @@ SHAPES = {
     ),
     "machines fill it in": Shape(
         f"executable = run.$$(OpSys).sh\n{USUAL}{ASKED}queue\n", silent="executable-missing"
+    ),
+    "machines evaluate it": Shape(
+        f'{HEAD}arguments = "$$([ifThenElse(isUndefined(A),""no"",""yes"")]) $(Process)"\nqueue\n',
+        silent="arguments macro-unset",
     ),
     "docker with a program of the image": Shape(
         f"universe = docker\ndocker_image = a/b:c\nexecutable = /app/run.sh\n{USUAL}{ASKED}queue\n",
@@ -600,14 +615,7 @@ def shape(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in shape.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOME", "/root")
-    return Shape(
-        shape.text.replace("{here}", str(tmp_path)),
-        shape.says,
-        shape.silent,
-        shape.files,
-        shape.refused,
-        shape.env,
-    )
+    return replace(shape, text=shape.text.replace("{here}", str(tmp_path)))
 
 
 every = pytest.mark.parametrize("shape", SHAPES, indirect=True)
@@ -623,6 +631,8 @@ def test_what_is_said(shape: Shape, tmp_path: Path) -> None:
     ids = {finding.id for finding in found}
     assert set(shape.says.split()) <= ids
     assert not ids & set(shape.silent.split())
+    loud = {finding.id for finding in found if finding.severity is not Severity.HINT}
+    assert not loud & set(shape.hints.split())
     fatal = {finding.id for finding in found if finding.severity is Severity.ERROR}
     assert fatal <= set(shape.says.split())
     for finding in found:

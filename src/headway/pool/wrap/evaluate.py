@@ -112,6 +112,8 @@ class Description:
 
     def expand(self, text: str) -> str:
         """`text` with every macro filled in, and marks for what differs from job to job."""
+        if self.lenient:
+            text = _without_expressions(text)
         for _ in range(_MOST_MACROS):
             match = _CALL.search(text)
             if match is None or len(text) > _LONGEST:
@@ -283,6 +285,15 @@ class Description:
             values = [change(self.filled(text, job)) for job in range(len(self.rows))]
             self._derived[key] = self.column(f"{word}_{label}", values)
         return self._derived[key]
+
+
+def _without_expressions(text: str) -> str:
+    """`text` with a mark for each `$$([…])`, which the machine that runs the job evaluates."""
+    parts: list[str] = []
+    while (start := text.find("$$([")) >= 0 and (end := text.find("])", start)) >= 0:
+        parts += [text[:start], mark("?" + text[start : end + 2].replace("$", _DOLLAR))]
+        text = text[end + 2 :]
+    return "".join((*parts, text))
 
 
 def mark(column: str) -> str:

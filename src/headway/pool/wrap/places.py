@@ -275,33 +275,36 @@ def _initial_folders(view: View) -> Iterator[Finding]:
 
 
 def _std_folders(view: View) -> Iterator[Finding]:
-    """Folders of log, output and error, which HTCondor does not make."""
+    """Folders of log, output and error: who makes those that are missing?
+
+    Recent HTCondor does, for the event log and for what it transfers. It does not where the
+    program's output is opened in place: without transfer, streamed, or in the local universe.
+    """
     told = {folder for folder in view.folders() if not os.path.isdir(folder)}
-    for key in ("log", "output", "error"):
-        where, line = view.at(key)
+    old: dict[Path, str] = {}  # folder -> the key that names it
+    for key in ("output", "error", "log"):
+        in_place = view.transfers == "no" or view.runs_here or view.is_true(f"stream_{key}")
         lost: dict[Path, None] = {}
-        late = ""
         for name, path in view.std_files(key):
-            if view.for_windows or view.is_template(plain(name)):
+            if not is_known(name.rpartition("/")[0]) or view.is_template(plain(name)):
                 continue
-            folder = posixpath.dirname(name)
-            if not is_known(folder):
-                late = plain(folder)
-            elif not os.path.isdir(path.parent) and not _of_another_machine(path):
+            missing = not os.path.isdir(path.parent) and not _of_another_machine(path)
+            if missing and path.parent not in told and not view.for_windows:
                 lost[path.parent] = None
-        new = [folder for folder in lost if folder not in told]
-        told |= set(new)
-        end = "the job is held when it ends (code 12)"
-        if key == "log":
-            end = "condor_submit refuses the file"
-        if new:
-            shown = first_few([str(folder) for folder in new], _SHOWN)
-            what = f"there is no folder {shown}: {end}"
-            yield error("folder-missing", where, what, _make(new, view.here), line)
-        elif late and re.search(r"\$\((?:cluster|clusterid|jobid)\)", late, re.I):
-            what = f"nobody can make the folder {late} in time: HTCondor numbers jobs at submit"
-            remedy = "put the number into the file's name, in a folder that is there"
-            yield error("folder-missing", where, f"{what}, and makes no folders", remedy, line)
+        if lost and in_place and key != "log":
+            where, line = view.at(key)
+            shown = first_few([str(folder) for folder in lost], _SHOWN)
+            what = f"there is no folder {shown}, and HTCondor makes none here: the job is held"
+            yield error("folder-missing", where, what, _make(list(lost), view.here), line)
+            told |= set(lost)
+        else:
+            old |= {folder: key for folder in lost if folder not in old}
+    old = {folder: key for folder, key in old.items() if folder not in told}
+    if old:
+        where, line = view.at(next(iter(old.values())))
+        shown = first_few([str(folder) for folder in old], _SHOWN)
+        what = f"there is no folder {shown}: recent HTCondor makes it, older versions hold the job"
+        yield hint("folder-missing", where, what, _make(list(old), view.here), line)
 
 
 def _make(folders: list[Path], here: Path) -> str:
