@@ -165,6 +165,15 @@ def test_a_project_whose_submit_files_have_a_folder_of_their_own(base: Path) -> 
     assert found.id == "not-here" and str(base / "elsewhere") in found.what
 
 
+def test_what_becomes_of_a_job_whose_files_are_of_another_machine(base: Path) -> None:
+    elsewhere = "/home/nobody-here/data.csv"
+    (found,) = risks(CLEAN.replace("= train.py", f"= train.py, {elsewhere}"), base)
+    assert (found.id, found.severity) == ("other-machine", Severity.WARNING)
+    assert "a job from here is held" in found.what
+    (found,) = risks(CLEAN.replace("= run.sh", "= /home/nobody-here/run.sh"), base)
+    assert "condor_submit refuses the file here" in found.what
+
+
 def test_the_same_trap_on_many_lines_is_said_once(base: Path) -> None:
     lines = "".join(f"./work /home/me/{number}\n" for number in range(9))
     (base / "run.sh").write_text(f"#!/bin/bash\nset -e\n{lines}")

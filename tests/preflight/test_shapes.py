@@ -19,6 +19,7 @@ import pytest
 from headway.pool.preflight.findings import Finding, Severity
 from headway.pool.wrap import risks
 from headway.pool.wrap.evaluate import at_each_queue, is_known
+from headway.pool.wrap.subfile import split_files
 
 CACHE = os.environ.get("HEADWAY_POOL_CACHE") or (
     "/var/cache/headway/pool" if os.getuid() == 0 else os.path.expanduser("~/.cache/headway/pool")
@@ -550,6 +551,12 @@ SHAPES = {
         "queue\n",
         silent="no-request universe executable-missing",
     ),
+    "a grid that is gone": Shape(
+        "universe = grid\ngrid_resource = gt2 ce.x.org/jobmanager-pbs\nexecutable = run.sh\nlog = l\n"
+        "output = o\nqueue\n",
+        says="universe",
+        refused=True,
+    ),
     "the vm universe": Shape(
         "universe = vm\nexecutable = a-name\nvm_type = kvm\nvm_memory = 512\n"
         "vm_disk = a.img:vda:w\nlog = l\nqueue\n",
@@ -701,8 +708,12 @@ def _same_values(shape: Shape, printed: str, here: Path) -> None:
                 moved = "TransferExecutable" not in values
                 ours = os.path.normpath(base / ours) if key != "executable" or moved else ours
             theirs = values[attribute]
+            if attribute in ("Iwd", "UserLog", "Cmd"):
+                theirs = os.path.normpath(theirs)
             if "transfer" in key:
-                ours = ",".join(part.strip() for part in ours.strip('"').split(","))
+                image = said.filled(said.text("container_image"), job)
+                sent = [image] if key == "transfer_input_files" and image in theirs else []
+                ours = ",".join([*split_files(ours), *filter(None, sent)])
             assert theirs == ours or said.text("universe") in ("java",), (attribute, theirs, ours)
         given = said.filled(said.text("arguments"), job)
         if given and is_known(given) and not given.startswith('"') and "Args" in values:

@@ -98,7 +98,9 @@ def _elsewhere(view: View, lost: list[tuple[str, str, Path]]) -> Iterator[Findin
     where, line = view.at(far[0][0])
     shown = first_few([str(path) for _, path in far], 2)
     verb = "is" if len(far) == 1 else "are"
-    what = f"{shown} {verb} not on this machine: condor_submit refuses the file here"
+    refused = any(key in ("executable", "initialdir") for key, _ in far)
+    end = "condor_submit refuses the file here" if refused else "a job from here is held"
+    what = f"{shown} {verb} not on this machine: {end}"
     remedy = "check the file where you submit it"
     yield warning("other-machine", where, what, remedy, line)
 

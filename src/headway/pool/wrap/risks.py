@@ -49,6 +49,7 @@ _BEFORE_START = {"6", "7", "8", "13", "14"}  # hold codes of jobs that may never
 _UNIVERSES = (
     *("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local", "scheduler"),
 )
+_GRIDS = ("condor", "batch", "arc", "ec2", "gce", "azure", "blah", "pbs", "lsf", "sge")
 _STRINGS = (
     *("ProjectName", "JobFlavour", "SingularityImage", "AccountingGroup", "JobBatchName"),
     *("JobDurationCategory", "GPUJobLength", "DESIRED_Sites", "UNDESIRED_Sites", "Project"),
@@ -191,6 +192,13 @@ def _universe(view: View) -> Iterator[Finding]:
     if needs and not view.has(needs) and not (needs == "machine_count" and view.has("node_count")):
         what = f"the {universe} universe needs {needs}: condor_submit refuses the file"
         yield error("universe", where, what, f"{needs} = …", line)
+    if view.grid_type and view.grid_type not in _GRIDS and "$" not in view.grid_type:
+        where, line = view.at("grid_resource")
+        what = f"HTCondor knows no grid type {view.grid_type}: condor_submit refuses the file"
+        remedy = "grid_resource = condor, batch, arc, ec2, gce or azure …"
+        if view.grid_type == "slurm":
+            remedy = f"grid_resource = batch {view.value('grid_resource')}"
+        yield error("universe", where, what, remedy, line)
     images = [key for key in ("docker_image", "container_image") if view.has_line(key)]
     if universe == "docker" and "docker_image" not in images and not view.perhaps("docker_image"):
         what = "the docker universe needs docker_image: condor_submit refuses the file"
