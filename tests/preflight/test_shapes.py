@@ -552,8 +552,8 @@ SHAPES = {
         silent="no-request universe executable-missing",
     ),
     "a grid that is gone": Shape(
-        "universe = grid\ngrid_resource = gt2 ce.x.org/jobmanager-pbs\nexecutable = run.sh\nlog = l\n"
-        "output = o\nqueue\n",
+        "universe = grid\ngrid_resource = gt2 ce.x.org/jobmanager-pbs\nexecutable = run.sh\n"
+        "log = l\noutput = o\nqueue\n",
         says="universe",
         refused=True,
     ),

@@ -85,7 +85,9 @@ def _of_another_machine(path: Path) -> bool:
 
 def _in_image(view: View, lost: tuple[str, str, Path]) -> bool:
     """Whether a missing executable may be one of the image."""
-    return view.contained and lost[0] == "executable" and lost[1].startswith("/")
+    key, name, _ = lost
+    inside = name.startswith("/") and not far_path(name, contained=True)
+    return view.contained and key == "executable" and inside
 
 
 def _elsewhere(view: View, lost: list[tuple[str, str, Path]]) -> Iterator[Finding]:
