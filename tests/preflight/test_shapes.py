@@ -8,6 +8,7 @@ whether it is refused, and what its values are for each job.
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 from collections.abc import Mapping
@@ -660,6 +661,23 @@ def test_as_condor_submit_has_it(shape: Shape, tmp_path: Path) -> None:
     assert _refuses(risks(shape.text, tmp_path)) == shape.refused
     if not shape.refused:
         _same_values(shape, done.stdout, tmp_path)
+
+
+def test_broken_files_break_nothing(tmp_path: Path) -> None:
+    """Shapes that are cut, mixed and sprinkled with what is special are checked all the same."""
+    chance = random.Random(15)
+    texts = [shape.text for shape in SHAPES.values()]
+    special = ["$(", "$$(", "$ENV(", "$INT(n,%99999d)", "$SUBSTR(a,", '"', "'", "\\", "\n", "queue"]
+    special += ["(", ")", "x @=end", "if", "endif", "\x01?x\x02", "\0", "[1:2]", "from", "|", "{{"]
+    for _ in range(400):
+        text = chance.choice(texts)
+        for _ in range(chance.randint(1, 8)):
+            at, other = chance.randrange(len(text) + 1), chance.choice(texts)
+            start = chance.randrange(len(other))
+            added = chance.choice((chance.choice(special), other[start : start + 60], ""))
+            text = text[:at] + added + text[at + chance.randint(0, 5) :]
+        for finding in risks(text, tmp_path):
+            assert finding.what and finding.remedy, text
 
 
 def dry_run(shape: Shape, folder: Path) -> subprocess.CompletedProcess[str]:

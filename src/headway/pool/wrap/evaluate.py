@@ -16,6 +16,7 @@ import glob
 import operator
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -838,7 +839,7 @@ def _number(function: str, form: str, shown: str) -> Callable[[str], str]:
         if value is None:
             raise Unknown(f"{shown}: {text} is not a number")
         if form and not re.fullmatch(
-            r"[^%]*%[-+ 0#]*(?:[1-9]\d*)?(?:\.\d+)?[dixXoeEfgG][^%]*", form
+            r"[^%]*%[-+ 0#]*(?:[1-9]\d?)?(?:\.\d{1,2})?[dixXoeEfgG][^%]*", form
         ):
             raise Unknown(f"{shown}: {form} is not a format of one number")
         if function == "INT":
@@ -881,7 +882,9 @@ def arithmetic(text: str) -> float | None:
     if len(text) > 200 or "#" in text:
         return None
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `4in` is odd Python, and no sum
+            return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
         return None
 
