@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headway.errors import ConversionError
-from headway.pool.wrap.evaluate import Unknown, arithmetic, evaluate, plain, template
+from headway.pool.wrap.evaluate import evaluate, plain, template
+from headway.pool.wrap.functions import Unknown, arithmetic
 
 htcondor2 = pytest.importorskip("htcondor2")
 

@@ -27,13 +27,12 @@ from headway.pool.wrap.evaluate import (
     Description,
     Left,
     Setting,
-    Unknown,
-    arithmetic,
     evaluate,
     marks,
     plain,
     template,
 )
+from headway.pool.wrap.functions import Unknown, arithmetic
 from headway.pool.wrap.subfile import (
     canonical,
     read,

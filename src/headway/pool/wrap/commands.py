@@ -63,7 +63,14 @@ _FAMILIES = ("request", "require", "remote", "ec2tag", "cloudlabel", "transform"
 
 
 def is_command(key: str) -> bool:
-    """Whether condor_submit knows a key, in any of its spellings."""
+    """Whether condor_submit knows a key.
+
+    Args:
+        key: a key as it stands in a file, in any of its spellings.
+
+    Returns:
+        True for a command; False for a macro of the file's own.
+    """
     return canonical(key) in _NAMES
 
 

@@ -11,12 +11,10 @@ what cannot be known stays in the text as a mark of its own, so that the rest ca
 
 from __future__ import annotations
 
-import ast
 import glob
 import operator
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +22,15 @@ from pathlib import Path
 from headway.errors import ConversionError
 from headway.node.template import fill, placeholders
 from headway.pool.wrap.commands import is_command
+from headway.pool.wrap.functions import (
+    Unknown,
+    arithmetic,
+    named_part,
+    number_in_form,
+    path_parts,
+    text_in_form,
+    whole_number,
+)
 from headway.pool.wrap.subfile import UNCLOSED, Kind, Statement, SubmitFile, canonical, read
 
 MOST_JOBS = 100_000
@@ -51,10 +58,6 @@ _LATE = {
 # What DAGMan gives the jobs of its nodes.
 _FROM_DAGMAN = frozenset(("job", "retry", "dagmanjobid", "dag_status", "failed_count", "node_name"))
 _FROM_DAGMAN |= {"dag_parent_names", "my_retry", "splice"}
-
-
-class Unknown(Exception):
-    """A text that nobody can know before HTCondor has the job; says why."""
 
 
 @dataclass(frozen=True)
@@ -170,18 +173,20 @@ class Description:
             return self._environment(inside)
         if function[0] == "F" and set(function[1:].lower()) <= _PATH_LETTERS:
             letters, base = function[1:].lower(), self._folder(function)
-            return self._derive(inside, function, lambda path: _path_parts(path, letters, base))
+            return self._derive(inside, function, lambda path: path_parts(path, letters, base))
         if function in ("BASENAME", "DIRNAME"):
             name, _, suffix = inside.partition(",")
-            return self._derive(name, function.lower(), _named_part(function, suffix.strip()))
+            return self._derive(name, function.lower(), named_part(function, suffix.strip()))
         if function in ("INT", "REAL"):
             name, _, form = inside.partition(",")
-            return self._derive(name, function.lower(), _number(function, form.strip(), match[0]))
+            return self._derive(
+                name, function.lower(), number_in_form(function, form.strip(), match[0])
+            )
         if function == "EVAL":
-            return self._derive(inside, "eval", _whole_number(match[0]))
+            return self._derive(inside, "eval", whole_number(match[0]))
         if function == "STRING":
             name, _, form = inside.partition(",")
-            return self._derive(name, "string", _string(form.strip(), match[0]))
+            return self._derive(name, "string", text_in_form(form.strip(), match[0]))
         if function == "SUBSTR":
             name, *bounds = inside.split(",")
             return self._derive(name, "substr", self._substring(bounds, match[0]), only_macros=True)
@@ -770,130 +775,3 @@ def _free(name: str, taken: Sequence[str]) -> str:
     while name == "job" or name in taken:
         name += "_"
     return name
-
-
-# -- functions
-
-
-def _path_parts(path: str, letters: str, base: str = "") -> str:
-    """`$Fpdnx(…)`: what condor_submit makes of a path on Linux.
-
-    Args:
-        path: the path.
-        letters: which parts to keep, in small letters.
-        base: the folder of a relative path, where the whole path is asked for.
-    """
-    bare = path[1:-1] if re.fullmatch(r"([\"']).*\1", path) else path
-    if "f" in letters and base and not bare.startswith("/"):
-        bare = f"{base}/{bare.removeprefix('./')}"
-    if "w" in letters or "u" in letters:
-        bare = re.sub(r"[/\\]", r"\\" if "w" in letters else "/", bare)
-    folder, slash, file = bare.rpartition("/")
-    if not slash and {"n", "x"} & set(letters):
-        letters = letters.replace("p", "").replace("d", "")
-    elif "x" in letters and {"p", "d"} & set(letters):
-        letters += "n"  # HTCondor has no folder with an ending alone
-    stem, dot, extension = file.rpartition(".")
-    if not stem:
-        stem, dot, extension = file, "", ""
-    text = ""
-    if "p" in letters:
-        text += folder + slash
-    elif "d" in letters:
-        text += "/".join(folder.split("/")[-letters.count("d") :]) + slash
-    if "b" in letters and not {"n", "x"} & set(letters):
-        text = text.removesuffix(slash) if slash else text
-    if "n" in letters:
-        text += stem
-    if "x" in letters:
-        text += extension if "b" in letters and "n" not in letters else dot + extension
-    if not {"p", "d", "n", "x"} & set(letters):
-        text = bare
-    quote = ("'" if "a" in letters else '"') if "q" in letters else ""
-    return f"{quote}{text}{quote}"
-
-
-def _string(form: str, shown: str) -> Callable[[str], str]:
-    """`$STRING(name,format)`: the text without the quotes of a ClassAd string."""
-
-    def change(text: str) -> str:
-        bare = text[1:-1] if re.fullmatch(r'"[^"\\]*"', text) else text
-        if not form:
-            return bare
-        if not re.fullmatch(r"[^%]*%-?\d{0,4}(?:\.\d{1,4})?s[^%]*", form):
-            raise Unknown(f"{shown}: {form} is not a format of one text")
-        return form % bare
-
-    return change
-
-
-def _named_part(function: str, suffix: str) -> Callable[[str], str]:
-    if function == "DIRNAME":
-        return lambda path: "".join(path.rpartition("/")[:2])
-    return lambda path: path.rpartition("/")[2].removesuffix(suffix)
-
-
-def _number(function: str, form: str, shown: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        value = arithmetic(text)
-        if value is None:
-            raise Unknown(f"{shown}: {text} is not a number")
-        if form and not re.fullmatch(
-            r"[^%]*%[-+ 0#]*(?:[1-9]\d?)?(?:\.\d{1,2})?[dixXoeEfgG][^%]*", form
-        ):
-            raise Unknown(f"{shown}: {form} is not a format of one number")
-        if function == "INT":
-            return (form or "%d") % int(value)
-        text = (form or "%.16G") % float(value)
-        return f"{text}.0" if form and "." not in text else text
-
-    return change
-
-
-def _whole_number(shown: str) -> Callable[[str], str]:
-    """`$EVAL(…)`, as far as it is sums of whole numbers."""
-
-    def change(text: str) -> str:
-        value = str(arithmetic(text))
-        if not value.removeprefix("-").isdecimal():
-            raise Unknown(f"{shown}: only HTCondor evaluates it")
-        return value
-
-    return change
-
-
-def _divide(left: float, right: float) -> float:
-    """As ClassAds do: whole numbers stay whole, and what is left over is dropped."""
-    if type(left) is type(right) is int:
-        return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-    return left / right
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: _divide,
-}
-
-
-def arithmetic(text: str) -> float | None:
-    """The value of an expression of numbers, such as `8*1024`; None if it is anything else."""
-    if len(text) > 200 or "#" in text:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `4in` is odd Python, and no sum
-            return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
-        return None
-
-
-def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return node.value  # type: ignore[return-value]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-    raise ValueError

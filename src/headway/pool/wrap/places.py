@@ -15,7 +15,7 @@ from headway.pool.preflight.nodepaths import TEMPORARY, far_path, path_in, scrat
 from headway.pool.preflight.traps import read_script
 from headway.pool.wrap.evaluate import is_known, plain
 from headway.pool.wrap.subfile import split_files
-from headway.pool.wrap.view import View
+from headway.pool.wrap.view import MOST_JOBS, View
 from headway.spec import format_size
 from headway.spec.words import first_few
 
@@ -178,7 +178,8 @@ def _inputs(view: View, key: str, lost: list[tuple[str, Path]]) -> Iterator[Find
     what = f"there is no {path}"
     if len(lost) > 1:
         shown = first_few([str(each) for _, each in lost], _SHOWN)
-        what = f"{len(lost):,} of the inputs do not exist: {shown}"
+        more = " or more" if view.jobs > MOST_JOBS else ""
+        what = f"{len(lost):,}{more} of the inputs do not exist: {shown}"
     near = _like(path)
     remedy = f"did you mean {near}?" if near else "correct the name, or take it out"
     if key == "container_image" and not name.endswith(".sif") and name[0] not in "./":
