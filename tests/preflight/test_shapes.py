@@ -357,6 +357,16 @@ SHAPES = {
         says="scratch-path",
         files={"run.sh": "#!/bin/bash\nset -e\ncd /scratch/local\n./work > /tmp/me/log\n"},
     ),
+    "scratch in other scripts": Shape(
+        f"executable = run.csh\n{USUAL}{ASKED}transfer_input_files = fit.R, a.yaml\nqueue\n",
+        says="scratch-path absolute-path",
+        hints="scratch-path absolute-path",
+        files={
+            "run.csh": "#!/bin/csh\nsetenv TMP /scratch/me\nRscript fit.R\n",
+            "fit.R": 'x <- read.csv("/data/group/x.csv")  # of the group\n',
+            "a.yaml": "# /scratch/none\nurl: https://x.org/data/y\nlib: /usr/local/lib\n",
+        },
+    ),
     "scratch of the access point": Shape(
         f"executable = run.sh\n{ASKED}log = {{here}}/scratch/a.log\ninitialdir = {{here}}\n"
         "output = {here}/scratch/$(Process)\nqueue 2\n",

@@ -15,14 +15,18 @@ _PEOPLE = (
     r"home\d*|homes|nethome|Users|afs|eos|nfs\w*|lustre\w*|gpfs\w*|beegfs\w*|ceph\w*|pnfs|staging"
     r"|ospool|stash"
 )
-_STORAGE = r"data\w*|work\d*|projects?|storage\d*|shares?|shared|users|export|mnt|hdfs|hadoop"
+_STORAGE = (
+    r"data\w*|work\d*|projects?|storage\d*|shares?|shared|users?|export|mnt|hdfs|hadoop|vol\d*"
+    r"|raid\d*|groups?|cluster|nas\w*|u|panfs|sphenix"
+)
 _CHILD = r"/[\w.$-]"
 _LONGEST = 90  # characters of a path that is shown
 
 FAR_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE})){_CHILD}")
 STORAGE_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE}|{_STORAGE})){_CHILD}")
 SCRATCH_PATH = re.compile(
-    rf"{_BEFORE}/(?:(?:var/)?tmp{_CHILD}|(?:local[_-]?)?scratch[\w-]*(?:/|\Z)|local{_CHILD})"
+    rf"{_BEFORE}/(?:(?:var/)?tmp{_CHILD}|(?:local[_-]?|net)?scratch[\w-]*(?:/|\Z)"
+    rf"|(?:local(?:disk|data)?|ssd\d*|nvme\d*){_CHILD})"
 )
 TEMPORARY = re.compile(rf"{_BEFORE}/(?:var/)?tmp/")  # every node has it
 HOME = re.compile(rf"{_BEFORE}(?:~|\$HOME|\$\{{HOME\}}|/home/[\w.-]+|/Users/[\w.-]+)/[\w.]")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from headway.pool.preflight.findings import Context, Finding
+from headway.pool.preflight.findings import Context, Finding, Severity
+from headway.pool.preflight.nodepaths import far_path, path_in, scratch_path
 from headway.pool.preflight.pytraps import python_traps
 from headway.pool.preflight.shelltraps import is_shell, shebang_traps, shell_traps
+from headway.pool.preflight.traptable import found
 
 __all__ = ["Context", "python_traps", "read_script", "script_traps", "shell_traps"]
 
+_MOST_LINES, _LONGEST_LINE = 20_000, 500
 LONGEST_SCRIPT = 2_000_000  # bytes; what is longer was not written by hand
 
 
@@ -20,7 +25,21 @@ def script_traps(text: str, name: str, context: Context | None = None) -> list[F
         return python_traps(text, name, context)
     if is_shell(text, name) or context.interpreter:
         return shell_traps(text, name, context)
-    return shebang_traps(text, name, context)
+    return [*shebang_traps(text, name, context), *plain_paths(text, name, context)]
+
+
+def plain_paths(text: str, name: str, context: Context) -> Iterator[Finding]:
+    """Paths of another machine in a text whose language is not known: a hint on each such line."""
+    for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
+        if line.lstrip()[:1] in ("#", "%", ";") or line.lstrip().startswith("//"):
+            continue
+        for word in re.split(r"[\s\"'`()\[\]{},;<>]+", line[:_LONGEST_LINE]):
+            far = far_path(word, context.contained) and not word.startswith("~")
+            if far or scratch_path(word):
+                trap = "absolute-path" if far else "scratch-path"
+                where, path = f"{name}:{number}", path_in(word)
+                yield found(trap, where, line[:_LONGEST_LINE], Severity.HINT, path=path)
+                break
 
 
 def is_python(text: str, name: str) -> bool:

@@ -606,7 +606,7 @@ def _scripts(view: View) -> Iterator[Finding]:
     unsaid = {"absolute-path", "home-file"} if shared else set()
     unsaid |= {"scratch-path"} if view.runs_here else set()
     for path, how in scripts:
-        text = read_script(path) if how.program or path.suffix in (".py", ".sh") else None
+        text = read_script(path) if how.program or path.suffix in _SCRIPTS else None
         if text is None:
             continue
         for finding in script_traps(text, path.name, how):
@@ -620,6 +620,10 @@ def _scripts(view: View) -> Iterator[Finding]:
 
 
 _MOST_SCRIPTS = 20  # of one queue
+_SCRIPTS = (
+    *(".py", ".sh", ".bash", ".csh", ".R", ".r", ".jl", ".pl", ".m", ".C", ".mac"),
+    *(".yaml", ".yml", ".cfg", ".conf", ".ini", ".toml", ".json"),
+)
 _CHECKS: tuple[Callable[[View], Iterator[Finding]], ...] = (
     _gpus,
     _releases,
