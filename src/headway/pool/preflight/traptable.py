@@ -213,7 +213,7 @@ TRAPS: dict[str, Trap] = {
     ),
     "home-file": Trap(
         _WARNING,
-        "`{path}` is a file of your home, which the node does not have",
+        "`{path}` is a file of your home, which few nodes have",
         "take it out: what it sets up belongs in the container image, a variable in `environment`",
     ),
     # Python
