@@ -219,3 +219,11 @@ def test_in_the_words_of_the_job_and_its_pool(base: Path) -> None:
     assert "GPU" not in risks(without, base)[0].what
     assert ids(plain.replace("queue", "arguments = --workers 9\nqueue"), base) == {"workers"}
     assert ids(plain.replace("queue", "arguments = --workers 4\nqueue"), base) == set()
+
+
+def test_a_path_is_named_whole_and_the_unit_is_the_one_that_counts(base: Path) -> None:
+    text = CLEAN.replace("request_memory = 8 GB", "request_memory = 2000")
+    text = text.replace("queue 3", "arguments = /scratch/$ENV(NOT_SET)/data\nqueue 3")
+    found = {finding.id: finding for finding in risks(text, base)}
+    assert "/scratch/$ENV(NOT_SET)/data lies outside" in found["scratch-path"].what
+    assert found["no-unit"].remedy == "write the unit: request_memory = 2000 MB"

@@ -21,6 +21,8 @@ _STORAGE = (
 )
 _CHILD = r"/[\w.$-]"
 _LONGEST = 90  # characters of a path that is shown
+# A bracket that is opened within it, as in $ENV(USER), belongs to it.
+_PATH = re.compile(r"(?:\$\w{0,20}\([^()\s]{0,80}\)|[^\s'\"`;,)]){0,200}")
 
 FAR_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE})){_CHILD}")
 STORAGE_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE}|{_STORAGE})){_CHILD}")
@@ -49,7 +51,8 @@ def path_in(word: str) -> str:
     """The path that made a word suspicious, without what stands around it."""
     match = STORAGE_PATH.search(word) or SCRATCH_PATH.search(word)
     rest = word[match.start() :] if match else word
-    path = re.split(r"[\s'\"`;,)]", rest, maxsplit=1)[0]
+    found = _PATH.match(rest)
+    path = found[0] if found else ""
     return path if len(path) <= _LONGEST else f"{path[:_LONGEST]}…"
 
 

@@ -300,7 +300,8 @@ def _requests(view: View) -> Iterator[Finding]:
         elif re.fullmatch(r"\d+", value):
             make = warning if int(value) < small else hint
             what = f"{value} without a unit means {value} {unit}"
-            yield make("no-unit", where, what, f"write the unit: {key} = 4 GB", line)
+            meant = "4 GB" if int(value) < small else f"{value} {unit[0]}B"
+            yield make("no-unit", where, what, f"write the unit: {key} = {meant}", line)
         elif re.fullmatch(r"[\d.]+\s*[A-Za-z]+", value) and not re.fullmatch(
             r"[\d.]+\s*[KMGTP]?i?B?", value, re.I
         ):
