@@ -46,6 +46,7 @@ JOBS: Schema = {
     "disk_used": pl.Float64,  # KB
     "disk_asked": pl.Float64,
     "gpus": pl.Float64,  # asked for
+    "cpu_s": pl.Float64,  # CPU time of all its attempts that say
     "total_s": pl.Float64,  # begin to end: the sum of its pieces
     "queued_s": pl.Float64,
     "held_s": pl.Float64,
@@ -97,6 +98,10 @@ ATTEMPTS: Schema = {
     "memory_asked": pl.Float64,  # the request in force: an edit changes it between attempts
     "disk_used": pl.Float64,  # KB
     "disk_asked": pl.Float64,
+    "cpu_s": pl.Float64,  # CPU time, user and system; null where no event says
+    "evicted": pl.Boolean,  # ended by eviction or disconnect, and not by hold or removal
+    "file": pl.Categorical,  # where the event lies that ended it, and from which byte on
+    "offset": pl.Int64,
 }
 
 #: One row a piece of a job's time; the pieces of a job lie end to end.

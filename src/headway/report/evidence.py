@@ -72,6 +72,7 @@ class About:
         self.memory_asked = largest(usage.memory_asked)
         self.disk_used, self.disk_asked = largest(usage.disk_used), largest(usage.disk_asked)
         self.gpus = largest(usage.gpus_asked)
+        self.cpu_s, self.cpus = largest(usage.cpu_seconds), largest(usage.cpus_used)
         self.sent = largest(usage.sent)
         staged = largest(usage.staged)
         self.staged = ~np.isnan(staged)

@@ -15,6 +15,7 @@ from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
 from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
 from headway.report.evidence import About, Texts, places
+from headway.report.idle import mark_idle
 from headway.report.walk import Walk
 from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
 
@@ -34,7 +35,9 @@ def frames(
     """The accounts, from the arrays of the accounting."""
     texts = Texts(columns)
     about = About(columns, walk)
+    idle = mark_idle(columns, walk, attempts, pieces, about.cpu_s, about.cpus)
     attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts)
+    attempt_frame["cause"] = _enum(np.where(idle, CAUSE[Cause.IDLE], attempts.cause), Cause)
     job_frame = _job_frame(columns, walk, jobs, attempts, pieces, about, texts, attempt_frame)
     begin, until = int(jobs.begin_us.min(initial=walk.until)), walk.until
     return Accounts(
@@ -135,6 +138,12 @@ def _attempt_frame(
         "memory_asked": pl.Series(about.memory_asked).fill_nan(None),
         "disk_used": pl.Series(about.disk_used).fill_nan(None),
         "disk_asked": pl.Series(about.disk_asked).fill_nan(None),
+        "cpu_s": pl.Series(about.cpu_s).fill_nan(None),
+        "evicted": attempts.evicted & np.isin(attempts.cause, _EVICTIONS),
+        "file": pl.Series([*columns.files, None], dtype=pl.Categorical).gather(
+            pl.Series(_at(columns.file, teller, len(columns.files)).astype(np.uint32))
+        ),
+        "offset": _optional(_at(columns.offset, teller, -1), -1),
     }
 
 
@@ -226,6 +235,9 @@ def _job_frame(
         "disk_used": largest(about.disk_used),
         "disk_asked": newest(about.disk_asked),
         "gpus": largest(about.gpus),
+        "cpu_s": pl.Series(np.bincount(attempts.job, np.nan_to_num(about.cpu_s), count)).set(
+            pl.Series(per_job(~np.isnan(about.cpu_s)) == 0), None
+        ),
         "total_s": _seconds(jobs.end_us - jobs.begin_us),
         "queued_s": spent(Phase.QUEUED),
         "held_s": spent(Phase.HELD),

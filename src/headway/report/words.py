@@ -52,6 +52,7 @@ class Cause(str, Enum):
     TRANSFER_FAILED = "transfer-failed"
     EVICTION = "eviction"
     REDONE = "redone"
+    IDLE = "idle"
     DISCONNECT = "disconnect"
     HOLD = "hold"
     OVER_TIME = "over-time"
@@ -69,6 +70,7 @@ CAUSE_WORDS = {
     Cause.TRANSFER_FAILED: "transfer failed",
     Cause.EVICTION: "evicted",
     Cause.REDONE: "work redone since the last checkpoint",
+    Cause.IDLE: "the slot computed nothing (no CPU time)",
     Cause.DISCONNECT: "node lost (disconnected)",
     Cause.HOLD: "held",
     Cause.OVER_TIME: "over the time limit",
