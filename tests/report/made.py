@@ -39,7 +39,11 @@ def table(rows: Sequence[Row], schema: dict[str, Any]) -> pl.DataFrame:
     """A table of a schema; what a row does not say is 0 for lengths and counts, else null."""
     counts = {"attempts", "stalls", "evictions", "holds", "requeues", "checkpoints"}
     empty = {
-        name: 0 if name.endswith("_s") or name in counts else False if kind == pl.Boolean else None
+        name: 0
+        if (name.endswith("_s") and name != "cpu_s") or name in counts
+        else False
+        if kind == pl.Boolean
+        else None
         for name, kind in schema.items()
     }
     for row in rows:
@@ -153,6 +157,7 @@ def _try(
         | {_SECONDS[phase]: seconds for phase, seconds in parts.items()}
         | {"slot_s": whole, f"{verdict}_s": whole}
         | ({"good_compute_s": parts.get("compute", 0.0)} if verdict == "good" else {})
+        | {"evicted": ending in ("eviction", "disconnect")}
         | row
     )
     if held_s is not None:

@@ -112,6 +112,7 @@ def many_jobs(
         bad_s=bad,
         open_s=still,
         received=np.where(compute > 0, 150e9, 0),
+        evicted=cause == Cause.EVICTION.value,
     )
 
     verdict = np.where(good, "good", np.where(last & ~ended, "open", "bad"))
@@ -211,7 +212,7 @@ def frame(schema: dict[str, Any], rows: int, **columns: Any) -> pl.DataFrame:
     for name, kind in schema.items():
         values = columns.get(name)
         if values is None:
-            empty = 0.0 if name.endswith("_s") else None
+            empty = 0.0 if name.endswith("_s") and name != "cpu_s" else None
             made[name] = pl.repeat(
                 empty, rows, dtype=pl.Float64 if empty == 0.0 else kind, eager=True
             )

@@ -40,6 +40,7 @@ def attempt(job: int, site: str, begin: float, ending: str, **lengths: Any) -> R
         "executed": arrived,
         "arrived": arrived,
         "ending": ending,
+        "evicted": ending == "eviction",
         "cause": "none" if good or still else ending,
         "slot_s": slot,
         "good_compute_s": lengths.get("compute_s", 0) if good else 0,

@@ -31,10 +31,16 @@ class Log:
         lines = "".join(f"\t{line}\n" for line in body)
         self.text += f"{number:03d} ({cluster}.{proc:0>3}.000) {when} {head}\n{lines}...\n"
 
-    def run(self, job: str, at: float, seconds: float, end: str, host: str, cpu: float | None) -> float:
+    def run(
+        self, job: str, at: float, seconds: float, end: str, host: str, cpu: float | None
+    ) -> float:
         """One attempt, and how it ended: "evicted", "done", "failed", "held", "removed"."""
         self.event(1, job, at, f"Job executing on host: <10.0.0.1:9618?alias={host}>")
-        used = () if cpu is None else (_usage(cpu), "\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage")
+        used = (
+            ()
+            if cpu is None
+            else (_usage(cpu), "\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage")
+        )
         at += seconds
         if end in ("evicted", "held", "removed"):
             self.event(4, job, at, "Job was evicted.", "(0) Job was not checkpointed.", *used)
@@ -127,3 +133,99 @@ def test_two_logs_are_believed_each_by_itself(tmp_path: Path) -> None:
     other = told(two, [("9.0", [(30.0, "evicted", "h.a.test", 0.0), GOOD])])
     both = account(read_columns([one / "train.log", two / "train.log"]))
     assert sorted(causes(both)) == sorted(causes(alone) + causes(other))
+
+
+def by_key(accounts: Accounts) -> dict[str, Finding]:
+    return {one.key: one for one in find(accounts)}
+
+
+def good(place: str = "g{}.good.test") -> list[tuple[str, list[Try]]]:
+    return [(f"7.{n}", [(2.0, "done", place.format(n % 7), 7000.0)]) for n in range(30)]
+
+
+def test_nodes_on_which_nothing_ever_computed_are_grouped(tmp_path: Path) -> None:
+    """The same cluster computes elsewhere; 20 machines of one domain are one line."""
+    still = [
+        (f"7.{100 + n}", [(3.0, "evicted", f"n{n % 20}.bad.test", 0.0), GOOD]) for n in range(60)
+    ]
+    found = by_key(told(tmp_path, [*good(), *still]))
+    nodes = found["idle:nodes"]
+    assert nodes.title == (
+        "Nothing ever computed on 20 machines of bad.test: 60 attempts held a slot there: "
+        "180.0 slot hours lost"
+    )
+    assert nodes.table is not None
+    assert nodes.table.rows == (("bad.test", "20", "60", "180.0 h", "0 s"),)
+    assert ("attempts of the same clusters elsewhere that computed", "90 of 90") in nodes.evidence
+    assert nodes.advice[0].lines == ('requirements = !regexp("[.]bad[.]test$", TARGET.Machine)',)
+    # Nothing was computed, so no checkpoint would have saved it, and no site name was made up.
+    assert set(found) == {"idle:nodes"}
+    assert "checkpoint" not in str(nodes.advice) and "GLIDEIN" not in str(nodes.advice)
+
+
+def test_addresses_are_grouped_and_put_into_no_line(tmp_path: Path) -> None:
+    still = [(f"7.{100 + n}", [(3.0, "evicted", f"10.1.2.{n % 9}", 0.0), GOOD]) for n in range(40)]
+    nodes = by_key(told(tmp_path, [*good(), *still]))["idle:nodes"]
+    assert nodes.table is not None and nodes.table.rows[0][:2] == ("10.1.2.*", "9")
+    assert not any("10.1" in line for step in nodes.advice for line in step.lines)
+
+
+@pytest.mark.parametrize(
+    ("end", "key", "remedy"),
+    [
+        ("evicted", "idle:hang", "condor_ssh_to_job"),
+        ("failed", "idle:wrapper", "Read what the wrapper wrote last"),
+        ("removed", "idle:waits", "universe = local"),
+    ],
+)
+def test_a_cluster_that_computes_nowhere_is_its_own_fault(
+    tmp_path: Path, end: str, key: str, remedy: str
+) -> None:
+    still = [(f"8.{n}", [(5.0, end, f"g{n}.good.test", 2.0)]) for n in range(6)]
+    found = by_key(told(tmp_path, [*good(), *still]))
+    assert key in found
+    assert not any(k.startswith(("restart", "site-worse", "black-hole", "idle:n")) for k in found)
+    assert found[key].cost_s == 6 * 5 * HOUR
+    assert remedy in str(found[key].advice)
+    assert found[key].evidence[0] == ("CPU time that these attempts used", "12 s in 30.0 h")
+
+
+def test_what_ran_only_on_dead_nodes_is_not_its_own_fault(tmp_path: Path) -> None:
+    still = [
+        (f"7.{100 + n}", [(3.0, "evicted", f"n{n % 5}.bad.test", 0.0), GOOD]) for n in range(30)
+    ]
+    alone = [(f"8.{n}", [(3.0, "evicted", f"n{n}.bad.test", 0.0)]) for n in range(5)]
+    found = by_key(told(tmp_path, [*good(), *still, *alone]))
+    assert found["idle:nodes"].attempts == 35
+    assert "idle:hang" not in found
+
+
+def test_hangs_here_and_there_blame_no_node(tmp_path: Path) -> None:
+    still = [
+        (f"7.{100 + n}", [(3.0, "evicted", f"g{n % 7}.good.test", 0.0), GOOD]) for n in range(8)
+    ]
+    found = by_key(told(tmp_path, [*good(), *still]))
+    assert found["idle:sometimes"].attempts == 8
+    assert "idle:nodes" not in found
+
+
+def test_a_checkpoint_is_advised_for_attempts_that_computed(tmp_path: Path) -> None:
+    """20 evictions, of which 5 had computed."""
+    still = [(f"7.{100 + n}", [(9.0, "evicted", "n1.bad.test", 0.0), GOOD]) for n in range(15)]
+    work = [(f"7.{200 + n}", [(4.0, "evicted", "g1.good.test", 14000.0), GOOD]) for n in range(5)]
+    accounts = told(tmp_path, [*good(), *still, *work])
+    restart = by_key(accounts)["restart"]
+    assert restart.title == (
+        "20.0 slot hours of compute were lost in 5 of 20 evictions for want of a checkpoint"
+    )
+    assert totals(accounts).evictions == 20
+    assert restart.cost_s == 5 * 4 * HOUR
+    assert ("CPU time of these attempts", "19.4 h in 20.0 h") in restart.evidence
+
+
+def test_a_log_whose_zeros_may_mean_nothing_is_told_of_with_care(tmp_path: Path) -> None:
+    tries: list[Try] = [(9.0, "evicted", "n1.bad.test", 0.0)] * 4
+    found = by_key(told(tmp_path, [("7.0", tries)]))
+    assert "36.0 slot hours in the command were lost in 4 evictions" in found["restart"].title
+    assert "tells none" in str(found["restart"].evidence)
+    assert not any(key.startswith("idle") for key in found)

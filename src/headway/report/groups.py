@@ -11,7 +11,7 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.totals import rated
 from headway.report.values import finite, share, total
-from headway.report.words import EVICTIONS, Cause, Outcome
+from headway.report.words import Cause, Outcome
 
 
 class By(str, Enum):
@@ -102,12 +102,11 @@ _SUMS = ("slot_s", "compute_s", "good_compute_s", "good_s", "bad_s", "open_s")
 def of_attempts() -> list[pl.Expr]:
     """What attempts alone tell about a group, for an `agg`; `read_attempts` reads it."""
     received = pl.col("received")
-    evicted = pl.col("ending").is_in([cause.value for cause in EVICTIONS])
     return [
         pl.len().alias("attempts"),
         pl.col("executed").sum().alias("attempts_executed"),
         (pl.col("ending") == Cause.TRANSFER_CUT.value).sum().alias("stalls"),
-        evicted.sum().alias("evictions"),
+        pl.col("evicted").sum().alias("evictions"),
         *(pl.col(name).sum() for name in _SUMS),
         pl.col("transfer_in_s").sum().alias("transfer_s"),
         pl.when(received.count() > 0).then(received.sum()).alias("received"),

@@ -48,6 +48,8 @@ class Totals:
     held_s: float
     phases: dict[str, float]  # seconds by `Phase`
     compute_s: float
+    idle_s: float  # of attempts that computed nothing
+    cpu_s: float | None  # CPU time that attempts used, as far as events say
     transfer_s: float  # all input transfers
     good_compute_s: float  # compute of verified results
     good_s: float
@@ -57,7 +59,7 @@ class Totals:
     # of successful jobs
     last_transfer_s: float
     retried_transfer_s: float
-    evicted_compute_s: float  # compute that their results do not hold
+    evicted_compute_s: float  # compute that their results do not hold; here and below without idle
     # of held jobs
     held_compute_s: float
     held_transfer_s: float
@@ -92,6 +94,7 @@ def totals(accounts: Accounts) -> Totals:
     """What all jobs together came to and cost."""
     job = accounts.jobs.select(_of_jobs()).row(0, named=True)
     attempt = accounts.attempts.select(_of_attempts()).row(0, named=True)
+    idle = _idle(accounts)
     count = {key: int(value or 0) for key, value in job.items() if not key.endswith("_s")}
     time = {key: total(value) for key, value in job.items() if key.endswith("_s")}
     ended = {
@@ -134,6 +137,8 @@ def totals(accounts: Accounts) -> Totals:
             for phase in Phase
         },
         compute_s=time["compute_s"],
+        idle_s=total(accounts.pieces.filter(_IS_IDLE).get_column("seconds").sum()),
+        cpu_s=finite(attempt["cpu_s"]),
         transfer_s=time["transfer_s"],
         good_compute_s=time["good_compute_s"],
         good_s=time["good_s"],
@@ -141,10 +146,10 @@ def totals(accounts: Accounts) -> Totals:
         open_s=time["open_s"],
         last_transfer_s=time["last_transfer_s"],
         retried_transfer_s=time["retried_transfer_s"],
-        evicted_compute_s=time["evicted_compute_s"],
-        held_compute_s=time["held_compute_s"],
+        evicted_compute_s=total(time["evicted_compute_s"] - idle.get("success", 0.0)),
+        held_compute_s=total(time["held_compute_s"] - idle.get("held", 0.0)),
         held_transfer_s=time["held_transfer_s"],
-        wrong_compute_s=time["wrong_compute_s"],
+        wrong_compute_s=total(time["wrong_compute_s"] - idle.get("failed", 0.0)),
         wrong_transfer_s=time["wrong_transfer_s"],
         wrong_last_transfer_s=time["wrong_last_transfer_s"],
         compute_share=share(time["good_compute_s"], time["slot_s"]),
@@ -161,6 +166,17 @@ def totals(accounts: Accounts) -> Totals:
         received=finite(attempt["received"]),
         transfer_rate=share(finite(attempt["rated_bytes"]), finite(attempt["rated_s"])),
     )
+
+
+_IS_IDLE = pl.col("cause") == Cause.IDLE.value
+
+
+def _idle(accounts: Accounts) -> dict[str, float]:
+    """Seconds in which attempts should have computed and did not, by the outcome of their job."""
+    still = accounts.attempts.filter(_IS_IDLE).select("job", "compute_s")
+    jobs = accounts.jobs.select("job", pl.col("outcome").cast(pl.String))
+    sums = still.join(jobs, on="job").group_by("outcome").agg(pl.col("compute_s").sum())
+    return dict(sums.iter_rows())
 
 
 def _of_jobs() -> list[pl.Expr]:
@@ -237,6 +253,7 @@ def _of_attempts() -> list[pl.Expr]:
     transfer, received = pl.col("transfer_in_s"), pl.col("received")
     found = {
         "executed": pl.col("executed").sum(),
+        "cpu_s": pl.when(pl.col("cpu_s").count() > 0).then(pl.col("cpu_s").sum()),
         "longest": transfer.filter(moved()).max(),
         # A log without 040 events does not know how long a transfer took.
         "shortest": transfer.filter(cut() & (transfer > 0)).min(),

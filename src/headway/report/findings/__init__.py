@@ -16,6 +16,7 @@ from headway.report.findings.exit_code import exit_code
 from headway.report.findings.finding import Finding, Place, Step, Table
 from headway.report.findings.gpu_input import gpu_input
 from headway.report.findings.hold_burst import hold_burst
+from headway.report.findings.idle import idle
 from headway.report.findings.ledger import Entry, Ledger
 from headway.report.findings.resources import over_asked, under_asked
 from headway.report.findings.restart import restart
@@ -38,6 +39,7 @@ DETECTORS: tuple[Detector, ...] = (
     under_asked,
     hold_burst,
     black_hole,
+    idle,
     restart,
     exit_code,
     source_worse,

@@ -30,7 +30,9 @@ def duration(accounts: Accounts) -> list[Finding]:
     code, reason = pl.col("code"), pl.col("reason").cast(pl.String)
     by_policy = code.is_in(POLICIES) & reason.str.contains(TOO_LONG)
     over = (pl.col("ending") == Cause.OVER_TIME.value) | code.is_in(list(CODES)) | by_policy
-    cut = accounts.attempts.filter(over.fill_null(False)).with_columns(reason=reason)
+    # What computed nothing until then is no matter of time, and another finding's.
+    over = over.fill_null(False) & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
+    cut = accounts.attempts.filter(over).with_columns(reason=reason)
     if not cut.height:
         return []
     limits = {text: _limit(text) for text in cut.get_column("reason").unique().to_list()}

@@ -142,6 +142,7 @@ def do(text: str) -> Step:
 
 _AWAY = "Stay away from it for now (join it with && to requirements that you have)."
 _PLAIN = re.compile(r"[\w.@:+/ -]{1,100}", re.ASCII)
+_DOMAIN = re.compile(r"[A-Za-z0-9.-]{1,100}", re.ASCII)
 
 
 def avoid(sites: Iterable[str]) -> tuple[Step, ...]:
@@ -174,7 +175,19 @@ def avoid_machines(machines: Iterable[str]) -> tuple[Step, ...]:
     names = [f'"{machine}"' for machine in machines if _PLAIN.fullmatch(machine)]
     if not names:
         return ()
-    clauses = " && ".join(f"(TARGET.Machine =!= {name})" for name in names)
+    return _required(" && ".join(f"(TARGET.Machine =!= {name})" for name in names))
+
+
+def avoid_domains(domains: Iterable[str]) -> tuple[Step, ...]:
+    """How to stay away from all machines of some domains."""
+    # Submit files take a backslash literally and job ads do not: [.] means the same in both.
+    names = [name.replace(".", "[.]") for name in domains if _DOMAIN.fullmatch(name)]
+    if not names:
+        return ()
+    return _required(" && ".join(f'!regexp("[.]{name}$", TARGET.Machine)' for name in names))
+
+
+def _required(clauses: str) -> tuple[Step, ...]:
     return (
         submit(_AWAY, f"requirements = {clauses}"),
         job_toml("The same in job.toml.", f"requirements = '{clauses}'"),

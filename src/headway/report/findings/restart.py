@@ -28,7 +28,11 @@ INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120
 
 def restart(accounts: Accounts) -> list[Finding]:
     """At most one finding: how much was computed again, and the interval to save at."""
-    ended = accounts.attempts.filter(pl.col("ending").is_in([cause.value for cause in CAUSES]))
+    ended = accounts.attempts.filter(
+        pl.col("ending").is_in([cause.value for cause in CAUSES])
+        # An attempt that used no CPU time had nothing to save.
+        & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
+    )
     evicted = ended.filter(pl.col("compute_s") > 0)
     about = scope(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
     lost = about.claim.group_by("attempt").agg(pl.col("seconds").sum()).get_column("seconds")
@@ -38,6 +42,7 @@ def restart(accounts: Accounts) -> list[Finding]:
     ran = job_columns(accounts, accounts.attempts, "log", "cluster").join(
         clusters, on=["log", "cluster"], how="semi", nulls_equal=True
     )
+    ran = ran.filter((pl.col("cause") != Cause.IDLE.value).fill_null(True))
     compute_s = float(ran.get_column("compute_s").sum())
     # An eviction asks not what the slot does: those in mid-transfer tell of the pool as well.
     between = float(ran.get_column("slot_s").sum()) / max(ended.height, 1)
@@ -49,8 +54,10 @@ def restart(accounts: Accounts) -> list[Finding]:
     gain = float((lost - interval / 2).clip(lower_bound=0).sum())
     price = cost * compute_s / interval
     net = gain - price
+    losses, computed = _counted(accounts, evicted), _computed(evicted)
     evidence = [
-        ("evictions", f"{ended.height:,}, of which {evicted.height:,} after some compute"),
+        ("attempts that lost compute", losses),
+        ("CPU time of these attempts", computed or "0 s: this log tells none of any attempt"),
         ("mean slot time between two", span(between)),
         ("largest single loss", span(_most(lost))),
         ("checkpoints in these clusters", count(saved)),
@@ -67,8 +74,8 @@ def restart(accounts: Accounts) -> list[Finding]:
     return [
         Finding(
             key="restart",
-            title=f"{slot_time(about.cost_s, about.gpu)} of compute were lost in "
-            f"{many(ended.height, 'eviction')} {where}",
+            title=f"{slot_time(about.cost_s, about.gpu)} {'of compute' if computed else 'in the command'} "
+            f"were lost in {losses} {where}",
             why="An eviction or a lost node is the pool's normal life; what a job has not saved by "
             "then is computed again from the start.",
             cost_s=about.cost_s,
@@ -80,6 +87,27 @@ def restart(accounts: Accounts) -> list[Finding]:
             claim=about.claim,
         )
     ]
+
+
+def _counted(accounts: Accounts, evicted: pl.DataFrame) -> str:
+    """The attempts in words, beside the count of evictions that the whole report has."""
+    of = int(accounts.attempts.get_column("evicted").fill_null(False).sum())
+    number = int(evicted.get_column("evicted").fill_null(False).sum())
+    words = many(number, "eviction") if number == of else f"{number:,} of {many(of, 'eviction')}"
+    others = evicted.height - number
+    if not others:
+        return words
+    failures = f"{many(others, 'failure')} of HTCondor itself"
+    return f"{words} and {failures}" if number else failures
+
+
+def _computed(evicted: pl.DataFrame) -> str:
+    """What the log says of the CPU time of attempts; "" where its zeros may mean nothing."""
+    said = evicted.filter(pl.col("cpu_s").is_not_null())
+    if not said.height:
+        return "not told"
+    used = float(said.get_column("cpu_s").sum())
+    return f"{span(used)} in {span(float(said.get_column('compute_s').sum()))}" if used else ""
 
 
 def _advice(every: float) -> tuple[Step, ...]:

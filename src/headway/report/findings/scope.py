@@ -134,6 +134,13 @@ def sited(accounts: Accounts) -> pl.DataFrame:
     return attempts.with_columns(site=pl.when(~machine).then("site"))
 
 
+def named_sites(accounts: Accounts) -> frozenset[str]:
+    """The sites that the log names (GLIDEIN_ResourceName); else a machine's name stands for it."""
+    places = accounts.attempts.select(pl.col("site", "machine").cast(pl.String)).unique()
+    named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
+    return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
+
+
 def claim(
     accounts: Accounts,
     attempts: pl.DataFrame,

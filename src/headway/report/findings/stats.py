@@ -6,6 +6,8 @@ import math
 
 #: 95 % intervals throughout: one false alarm in twenty is what a tired reader forgives.
 Z = 1.96
+#: Standard errors that count as clear where many places are looked at, and the worst is told of.
+CLEAR = 3.0
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
