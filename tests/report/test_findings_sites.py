@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from tests.report.made import Row, told
@@ -131,3 +132,95 @@ def test_what_is_no_black_hole() -> None:
     # A machine on which most attempts succeed.
     some: list[Row] = [{"tries": [fell("m.s.test"), ran("S")]} for _ in range(8)]
     assert black_hole(told(good + some)) == []
+
+
+def of_cluster(cluster: int, jobs: list[Row]) -> list[Row]:
+    return [job | {"cluster": cluster} for job in jobs]
+
+
+def test_a_cluster_that_fails_everywhere_blames_no_place() -> None:
+    """Most of what ran at Bad is of a cluster that fails wherever it runs; the rest is fine there."""
+    broken = [{"outcome": "failed", "tries": [fell("b.test", "Bad")]} for _ in range(40)]
+    broken += [{"outcome": "failed", "tries": [fell("g.test", "Good")]} for _ in range(10)]
+    fine = jobs_at("Good", 200) + jobs_at("Bad", 12)
+    accounts = told(of_cluster(1, broken) + of_cluster(2, fine))
+    assert site_worse(accounts) == []
+    assert black_hole(accounts) == []
+
+
+def test_a_cluster_that_ran_nowhere_else_proves_nothing() -> None:
+    here = [fell("b.test", "Bad")] * 3 + [ran("Bad", machine="b.test")]
+    alone: list[Row] = [{"tries": here} for _ in range(30)]
+    accounts = told(of_cluster(1, alone) + of_cluster(2, jobs_at("Good", 200)))
+    assert site_worse(accounts) == []
+    assert black_hole(accounts) == []
+
+
+def test_the_same_cluster_elsewhere_does_prove_it() -> None:
+    """A hole for cluster 1, though cluster 2, which is far larger, succeeds everywhere."""
+    fails = [{"tries": [fell("b.test", "Bad"), ran("Good")]} for _ in range(30)]
+    accounts = told(of_cluster(1, fails) + of_cluster(2, jobs_at("Good", 200)))
+    [hole] = black_hole(accounts)
+    assert ("the same clusters elsewhere", "0.0 % of up to 30 attempts") in hole.evidence
+    [worse] = site_worse(accounts)
+    assert worse.key == "site-worse:Bad"
+    assert ("compared with the same clusters elsewhere", "30 of its 30 attempts") in worse.evidence
+
+
+def test_each_job_of_a_cluster_may_have_a_log_of_its_own() -> None:
+    jobs = [{"tries": [fell("b.test", "Bad"), ran("Good")]} for _ in range(30)]
+    accounts = told(job | {"log": f"{n}.log"} for n, job in enumerate(jobs))
+    assert [one.key for one in site_worse(accounts)] == ["site-worse:Bad"]
+
+
+def test_the_same_number_of_another_access_point_is_another_cluster() -> None:
+    month = 30 * 86400.0
+    fails = [{"tries": [fell("b.test", "Bad")], "begin": 1e6, "outcome": "failed"}] * 30
+    fine = [job | {"begin": 1e6 + month} for job in jobs_at("Good", 60)]
+    assert site_worse(told([*fails, *fine])) == []
+
+
+def at_machine(name: str, jobs: list[Row]) -> list[Row]:
+    """The same jobs in a log that names no site: the machine stands for it."""
+    place = {"site": name, "machine": name}
+    return [job | {"tries": [each | place for each in job["tries"]]} for job in jobs]
+
+
+def test_a_machine_is_no_site_and_an_address_no_name() -> None:
+    """GLIDEIN_ResourceName does not occur in the log, so no line may use it."""
+    good = at_machine("fine.test", jobs_at("x", 40))
+    for name, lines in (
+        ("slow.test", ['requirements = (TARGET.Machine =!= "slow.test")']),
+        ("10.9.8.7", []),
+        ("2001:db8::7", []),
+    ):
+        bad = at_machine(name, jobs_at("x", 12, cut("x"), cut("x")))
+        [found] = site_worse(told(good + bad))
+        assert "is far worse than the other machines" in found.title
+        assert [
+            step.lines[0] for step in found.advice if step.place.value == "submit file"
+        ] == lines
+        assert "GLIDEIN" not in str(found.advice)
+        slow = at_machine(name, jobs_at("x", 12, compute_s=18000))
+        [found] = site_worse(told(good + slow))
+        assert "rank" not in str(found.advice) and "GLIDEIN" not in str(found.advice)
+
+
+def test_holes_known_by_their_address_alone_are_told_to_the_owner() -> None:
+    jobs: list[Row] = jobs_at("S", 30)
+    jobs += [{"tries": [fell("10.0.0.7", "10.0.0.7"), ran("S")]} for _ in range(10)]
+    [found] = black_hole(told(jobs))
+    assert not any("10.0.0.7" in line for step in found.advice for line in step.lines)
+    assert any("10.0.0.7" in step.text for step in found.advice)
+
+
+def test_nobody_is_blamed_by_chance_among_a_thousand_sites() -> None:
+    """One attempt in four fails, anywhere: the worst of 1,000 sites is far out by luck alone."""
+    luck = random.Random(5)
+    jobs: list[Row] = []
+    for n in range(12_000):
+        site = f"S{n % 1000}"
+        jobs.append(
+            {"tries": [fell("m", site, 900.0), ran(site)] if luck.random() < 0.25 else [ran(site)]}
+        )
+    assert site_worse(told(jobs)) == []

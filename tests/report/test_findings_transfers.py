@@ -248,3 +248,21 @@ def test_a_short_queue_is_no_finding() -> None:
     assert transfer_queue(told([{"tries": [{"parts": parts}]} for _ in range(500)])) == []
     parts = {"waiting": 1800.0, "compute": 600.0}
     assert transfer_queue(told([{"tries": [{"parts": parts}]} for _ in range(9)])) == []
+
+
+def test_the_only_source_of_a_cluster_is_not_blamed_for_its_size() -> None:
+    """Cluster 1 has one origin and fails often; what cluster 2 says of others is no comparison."""
+    jobs: list[dict[str, Any]] = [
+        {"cluster": 1, "tries": [failed_from("origin.lab.edu"), good(60)]} for _ in range(40)
+    ]
+    jobs += [{"cluster": 2, "tries": [failed_from(f"c{n}.cache.edu"), good(60)]} for n in range(3)]
+    assert source_worse(told(jobs)) == []
+
+
+def test_sources_are_compared_within_a_cluster() -> None:
+    """Cluster 1 asks for what is not there, of whatever source; its own one is not to blame."""
+    accounts = served(("a.cache", 30, 28), ("b.cache", 10, 9), ("c.cache", 90, 0))
+    cluster = [1] * 40 + [2] * 90
+    jobs = accounts.jobs.with_columns(cluster=pl.Series(cluster, dtype=pl.Int64))
+    assert [one.key for one in source_faulty(accounts)] == ["source-faulty:a.cache"]
+    assert source_faulty(replace(accounts, jobs=jobs)) == []

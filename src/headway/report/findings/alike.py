@@ -8,12 +8,11 @@ nothing.
 
 from __future__ import annotations
 
-import re
-
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.stats import CLEAR
+from headway.report.findings.finding import is_address
+from headway.report.findings.stats import standard_errors
 
 #: Access points count clusters from 1 each: the same number this many seconds later is another's.
 APART = 7 * 86400.0
@@ -39,13 +38,17 @@ def with_cluster(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
     return attempts.join(mates, on="job", how="left", maintain_order="left")
 
 
-def against_mates(tried: pl.DataFrame, place: str, hit: str) -> pl.DataFrame:
+def against_mates(
+    tried: pl.DataFrame, place: str, hit: str, *, yardstick: pl.Expr | None = None
+) -> pl.DataFrame:
     """How often something happened at each place, and how often to the same clusters elsewhere.
 
     Args:
         tried: Attempts with `mates`, the column of places, and the column of flags.
         place: The column of places.
         hit: The column of flags, of what happened.
+        yardstick: Which attempts the others are compared with; all unless told. Suspects that are
+            compared with each other hide each other.
 
     Returns:
         One row a place that can be compared: `hits` of `of` attempts here, of clusters that ran
@@ -53,24 +56,30 @@ def against_mates(tried: pl.DataFrame, place: str, hit: str) -> pl.DataFrame:
         hits elsewhere, by the mix of clusters here; `apart`, how many standard errors the place
         lies above its clusters (Mantel and Haenszel).
     """
-    here, hits = pl.col("n").cast(pl.Float64), pl.col("x").cast(pl.Float64)
-    cells = tried.group_by(place, "mates").agg(n=pl.len(), x=pl.col(hit).fill_null(False).sum())
-    all_n, all_x = here.sum().over("mates"), hits.sum().over("mates")
-    there, wrong = all_n - here, all_x - hits
+    flag, sure = pl.col(hit).fill_null(False), pl.lit(True) if yardstick is None else yardstick
+    cells = tried.group_by(place, "mates").agg(
+        n=pl.len().cast(pl.Float64),
+        x=flag.sum().cast(pl.Float64),
+        known=sure.sum().cast(pl.Float64) if yardstick is not None else pl.len().cast(pl.Float64),
+        wrong=(flag & sure).sum().cast(pl.Float64),
+    )
+    here, hits = pl.col("n"), pl.col("x")
+    there = pl.col("known").sum().over("mates") - pl.col("known")
+    wrong = pl.col("wrong").sum().over("mates") - pl.col("wrong")
+    cells = cells.with_columns(there=there, wrong=wrong).filter(pl.col("there") > 0)
+    of, all_hits = here + pl.col("there"), hits + pl.col("wrong")
     return (
         cells.with_columns(
-            there=there,
-            usual=here * wrong / there,
-            mean=here * all_x / all_n,
-            spread=here * there * all_x * (all_n - all_x) / (all_n * all_n * (all_n - 1)),
+            usual=here * pl.col("wrong") / pl.col("there"),
+            mean=here * all_hits / of,
+            spread=here * pl.col("there") * all_hits * (of - all_hits) / (of * of * (of - 1)),
         )
-        .filter(pl.col("there") > 0)
         .group_by(place)
         .agg(
-            hits=pl.col("x").sum().cast(pl.Int64),
-            of=pl.col("n").sum().cast(pl.Int64),
+            hits=hits.sum().cast(pl.Int64),
+            of=here.sum().cast(pl.Int64),
             others=pl.col("there").sum().cast(pl.Int64),
-            usual=pl.col("usual").sum() / pl.col("n").sum(),
+            usual=pl.col("usual").sum() / here.sum(),
             mean=pl.col("mean").sum(),
             spread=pl.col("spread").sum(),
         )
@@ -83,19 +92,20 @@ def against_mates(tried: pl.DataFrame, place: str, hit: str) -> pl.DataFrame:
     )
 
 
-def clearly_worse(factor: float, at_least: int) -> pl.Expr:
-    """Of rows of `against_mates`: at least `factor` times as often as elsewhere, not by chance."""
+def clearly_worse(rows: pl.DataFrame, factor: float, at_least: int) -> pl.DataFrame:
+    """Of rows of `against_mates` those that are far worse than elsewhere, and not by chance.
+
+    Args:
+        rows: Places as `against_mates` gives them.
+        factor: It must happen this many times as often as elsewhere.
+        at_least: Attempts that there must be, here and elsewhere.
+
+    Returns:
+        The rows that are; the more places there are, the further out the worst lies by chance.
+    """
     enough = (pl.col("of") >= at_least) & (pl.col("others") >= at_least)
     far = pl.col("hits") >= factor * pl.col("usual") * pl.col("of")
-    return enough & far & (pl.col("apart") >= CLEAR)
-
-
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+")
-
-
-def is_address(name: str) -> bool:
-    """Whether a machine is known by its address alone, which no expression can use."""
-    return bool(_ADDRESS.fullmatch(name[:60]))
+    return rows.filter(enough & far & (pl.col("apart") >= standard_errors(rows.height)))
 
 
 def neighbourhood(machine: str) -> str:

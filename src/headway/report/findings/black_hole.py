@@ -1,22 +1,24 @@
-"""Black holes: machines where job after job fails within minutes, while others succeed."""
+"""Black holes: machines where job after job fails within minutes, while the same clusters succeed elsewhere."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import (
     Finding,
     Step,
     Table,
     avoid,
     avoid_machines,
+    is_address,
     job_toml,
     shown,
 )
 from headway.report.findings.hold_burst import what
-from headway.report.findings.scope import ended, listed, median, scope
-from headway.report.findings.stats import clearly_more, wilson
+from headway.report.findings.scope import ended, listed, median, named_sites, scope
+from headway.report.findings.stats import wilson
 from headway.report.numbers import count, percent, span
 from headway.report.words import Cause
 from headway.text import many
@@ -32,8 +34,8 @@ JOBS_AT_LEAST = 3
 MOSTLY = 0.5
 #: ... and this many times as often as elsewhere.
 FACTOR = 3.0
-#: Where nobody succeeds elsewhere, the fault is likely to be in the jobs.
-SUCCESSES_AT_LEAST = 5
+#: Attempts, here and of the same clusters elsewhere, without which nothing can be compared.
+ATTEMPTS_AT_LEAST = 5
 #: Ends that are neither the machine's nor the command's doing.
 _NOT_THESE = (Cause.SYSTEM.value, Cause.UNKNOWN.value, Cause.OVER_TIME.value)
 
@@ -42,12 +44,12 @@ def black_hole(accounts: Accounts) -> list[Finding]:
     """One finding for all machines of a site that swallow jobs."""
     tried = ended(accounts).filter(~pl.col("ending").is_in(_NOT_THESE))
     tried = tried.filter(pl.col("machine").is_not_null() & (pl.col("machine") != ""))
-    good = pl.col("ending") == "success"
-    usual = median(tried.filter(good).get_column("slot_s"))
-    if usual is None:
-        return []
-    short = min(SHORT_S, SHORT_SHARE * usual)
-    tried = tried.with_columns(fell=(~good & (pl.col("slot_s") <= short)), good=good)
+    tried = with_cluster(accounts, tried).with_columns(good=pl.col("ending") == "success")
+    # What is short, only a success of the same cluster tells; one without any fails by itself.
+    usual = pl.col("slot_s").filter(pl.col("good")).median().over("mates")
+    tried = tried.with_columns(short=(SHORT_SHARE * usual).clip(upper_bound=SHORT_S))
+    tried = tried.filter(pl.col("short").is_not_null())
+    tried = tried.with_columns(fell=~pl.col("good") & (pl.col("slot_s") <= pl.col("short")))
     machines = tried.group_by("machine").agg(
         site=pl.col("site").drop_nulls().first(),
         attempts=pl.len(),
@@ -61,45 +63,34 @@ def black_hole(accounts: Accounts) -> list[Finding]:
     if not suspects.height:
         return []
     # The suspects are not compared with each other: a site full of holes would hide each of them.
-    others = machines.join(suspects, on="machine", how="anti")
-    rest = others.select(pl.col("attempts", "fell", "good").sum()).row(0, named=True)
-    if rest["good"] < SUCCESSES_AT_LEAST:
-        return []
-    holes = [
-        row
-        for row in suspects.sort("machine").iter_rows(named=True)
-        if wilson(row["fell"], row["attempts"])[0] > MOSTLY
-        and clearly_more(row["fell"], row["attempts"], rest["fell"], rest["attempts"], FACTOR)
-    ]
-    if not holes:
-        return []
-    found = pl.DataFrame(holes, schema=suspects.schema)
-    parts = found.sort("site", "machine", nulls_last=True).group_by("site", maintain_order=True)
-    return [
-        _finding(accounts, str(site or ""), part, tried, rest, short) for (site,), part in parts
-    ]
+    fine = ~pl.col("machine").is_in(suspects.get_column("machine").implode())
+    rows = against_mates(tried.with_columns(fine=fine), "machine", "fell", yardstick=pl.col("fine"))
+    rows = clearly_worse(rows, FACTOR, ATTEMPTS_AT_LEAST)
+    holes = suspects.join(rows.select("machine", "others", "usual"), on="machine")
+    mostly = [wilson(f, of)[0] > MOSTLY for f, of in holes.select("fell", "attempts").iter_rows()]
+    holes = holes.filter(pl.Series(mostly, dtype=pl.Boolean))
+    parts = holes.sort("site", "machine", nulls_last=True).group_by("site", maintain_order=True)
+    return [_finding(accounts, str(site or ""), part, tried) for (site,), part in parts]
 
 
-def _finding(
-    accounts: Accounts,
-    site: str,
-    holes: pl.DataFrame,
-    tried: pl.DataFrame,
-    rest: dict[str, int],
-    short: float,
-) -> Finding:
+def _finding(accounts: Accounts, site: str, holes: pl.DataFrame, tried: pl.DataFrame) -> Finding:
     fallen = tried.filter(pl.col("fell")).join(holes, on="machine", how="semi")
     about = scope(accounts, accounts.attempts.join(fallen, on="attempt", how="semi"))
     names = holes.sort("fell", "machine", descending=[True, False]).get_column("machine").to_list()
     attempts = int(holes.get_column("attempts").sum())
-    share, elsewhere = fallen.height / attempts, rest["fell"] / max(rest["attempts"], 1)
+    share, others = fallen.height / attempts, int(holes.get_column("others").max() or 0)  # type: ignore[call-overload]
+    elsewhere = median(holes.get_column("usual"))
+    short = float(fallen.get_column("short").max() or 0.0)  # type: ignore[arg-type]
     reasons = fallen.get_column("reason").drop_nulls().cast(pl.String).value_counts(sort=True)
     where = f"{shown(names[0], 60)} is a black hole"
     if len(names) > 1:
         where = f"{len(names)} machines{f' of {shown(site, 60)}' if site else ''} are black holes"
     evidence = [
         ("failed within " + span(short), f"{percent(share)} of {many(attempts, 'attempt')} there"),
-        ("the same elsewhere", f"{percent(elsewhere)} of {many(rest['attempts'], 'attempt')}"),
+        (
+            "the same clusters elsewhere",
+            f"{percent(elsewhere)} of up to {many(others, 'attempt')}",
+        ),
         ("median time until the failure", span(median(fallen.get_column("slot_s")))),
     ]
     if reasons.height:
@@ -123,15 +114,18 @@ def _finding(
                 for r in holes.sort("fell", descending=True).head(8).iter_rows(named=True)
             ),
         ),
-        advice=_advice(site, names),
+        advice=_advice(accounts, site, names),
         claim=about.claim,
         lost=about.lost,
     )
 
 
-def _advice(site: str, machines: list[str]) -> tuple[Step, ...]:
+def _advice(accounts: Accounts, site: str, machines: list[str]) -> tuple[Step, ...]:
+    named = [machine for machine in machines if not is_address(machine)]
+    steps = avoid_machines(named[:3])
     # Beyond a few machines the line gets long, and the whole site is the safer guess.
-    steps = avoid([site]) if site and len(machines) > 3 else avoid_machines(machines[:3])
+    if len(machines) > 3 and site in named_sites(accounts):
+        steps = avoid([site])
     return (
         *steps,
         job_toml(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import Finding, Step, avoid, do, job_toml, shell, shown, submit
+from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
+from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
 from headway.report.findings.reasons import TOO_LONG, allowed_duration
-from headway.report.findings.scope import Scope, listed, median, scope, sited
-from headway.report.findings.stats import clearly_more
+from headway.report.findings.scope import Scope, listed, median, scope, sited, stay_away
 from headway.report.numbers import limit, percent, span
 from headway.report.words import Cause, Outcome
 from headway.text import many
@@ -23,6 +23,8 @@ MEDIUM, LONG = 72000.0, 144000.0
 WHOLE_JOB = 46
 #: A site stands out when its jobs are stopped this many times as often as the others'.
 FACTOR = 3.0
+#: Fewer attempts, there or elsewhere, are no picture.
+ATTEMPTS_AT_LEAST = 5
 
 
 def duration(accounts: Accounts) -> list[Finding]:
@@ -81,6 +83,7 @@ def _finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding
         named=about.named,
         evidence=tuple(evidence),
         advice=_advice(
+            accounts,
             at,
             typical,
             about,
@@ -105,21 +108,25 @@ def _why(at: float | None, typical: float | None, cut: pl.DataFrame) -> str:
 
 
 def _site(accounts: Accounts, cut: pl.DataFrame) -> tuple[str, int, float] | None:
-    """The site where it happens far more often than elsewhere."""
+    """The site where it happens far more often than to the same clusters elsewhere."""
     ran = sited(accounts).filter(pl.col("executed") & pl.col("site").is_not_null())
-    here = ran.join(cut, on="attempt", how="semi").get_column("site").value_counts(sort=True)
-    if not here.height:
+    stopped = pl.col("attempt").is_in(cut.get_column("attempt").implode())
+    ran = with_cluster(accounts, ran).with_columns(stopped=stopped)
+    rows = clearly_worse(against_mates(ran, "site", "stopped"), FACTOR, ATTEMPTS_AT_LEAST)
+    if not rows.height:
         return None
-    site, hits = here.row(0)
-    at_site = ran.filter(pl.col("site") == site).height
-    others = here.get_column("count").sum() - hits
-    if not at_site or not clearly_more(hits, at_site, others, ran.height - at_site, FACTOR):
-        return None
-    return str(site), int(hits), hits / at_site
+    row = rows.sort("hits", "site", descending=[True, False]).row(0, named=True)
+    return str(row["site"]), int(row["hits"]), row["hits"] / row["of"]
 
 
 def _advice(
-    at: float | None, typical: float | None, about: Scope, site: str | None, *, whole: bool
+    accounts: Accounts,
+    at: float | None,
+    typical: float | None,
+    about: Scope,
+    site: str | None,
+    *,
+    whole: bool,
 ) -> tuple[Step, ...]:
     gain = (
         "what is saved is not lost at the limit, and a released job goes on from there."
@@ -149,7 +156,7 @@ def _advice(
             job_toml("The same in job.toml.", 'duration = "Long"'),
         ]
     if site:
-        steps += avoid([site])
+        steps += stay_away(accounts, site)
     if about.held:
         steps.append(_released(at, typical, about.held[0]))
     return tuple(steps)

@@ -140,6 +140,14 @@ def do(text: str) -> Step:
     return Step(text)
 
 
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+")
+
+
+def is_address(name: str) -> bool:
+    """Whether a machine is known by its address alone, which no expression can use."""
+    return bool(_ADDRESS.fullmatch(name[:60]))
+
+
 _AWAY = "Stay away from it for now (join it with && to requirements that you have)."
 _PLAIN = re.compile(r"[\w.@:+/ -]{1,100}", re.ASCII)
 _DOMAIN = re.compile(r"[A-Za-z0-9.-]{1,100}", re.ASCII)

@@ -16,7 +16,6 @@ from headway.report.accounts import Accounts
 from headway.report.findings.alike import (
     against_mates,
     clearly_worse,
-    is_address,
     neighbourhood,
     with_cluster,
 )
@@ -28,6 +27,7 @@ from headway.report.findings.finding import (
     avoid_domains,
     avoid_machines,
     do,
+    is_address,
     shell,
     shown,
     submit,
@@ -101,14 +101,12 @@ def _dead(tried: pl.DataFrame) -> pl.DataFrame:
 
 def _where(tried: pl.DataFrame, unit: str) -> pl.DataFrame:
     """The machines of the units on which nothing computed, and the group that each belongs to."""
-    dead = pl.DataFrame(schema={unit: pl.String})
-    for _ in range(2):
-        # Those found first are no yardstick for the others: a pool full of them would hide each.
-        left = tried.join(dead, on=unit, how="anti")
-        rows = against_mates(left, unit, "idle").filter(
-            clearly_worse(FACTOR, ATTEMPTS_AT_LEAST) & (pl.col("hits") >= NEVER * pl.col("of"))
-        )
-        dead = pl.concat([dead, rows.select(unit)])
+    computes = pl.col("idle").mean().over(unit) < NEVER
+    rows = against_mates(
+        tried.with_columns(computes=computes), unit, "idle", yardstick=pl.col("computes")
+    )
+    never = pl.col("hits") >= NEVER * pl.col("of")
+    dead = clearly_worse(rows, FACTOR, ATTEMPTS_AT_LEAST).filter(never)
     inside = tried.join(dead, on=unit, how="semi")
     # A node of such a place that did compute is none of them.
     alive = inside.filter(~pl.col("idle")).select("machine").unique()

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import NAMED, Step, do, shown
+from headway.report.findings.finding import (
+    NAMED,
+    Step,
+    avoid,
+    avoid_machines,
+    do,
+    is_address,
+    shown,
+)
 from headway.report.numbers import hours, span
 from headway.report.words import Cause, Outcome, Phase, Verdict
 
@@ -139,6 +147,13 @@ def named_sites(accounts: Accounts) -> frozenset[str]:
     places = accounts.attempts.select(pl.col("site", "machine").cast(pl.String)).unique()
     named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
     return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
+
+
+def stay_away(accounts: Accounts, place: str) -> tuple[Step, ...]:
+    """The lines that keep jobs from a place: a site of the log, or a machine that has a name."""
+    if place in named_sites(accounts):
+        return avoid([place])
+    return () if is_address(place) else avoid_machines([place])
 
 
 def claim(

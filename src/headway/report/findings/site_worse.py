@@ -1,4 +1,7 @@
-"""Sites far worse than the others: success, stalls, compute time, compute share."""
+"""Sites far worse than the others, for the same clusters: success, stalls, compute time and share.
+
+Where the log names no site, machines stand in for them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ from typing import Any
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import NO_JOBS, Finding, Step, Table, avoid, do, prefer, shown
-from headway.report.findings.scope import ended, scope, slot_time
-from headway.report.findings.stats import clearly_more, wilson
-from headway.report.numbers import count, hours, percent, span
+from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
+from headway.report.findings.finding import NO_JOBS, Finding, Step, Table, do, prefer, shown
+from headway.report.findings.scope import ended, named_sites, scope, slot_time, stay_away
+from headway.report.findings.stats import wilson
+from headway.report.numbers import count, percent, span
 from headway.report.words import Cause, Outcome
+from headway.text import many
 
 #: Fewer attempts at a site are no picture of it.
 ATTEMPTS_AT_LEAST = 10
+#: Attempts that failed there are of at least so many jobs.
+FAILED_JOBS_AT_LEAST = 3
 #: Fewer successful jobs at a site give no typical compute time.
 JOBS_AT_LEAST = 8
 #: A rate counts as far worse at this factor, if the intervals of the two rates lie apart as well.
@@ -67,47 +74,72 @@ class _Time:
 
 
 def site_worse(accounts: Accounts) -> list[Finding]:
-    """One finding for each site that is far worse in one figure or more."""
-    sites = _sites(accounts)
-    if sites.height < 2:
+    """One finding for each site that is far worse than the others in one figure or more."""
+    tried = ended(accounts).filter(pl.col("site").is_not_null() & (pl.col("site") != ""))
+    if tried.get_column("site").n_unique() < 2:
         return []
-    taken = _times(accounts)
-    whole = sites.select(pl.col(pl.Int64, pl.Float64).sum()).row(0, named=True)
-    found = []
-    for row in sites.iter_rows(named=True):
-        rest = {key: whole[key] - row[key] for key in whole}
-        against = _rates(row, rest) + _slower(taken.get(row["site"])) + _share(row, rest)
-        if against:
-            found.append(_finding(accounts, row, rest, against, sites, taken))
-    return sorted(found, key=lambda f: (-(f.cost_s or 0) - (f.waiting_s or 0), f.key))[:MOST]
+    tried = with_cluster(accounts, tried).with_columns(
+        failed=pl.col("ending") != "success", stalled=pl.col("ending") == Cause.TRANSFER_CUT.value
+    )
+    sites = _sites(tried)
+    taken = _times(accounts, tried)
+    against: dict[str, list[_Against]] = {}
+    for column, label in (("failed", "attempts that failed"), ("stalled", "transfers cut off")):
+        for site, one in _rates(tried, column, label):
+            against.setdefault(site, []).append(one)
+    for site, time in taken.items():
+        for one in _slower(time):
+            against.setdefault(site, []).append(one)
+    for site, one in _shares(sites):
+        against.setdefault(site, []).append(one)
+    rows = {
+        row["site"]: row for row in sites.filter(pl.col("site").is_in(list(against))).to_dicts()
+    }
+    worst = sorted(against, key=lambda site: (-_cost(rows[site], against[site]), site))
+    return [_finding(accounts, tried, sites, taken, rows[s], against[s]) for s in worst[:MOST]]
 
 
-def _sites(accounts: Accounts) -> pl.DataFrame:
-    """One row a site: what became of the attempts there."""
+def _sites(tried: pl.DataFrame) -> pl.DataFrame:
+    """One row a site: what became of the attempts there, and of the same clusters elsewhere."""
+    sums = ("slot_s", "good_compute_s", "bad_s")
+    cells = tried.group_by("site", "mates").agg(
+        attempts=pl.len().cast(pl.Int64),
+        failed=pl.col("failed").sum().cast(pl.Int64),
+        stalls=pl.col("stalled").sum().cast(pl.Int64),
+        **{name: pl.col(name).fill_nan(0).fill_null(0).sum() for name in sums},
+    )
+    there = {name: pl.col(name).sum().over("mates") - pl.col(name) for name in sums}
+    others = pl.col("attempts").sum().over("mates") - pl.col("attempts")
+    both = (others > 0) & (there["slot_s"] > 0)
+    slot = pl.when(both).then(pl.col("slot_s")).otherwise(0.0)
+
+    def usual(name: str) -> pl.Expr:
+        """What the slot time here would have come to elsewhere, cluster by cluster."""
+        return pl.when(both).then(pl.col("slot_s") * there[name] / there["slot_s"]).otherwise(0.0)
+
     return (
-        ended(accounts)
-        .with_columns(pl.col("site").cast(pl.String))
-        .filter(pl.col("site").is_not_null() & (pl.col("site") != ""))
-        .group_by("site")
-        .agg(
-            attempts=pl.len().cast(pl.Int64),
-            failed=(pl.col("ending") != "success").sum().cast(pl.Int64),
-            stalls=(pl.col("ending") == Cause.TRANSFER_CUT.value).sum().cast(pl.Int64),
-            good_compute_s=pl.col("good_compute_s").sum(),
-            slot_s=pl.col("slot_s").sum(),
-            bad_s=pl.col("bad_s").sum(),
+        cells.with_columns(
+            alike=pl.when(both).then(pl.col("attempts")).otherwise(0),
+            others=pl.when(both).then(others).otherwise(0),
+            alike_s=slot,
+            alike_good_s=pl.when(both).then(pl.col("good_compute_s")).otherwise(0.0),
+            alike_bad_s=pl.when(both).then(pl.col("bad_s")).otherwise(0.0),
+            usual_good_s=usual("good_compute_s"),
+            usual_bad_s=usual("bad_s"),
         )
+        .group_by("site")
+        .agg(pl.col(pl.Int64, pl.Float64).exclude("mates").sum())
         .sort("attempts", "site", descending=[True, False])
     )
 
 
-def _times(accounts: Accounts) -> dict[str, _Time]:
+def _times(accounts: Accounts, tried: pl.DataFrame) -> dict[str, _Time]:
     """Compute times by site. Clusters differ in what they compute: only mates are compared."""
     jobs = accounts.jobs.filter(
-        (pl.col("outcome") == Outcome.SUCCESS.value)
-        & (pl.col("good_compute_s") > 0)
-        & pl.col("site").is_not_null()
-    ).select("log", "cluster", pl.col("site").cast(pl.String), seconds=pl.col("good_compute_s"))
+        (pl.col("outcome") == Outcome.SUCCESS.value) & (pl.col("good_compute_s") > 0)
+    ).select("job", seconds=pl.col("good_compute_s"))
+    last = tried.filter(~pl.col("failed")).unique("job", keep="last", maintain_order=True)
+    jobs = jobs.join(last.select("job", "site", "mates"), on="job")
     counts = jobs.group_by("site").len().filter(pl.col("len") >= JOBS_AT_LEAST)
     names = counts.sort("len", "site", descending=[True, False]).head(COMPARED).get_column("site")
     found = {name: _time(jobs, name) for name in names.to_list()}
@@ -116,13 +148,15 @@ def _times(accounts: Accounts) -> dict[str, _Time]:
 
 def _time(jobs: pl.DataFrame, site: str) -> _Time | None:
     seconds, here = pl.col("seconds"), pl.col("site") == site
+    own = jobs.filter(here)
     mates = (
         jobs.filter(~here)
-        .group_by("log", "cluster")
+        .join(own.select("mates").unique(), on="mates", how="semi")
+        .group_by("mates")
         .agg(of=pl.len(), typical=seconds.median(), high=seconds.quantile(0.9, "linear"))
         .filter(pl.col("of") >= MATES_AT_LEAST)
     )
-    own = jobs.filter(here).join(mates, on=["log", "cluster"], nulls_equal=True)
+    own = own.join(mates, on="mates")
     if own.height < JOBS_AT_LEAST:
         return None
     ratio = seconds / pl.col("typical")
@@ -137,19 +171,19 @@ def _time(jobs: pl.DataFrame, site: str) -> _Time | None:
     return _Time(jobs=own.height, **row)
 
 
-def _rates(row: dict[str, Any], rest: dict[str, Any]) -> list[_Against]:
-    if row["attempts"] < ATTEMPTS_AT_LEAST or rest["attempts"] < ATTEMPTS_AT_LEAST:
-        return []
-    found = []
-    for column, label in (("failed", "attempts that failed"), ("stalls", "transfers cut off")):
-        here, there = (row[column], row["attempts"]), (rest[column], rest["attempts"])
-        if clearly_more(*here, *there, RATE_FACTOR):
-            found.append(_Against(label, percent(here[0] / here[1]), percent(there[0] / there[1])))
-    return found
+def _rates(tried: pl.DataFrame, column: str, label: str) -> list[tuple[str, _Against]]:
+    rows = clearly_worse(against_mates(tried, "site", column), RATE_FACTOR, ATTEMPTS_AT_LEAST)
+    # One bad job that comes back again and again is not a bad site.
+    jobs = tried.filter(pl.col(column)).group_by("site").agg(jobs=pl.col("job").n_unique())
+    rows = rows.join(jobs, on="site").filter(pl.col("jobs") >= FAILED_JOBS_AT_LEAST)
+    return [
+        (row["site"], _Against(label, percent(row["hits"] / row["of"]), percent(row["usual"])))
+        for row in rows.iter_rows(named=True)
+    ]
 
 
-def _slower(time: _Time | None) -> list[_Against]:
-    if time is None or max(time.ratio, time.upper) < TIME_FACTOR:
+def _slower(time: _Time) -> list[_Against]:
+    if max(time.ratio, time.upper) < TIME_FACTOR:
         return []
     if wilson(time.long, time.jobs)[0] < LONG_SHARE:
         return []
@@ -161,68 +195,95 @@ def _slower(time: _Time | None) -> list[_Against]:
     return [_Against(label, percent(time.long / time.jobs), "10.0 %", time.extra_s, text)]
 
 
-def _share(row: dict[str, Any], rest: dict[str, Any]) -> list[_Against]:
-    if row["attempts"] < ATTEMPTS_AT_LEAST or rest["attempts"] < ATTEMPTS_AT_LEAST:
-        return []
-    if not row["slot_s"] > 0 or not rest["slot_s"] > 0:
-        return []
-    here, there = row["good_compute_s"] / row["slot_s"], rest["good_compute_s"] / rest["slot_s"]
-    if here >= SHARE_FACTOR * there:
-        return []
-    return [_Against("compute share", percent(here), percent(there))]
+def _shares(sites: pl.DataFrame) -> list[tuple[str, _Against]]:
+    enough = (pl.col("alike") >= ATTEMPTS_AT_LEAST) & (pl.col("others") >= ATTEMPTS_AT_LEAST)
+    far = pl.col("alike_good_s") < SHARE_FACTOR * pl.col("usual_good_s")
+    rows = sites.filter(enough & far & (pl.col("alike_s") > 0))
+    return [
+        (
+            row["site"],
+            _Against(
+                "compute share",
+                percent(row["alike_good_s"] / row["alike_s"]),
+                percent(row["usual_good_s"] / row["alike_s"]),
+            ),
+        )
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _excess(row: dict[str, Any], against: list[_Against]) -> float:
+    """Badput beyond what is usual; none where the site is only slower."""
+    if all(one.slower_s > 0 for one in against):
+        return 0.0
+    return max(0.0, float(row["alike_bad_s"] - row["usual_bad_s"]))
+
+
+def _cost(row: dict[str, Any], against: list[_Against]) -> float:
+    return _excess(row, against) + sum(one.slower_s for one in against)
 
 
 def _finding(
     accounts: Accounts,
-    row: dict[str, Any],
-    rest: dict[str, Any],
-    against: list[_Against],
+    tried: pl.DataFrame,
     sites: pl.DataFrame,
     taken: dict[str, _Time],
+    row: dict[str, Any],
+    against: list[_Against],
 ) -> Finding:
     site = row["site"]
-    there = ended(accounts).filter(pl.col("site").cast(pl.String) == site)
-    bad = there.filter(pl.col("ending") != "success")
-    about = scope(accounts, bad, lost=NO_JOBS)
-    # Some loss is usual; what is more than at the other sites is this site's own.
-    usual = rest["bad_s"] / rest["slot_s"] * row["slot_s"] if rest["slot_s"] > 0 else 0.0
-    excess = max(0.0, about.cost_s - usual)
-    factor = excess / about.cost_s if about.cost_s else 0.0
+    there = tried.filter(pl.col("site") == site)
+    about = scope(accounts, there.filter("failed"), lost=NO_JOBS)
+    # Some loss is usual; what is more than with the same clusters elsewhere is this site's own.
+    excess = min(_excess(row, against), about.cost_s)
     slower = sum(one.slower_s for one in against)
-    lost = excess > 0 and len(against) > sum(one.slower_s > 0 for one in against)
-    name = shown(site, 60)
+    lost = excess > 0
+    name, others = shown(site, 60), "sites" if named_sites(accounts) else "machines"
     cost = f": {slot_time(excess, about.gpu)} lost beyond what is usual" if lost else ""
-    claim = about.claim.with_columns(pl.col("seconds") * factor) if lost else about.claim.head(0)
+    claim = about.claim.with_columns(pl.col("seconds") * (excess / about.cost_s if lost else 0.0))
+    claim = claim if lost else claim.head(0)
     return Finding(
         key=f"site-worse:{name}",
-        title=f"{name} is far worse than the other sites ({against[0]}){cost}"
+        title=f"{name} is far worse than the other {others} ({against[0]}){cost}"
         if lost
-        else f"{name} is far slower than the other sites: {against[0]}, {hours(slower)} more in all"
+        else f"{name} is far slower than the other {others}: {against[0]}, {span(slower)} more in all"
         if slower
-        else f"{name} is far worse than the other sites: {against[0]}",
+        else f"{name} is far worse than the other {others}: {against[0]}",
         why=_why(against, lost),
         cost_s=float(claim.get_column("seconds").sum()) if lost else None,
         waiting_s=slower or None,
         jobs=there.get_column("job").n_unique(),
         attempts=there.height,
         named=about.named,
-        evidence=tuple((one.label, f"{one.here}, elsewhere {one.there}") for one in against),
+        evidence=(
+            *((one.label, f"{one.here}, elsewhere {one.there}") for one in against),
+            (
+                "compared with the same clusters elsewhere",
+                f"{row['alike']:,} of its {many(row['attempts'], 'attempt')}",
+            ),
+        ),
         table=_table(sites, site, taken),
         advice=(
-            *(_prefer(taken, sites, site) if slower and not lost else ()),
-            *avoid([site]),
-            do("Tell the site's owner or the facilitators, with this table."),
+            *(_prefer(accounts, taken, sites, site) if slower and not lost else ()),
+            *stay_away(accounts, site),
+            do("Tell its owner or the pool's facilitators, with this table."),
         ),
         claim=claim,
     )
 
 
-def _prefer(taken: dict[str, _Time], sites: pl.DataFrame, slow: str) -> tuple[Step, ...]:
+def _prefer(
+    accounts: Accounts, taken: dict[str, _Time], sites: pl.DataFrame, slow: str
+) -> tuple[Step, ...]:
     """Wishes for sites that take less slot time for a result, losses included; unlike a ban they
     cost no slot."""
-    results = pl.col("attempts") - pl.col("failed")
+    results, known = pl.col("attempts") - pl.col("failed"), named_sites(accounts)
     price = dict(sites.filter(results > 0).select("site", pl.col("slot_s") / results).iter_rows())
-    cheaper = [name for name in taken if name in price and price[name] < price.get(slow, 0.0)]
+    cheaper = [
+        name
+        for name in taken
+        if name in known and name in price and price[name] < price.get(slow, 0.0)
+    ]
     return prefer(sorted(cheaper, key=lambda name: price[name])[:3])
 
 

@@ -10,21 +10,22 @@ from __future__ import annotations
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import Finding, Table, do, shown
 from headway.report.findings.scope import listed, scope, sited
-from headway.report.findings.stats import clearly_more
 from headway.report.numbers import UNKNOWN, count, percent
 from headway.text import many
 
 FAILURES_AT_LEAST = 8
 JOBS_AT_LEAST = 3
-#: It must fail this many times as often as all others together.
+#: It must fail this many times as often as all others together, for the same clusters.
 FACTOR = 3.0
 
 
 def source_faulty(accounts: Accounts) -> list[Finding]:
     """At most one finding: the source with the most failures among those that are far worse."""
     served = accounts.sources.filter((pl.col("bytes") > 0) | pl.col("failed"))
+    served = with_cluster(accounts, served)
     counts = (
         served.group_by("source")
         .agg(
@@ -35,14 +36,10 @@ def source_faulty(accounts: Accounts) -> list[Finding]:
         )
         .sort("failures", "source", descending=[True, False])
     )
-    total = counts.select(pl.col("failures", "transfers").sum()).row(0) if counts.height else (0, 0)
-    for row in counts.iter_rows(named=True):
-        if row["failures"] < FAILURES_AT_LEAST or row["jobs"] < JOBS_AT_LEAST:
-            continue
-        others = total[0] - row["failures"], total[1] - row["transfers"]
-        if clearly_more(row["failures"], row["transfers"], *others, FACTOR):
-            return [_finding(accounts, served, counts, row)]
-    return []
+    enough = (pl.col("failures") >= FAILURES_AT_LEAST) & (pl.col("jobs") >= JOBS_AT_LEAST)
+    rows = clearly_worse(against_mates(served, "source", "failed"), FACTOR, FAILURES_AT_LEAST)
+    worst = counts.join(rows, on="source", how="semi", maintain_order="left").filter(enough)
+    return [_finding(accounts, served, counts, row) for row in worst.head(1).iter_rows(named=True)]
 
 
 def _finding(

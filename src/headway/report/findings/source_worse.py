@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.findings.alike import with_cluster
 from headway.report.findings.finding import Finding, Table, do, job_toml, shown
 from headway.report.findings.reasons import OBJECT_AT_FAULT, source
 from headway.report.findings.scope import failed, listed, scope, sited
@@ -33,6 +34,9 @@ def source_worse(accounts: Accounts) -> list[Finding]:
         source=source(pl.col("text"))
     )
     named = tried.with_columns(text=reason).join(reasons.drop_nulls("source"), on="text")
+    # A cluster that names one source has no other: its failures say nothing about the source.
+    named = with_cluster(accounts, named)
+    named = named.filter(pl.col("source").n_unique().over("mates") > 1)
     counts = (
         named.group_by("source")
         .agg(failures=pl.len(), jobs=pl.col("job").n_unique(), seconds=pl.col("bad_s").sum())
@@ -64,7 +68,7 @@ def source_worse(accounts: Accounts) -> list[Finding]:
             lost_jobs=about.lost.len(),
             named=about.named,
             evidence=(
-                ("failed transfers that name a source", count(named.height)),
+                ("failed transfers of clusters that name several sources", count(named.height)),
                 ("sites that it served", listed(sites.to_list()) or UNKNOWN),
                 ("what it says", shown(mine.item(0, "text"))),
             ),

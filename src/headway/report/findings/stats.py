@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 #: 95 % intervals throughout: one false alarm in twenty is what a tired reader forgives.
 Z = 1.96
-#: Standard errors that count as clear where many places are looked at, and the worst is told of.
-CLEAR = 3.0
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
@@ -31,3 +30,8 @@ def clearly_more(hits: int, of: int, other_hits: int, other_of: int, factor: flo
 def young(between_s: float, cost_s: float) -> float:
     """The checkpoint interval that loses least, by Young's rule, at a mean time between losses."""
     return math.sqrt(2 * max(between_s, 0.0) * max(cost_s, 0.0))
+
+
+def standard_errors(places: int) -> float:
+    """How far out the worst of so many places must lie, for chance to do it once in forty reports."""
+    return NormalDist().inv_cdf(1 - 0.025 / max(places, 1))
