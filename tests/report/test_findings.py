@@ -389,3 +389,46 @@ def test_the_request_in_force_is_cited_after_an_edit(tmp_path: Path) -> None:
     [found] = [one for one in find(accounts) if one.key == "under-asked:memory"]
     assert "than the 256 MiB asked for" in found.title
     assert ("used when last looked at (most)", "879 MiB") in found.evidence
+
+
+def test_findings_cite_their_places_in_the_log(tmp_path: Path) -> None:
+    study.write(tmp_path)
+    accounts = account(read_columns(sorted(tmp_path.glob("*"))))
+    for found in find(accounts):
+        assert 1 <= len(found.places) <= 3, found.key
+        for spot in found.places:
+            text = Path(spot.file).read_bytes()
+            assert spot.offset is not None
+            cluster, proc = spot.job.split(".")
+            head = text[spot.offset :].split(b"\n", 1)[0].decode()
+            assert re.match(rf"\d{{3}} \(0*{cluster}\.0*{proc}\.", head), head
+    top = find(accounts)[0].places[0]
+    assert top.offset is not None
+    assert b"transfer stalled" in Path(top.file).read_bytes()[top.offset :].split(b"...")[0]
+    assert find(accounts)[0].as_dict()["places"][0] == top.as_dict()  # type: ignore[index]
+
+
+def test_no_text_grows_with_the_log() -> None:
+    """Of thousands of sites, machines, sources and values a few are named, the rest counted."""
+    jobs: list[Row] = []
+    for n in range(3000):
+        place: Row = {"site": f"Site-{n % 900}", "machine": f"n{n}.s{n % 900}.example.org"}
+        reason = f"Pelican Client Error: from cache{n % 700}.example.org:8443: too slow"
+        cut: Row = {"ending": "transfer-failed", "code": 13, "reason": reason}
+        cut |= place | {"parts": {"transfer-in": 3700.0 + n}}
+        fails: Row = {
+            "ending": "failed",
+            "return_value": n % 200,
+            "parts": {"compute": 5.0},
+        } | place
+        still: Row = {"ending": "eviction", "cause": "idle", "parts": {"compute": 9000.0}} | place
+        good: Row = {"parts": {"compute": 9000.0}} | place
+        job: Row = {"cluster": n // 3, "tries": [cut, still, *[fails] * (n % 7), good]}
+        jobs.append(job | {"outcome": "failed" if n % 3 else "success", "return_value": n % 200})
+    found = find(told(jobs))
+    assert len(found) >= 3
+    for one in found:
+        for text in _texts(one.as_dict()):
+            assert len(text) <= 600, (one.key, text)
+        assert one.table is None or len(one.table.rows) <= 8
+        assert max((len(step.lines) for step in one.advice), default=0) <= 6

@@ -121,7 +121,7 @@ def test_the_time_limit_is_named() -> None:
 def test_a_longer_category_is_a_longer_limit_too() -> None:
     long = {"parts": {"compute": 60000.0}}
     jobs: list[Row] = [{"tries": [long]} for _ in range(9)]
-    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time()]}]))
+    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time(site="S")]}]))
     # HTCondor looks at the limit alone, which the access point has set from the category.
     assert found.advice[-1].lines == (
         "condor_qedit 1.9 JobDurationCategory '\"Long\"' AllowedExecuteDuration 144000",
@@ -141,7 +141,7 @@ def test_only_the_limit_on_execution_counts_from_the_last_checkpoint() -> None:
 def test_jobs_too_long_for_the_category_are_told_of_the_longer_one() -> None:
     long = {"parts": {"compute": 60000.0}}
     jobs: list[Row] = [{"tries": [long]} for _ in range(9)]
-    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time()]}]))
+    [found] = duration(told([*jobs, {"outcome": "held", "tries": [over_time(site="S")]}]))
     assert any('+JobDurationCategory = "Long"' in step.lines for step in found.advice)
 
 

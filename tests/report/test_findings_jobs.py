@@ -65,8 +65,9 @@ def failing(value: int = 1, **row: Any) -> Row:
 
 def test_a_retry_loop() -> None:
     jobs: list[Row] = [{"tries": [success()]} for _ in range(9)]
-    jobs.append({"outcome": "held", "tries": [failing()] * 7})
-    jobs.append({"outcome": "removed", "tries": [failing()] * 12})
+    at = {"site": "A", "machine": "a.test"}
+    jobs.append({"outcome": "held", "tries": [failing(**at)] * 7})
+    jobs.append({"outcome": "removed", "tries": [failing(**at)] * 12})
     [found] = retry_loop(told(jobs))
     assert found.title.startswith(
         "2 jobs tried 5 times or more and ended the same way each time (return value 1): "
@@ -92,8 +93,8 @@ def test_progress_variety_and_few_tries_are_no_loop() -> None:
 @pytest.mark.parametrize(
     ("value", "words", "line"),
     [
-        (137, "(SIGKILL)", 'memory = "16 GiB"'),
-        (127, "(command not found)", "container_image = osdf:///…/image.sif"),
+        (137, "(SIGKILL)", 'memory = "6 GiB"'),
+        (127, "(command not found)", "container_image = https://…/image.sif"),
         (126, "(not executable)", "chmod +x SCRIPT"),
         (139, "(SIGSEGV)", "gpus_minimum_capability = 7.5"),
         (80, "(the node is not fit for the job)", ""),
@@ -102,7 +103,8 @@ def test_progress_variety_and_few_tries_are_no_loop() -> None:
 )
 def test_the_same_return_value_on_many_jobs(value: int, words: str, line: str) -> None:
     jobs: list[Row] = [{"tries": [success()]} for _ in range(50)]
-    bad = {"outcome": "failed", "return_value": value, "tries": [failing(value)]}
+    bad = {"outcome": "failed", "return_value": value, "tries": [failing(value)], "gpus": 1}
+    bad |= {"memory_asked": 4096, "memory_used": 4000}
     [found] = exit_code(told(jobs + [bad] * 12))
     name = "Headway's own exit code" if value == 80 else "return value"
     assert found.title.startswith(f"12 jobs ended with {name} {value}")
@@ -110,6 +112,28 @@ def test_the_same_return_value_on_many_jobs(value: int, words: str, line: str) -
     assert (found.cost_s, found.lost_jobs) == (12 * 30, 12)
     assert "normal termination" in found.why
     assert not line or any(line in step.lines for step in found.advice)
+
+
+def test_advice_is_for_what_the_jobs_have() -> None:
+    """No GPU advice without a GPU, and no memory where most of it was free."""
+    bad = {"outcome": "failed", "tries": [failing(139)], "return_value": 139}
+    [found] = exit_code(told([bad] * 12))
+    assert "gpu" not in str(found.advice).lower()
+    killed = {"outcome": "failed", "tries": [failing(137)], "return_value": 137}
+    [found] = exit_code(told([killed | {"memory_asked": 16384, "memory_used": 900}] * 12))
+    assert "request_memory" not in str(found.advice)
+    assert "at most 900 MiB of the 16 GiB asked for" in found.advice[0].text
+    [found] = exit_code(told([killed] * 12))
+    assert not any(step.lines for step in found.advice)
+
+
+def test_a_loop_is_kept_from_what_its_log_names() -> None:
+    """Only glideins have a name for their site; every slot has a machine."""
+    here = {"site": "m1.test", "machine": "m1.test"}
+    [found] = retry_loop(told([{"outcome": "held", "tries": [failing(**here)] * 7}]))
+    assert "GLIDEIN" not in str(found.advice)
+    assert "job_machine_attrs = Machine" in found.advice[1].lines
+    assert "TARGET.Machine =!= MY.MachineAttrMachine1" in found.advice[1].lines[-1]
 
 
 def test_the_command_s_own_value_counts_not_headway_s() -> None:

@@ -139,7 +139,7 @@ def of_cluster(cluster: int, jobs: list[Row]) -> list[Row]:
 
 
 def test_a_cluster_that_fails_everywhere_blames_no_place() -> None:
-    """Most of what ran at Bad is of a cluster that fails wherever it runs; the rest is fine there."""
+    """Most of what ran at Bad is of a cluster that fails wherever it runs; the rest is fine."""
     broken = [{"outcome": "failed", "tries": [fell("b.test", "Bad")]} for _ in range(40)]
     broken += [{"outcome": "failed", "tries": [fell("g.test", "Good")]} for _ in range(10)]
     fine = jobs_at("Good", 200) + jobs_at("Bad", 12)

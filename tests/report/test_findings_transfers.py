@@ -10,6 +10,7 @@ import pytest
 from tests.report.made import told
 
 from headway.report.accounts import SOURCES, Accounts
+from headway.report.findings.duration import duration
 from headway.report.findings.finding import Place
 from headway.report.findings.gpu_input import gpu_input
 from headway.report.findings.reasons import allowed_duration, masked, source
@@ -266,3 +267,25 @@ def test_sources_are_compared_within_a_cluster() -> None:
     jobs = accounts.jobs.with_columns(cluster=pl.Series(cluster, dtype=pl.Int64))
     assert [one.key for one in source_faulty(accounts)] == ["source-faulty:a.cache"]
     assert source_faulty(replace(accounts, jobs=jobs)) == []
+
+
+@pytest.mark.parametrize(("said", "scheme"), [("osdf:///data/x", "osdf:///"), ("x", "https://")])
+def test_urls_of_a_federation_only_where_the_log_knows_it(said: str, scheme: str) -> None:
+    lost = cut(3660, 3601) | {"reason": f"{STALLED.format(3601)} ( URL file = {said} )"}
+    [found] = transfer_cut(told([{"tries": [lost, lost, lost, good(900)]}]))
+    [line] = [
+        line for step in found.advice for line in step.lines if "transfer_input_files" in line
+    ]
+    assert line == f"transfer_input_files = {scheme}…/part-$(Process).tar"
+    other = "osdf" if scheme == "https://" else "transfer_input_files = https"
+    assert other not in line
+
+
+def test_a_category_only_where_the_pool_names_its_sites() -> None:
+    reason = "The job exceeded allowed execute duration of 20:00:00"
+    over = {"ending": "over-time", "code": 47, "reason": reason, "parts": {"compute": 72000.0}}
+    here = {"site": "m.test", "machine": "m.test"}
+    [found] = duration(told([{"outcome": "held", "tries": [over | here]}]))
+    assert "JobDurationCategory" not in str(found.advice) and "OSPool" not in str(found.advice)
+    [found] = duration(told([{"outcome": "held", "tries": [over | here | {"site": "CE1"}]}]))
+    assert "JobDurationCategory" in str(found.advice)

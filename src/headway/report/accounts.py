@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 
@@ -158,3 +159,20 @@ class Accounts:
     #: Files in the folders of the logs that are none.
     others: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
+
+    @cached_property
+    def site_names(self) -> frozenset[str]:
+        """The sites that the log names; where it names none, a machine stands for its site."""
+        places = self.attempts.select(pl.col("site", "machine").cast(pl.String)).unique()
+        named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
+        return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
+
+    @cached_property
+    def uses_osdf(self) -> bool:
+        """Whether a reason in the log names an object or a cache of the OSDF."""
+        reasons = self.attempts.get_column("reason").cast(pl.String).drop_nulls().unique()
+        held = self.holds.get_column("reason").cast(pl.String).drop_nulls().unique()
+        return any(bool(each.str.contains(_OSDF).any()) for each in (reasons, held))
+
+
+_OSDF = r"(?i)\b(osdf|stash|pelican)://|\bosdf\b|osg-htc\.org"

@@ -1,8 +1,8 @@
 """Slots that computed nothing: attempts that held one for long and used next to no CPU time.
 
-An event says how much CPU time its attempt used. A zero is believed only where the figures of the same
-log are alive: some platforms (grid, VM, old containers) write zeros for everything. And in a
-cluster whose own successes use no CPU time, its absence is a sign of nothing.
+An event says how much CPU time its attempt used. A zero is believed only where other attempts of
+the same log have CPU time: some platforms (grid, VM, old containers) write zeros for everything.
+And in a cluster whose own successes use no CPU time, its absence is a sign of nothing.
 """
 
 from __future__ import annotations

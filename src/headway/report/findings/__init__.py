@@ -18,9 +18,11 @@ from headway.report.findings.gpu_input import gpu_input
 from headway.report.findings.hold_burst import hold_burst
 from headway.report.findings.idle import idle
 from headway.report.findings.ledger import Entry, Ledger
+from headway.report.findings.places import places
 from headway.report.findings.resources import over_asked, under_asked
 from headway.report.findings.restart import restart
 from headway.report.findings.retry_loop import retry_loop
+from headway.report.findings.scope import listed
 from headway.report.findings.site_worse import site_worse
 from headway.report.findings.source_faulty import source_faulty
 from headway.report.findings.source_worse import source_worse
@@ -71,14 +73,15 @@ def find(accounts: Accounts) -> list[Finding]:
     floor_s = FLOOR * float(accounts.jobs.get_column("slot_s").sum())
     few = JOBS_FLOOR * accounts.jobs.height
     worth = [one for one in found.values() if one.weight_s >= floor_s or one.jobs >= few]
-    return sorted(worth, key=lambda finding: -finding.weight_s)
+    order = sorted(worth, key=lambda one: (-one.weight_s, -(one.cost_s or 0.0), -one.jobs))
+    return [replace(one, places=places(accounts, one)) for one in order]
 
 
 def _entered(finding: Finding, entry: Entry, before: dict[str, Finding]) -> Finding:
     evidence = finding.evidence
     if entry.shared_s >= 1:
-        others = "; ".join(before[key].title for key in entry.shared_with if key in before)
-        told = f"{span(entry.shared_s)}: {others}"
+        titles = [before[key].title for key in entry.shared_with if key in before]
+        told = f"{span(entry.shared_s)}: {listed(titles, 2, '; ')}"
         evidence += (("of the loss, also counted in another finding", told),)
     return replace(
         finding,

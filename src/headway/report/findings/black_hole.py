@@ -1,4 +1,4 @@
-"""Black holes: machines where job after job fails within minutes, while the same clusters succeed elsewhere."""
+"""Black holes: machines where jobs fail within minutes, while their clusters succeed elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headway.report.findings.finding import (
     shown,
 )
 from headway.report.findings.hold_burst import what
-from headway.report.findings.scope import ended, listed, median, named_sites, scope
+from headway.report.findings.scope import ended, listed, median, scope
 from headway.report.findings.stats import wilson
 from headway.report.numbers import count, percent, span
 from headway.report.words import Cause
@@ -124,7 +124,7 @@ def _advice(accounts: Accounts, site: str, machines: list[str]) -> tuple[Step, .
     named = [machine for machine in machines if not is_address(machine)]
     steps = avoid_machines(named[:3])
     # Beyond a few machines the line gets long, and the whole site is the safer guess.
-    if len(machines) > 3 and site in named_sites(accounts):
+    if len(machines) > 3 and site in accounts.site_names:
         steps = avoid([site])
     return (
         *steps,

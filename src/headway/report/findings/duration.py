@@ -17,7 +17,7 @@ from headway.text import many
 CODES = {46: "job", 47: "execute"}
 #: Hold codes of policies, where only the text tells what they are about.
 POLICIES = (3, 21, 26)
-#: Where the OSPool holds jobs of its categories "Medium" and "Long", seconds.
+#: Where the OSPool, which names its sites, holds jobs of its categories "Medium" and "Long".
 MEDIUM, LONG = 72000.0, 144000.0
 #: allowed_job_duration counts from the start, whatever was saved since.
 WHOLE_JOB = 46
@@ -146,7 +146,8 @@ def _advice(
             'interval = "1 h"',
         ),
     ]
-    if at == MEDIUM and (typical is None or typical > at / 4):
+    ospool = at == MEDIUM and bool(accounts.site_names)
+    if ospool and (typical is None or typical > at / 4):
         steps += [
             submit(
                 "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "
@@ -158,7 +159,7 @@ def _advice(
     if site:
         steps += stay_away(accounts, site)
     if about.held:
-        steps.append(_released(at, typical, about.held[0]))
+        steps.append(_released(at if ospool else None, typical, about.held[0]))
     return tuple(steps)
 
 

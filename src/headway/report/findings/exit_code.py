@@ -7,11 +7,20 @@ from dataclasses import dataclass
 import polars as pl
 
 from headway.node.exits import MEANING, Exit
+from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, submit
-from headway.report.findings.scope import listed, median, read_last_words, scope
+from headway.report.findings.resources import MEMORY
+from headway.report.findings.scope import (
+    Scope,
+    example,
+    listed,
+    median,
+    read_last_words,
+    scope,
+)
 from headway.report.findings.stats import wilson
-from headway.report.numbers import percent, span
+from headway.report.numbers import binary, percent, span
 from headway.report.words import Cause, Outcome
 from headway.text import many
 
@@ -98,7 +107,7 @@ def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Fin
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=(*meaning.steps, read_last_words(about)),
+        advice=(*_steps(accounts, jobs, value, about), *meaning.steps, read_last_words(about)),
         claim=about.claim,
         lost=about.lost,
     )
@@ -120,26 +129,58 @@ def _meaning(value: int) -> _Meaning:
     return _Meaning(known[value], "So Headway's agent says.") if value in known else _Meaning()
 
 
-_CAPABILITY = (
-    submit("Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"),
-    job_toml("The same in job.toml.", "[resources]", "gpus = { count = 1, capability = 7.5 }"),
-)
+_SIGKILL, _NOT_FOUND, _SIGABRT, _SIGSEGV = 137, 127, 134, 139
+#: With less of its memory in use than this share, a job was hardly killed for want of it.
+_FAR_BELOW = 0.7
+
+
+def _steps(accounts: Accounts, jobs: pl.DataFrame, value: int, about: Scope) -> tuple[Step, ...]:
+    """What helps by custom, as far as these jobs and their pool have to do with it."""
+    if value == _SIGKILL:
+        return _memory(jobs)
+    if value == _NOT_FOUND:
+        image = example(accounts, "image.sif")
+        return (
+            submit("Bring a container that holds it.", f"container_image = {image}"),
+            job_toml("The same in job.toml.", f'container = "{image}"'),
+        )
+    if value in (_SIGABRT, _SIGSEGV) and about.gpu:
+        return (
+            submit("Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"),
+            job_toml(
+                "The same in job.toml.", "[resources]", "gpus = { count = 1, capability = 7.5 }"
+            ),
+        )
+    return ()
+
+
+def _memory(jobs: pl.DataFrame) -> tuple[Step, ...]:
+    used, asked = (
+        float(jobs.get_column(f"memory_{name}").fill_nan(None).max() or 0.0)  # type: ignore[arg-type]
+        for name in ("used", "asked")
+    )
+    if asked and 0 < used < _FAR_BELOW * asked:
+        told = f"at most {binary(used * 2**20)} of the {binary(asked * 2**20)} asked for"
+        return (
+            do(f"They used {told}: see what else ends them, such as a limit of the node's own."),
+        )
+    want = enough_for(max(used, asked))
+    if not want:
+        return (do("Ask for more memory: request_memory, or memory in [resources] of job.toml."),)
+    submit_line, toml_line = MEMORY.exact_lines(want)
+    return (
+        submit("Ask for more memory.", submit_line),
+        job_toml("The same in job.toml.", "[resources]", toml_line),
+    )
+
+
 _MEANINGS = {
-    137: _Meaning(
-        "SIGKILL",
-        "A command that is killed has most often used more memory than it may.",
-        (
-            submit("Ask for more memory than now, such as this.", "request_memory = 16 GB"),
-            job_toml("The same in job.toml.", "[resources]", 'memory = "16 GiB"'),
-        ),
+    _SIGKILL: _Meaning(
+        "SIGKILL", "A command that is killed has most often used more memory than it may."
     ),
-    127: _Meaning(
+    _NOT_FOUND: _Meaning(
         "command not found",
         "The node does not have what the script calls: a program, or the interpreter.",
-        (
-            submit("Bring a container that holds it.", "container_image = osdf:///…/image.sif"),
-            job_toml("The same in job.toml.", 'container = "osdf:///…/image.sif"'),
-        ),
     ),
     126: _Meaning(
         "not executable",
@@ -147,14 +188,12 @@ _MEANINGS = {
         (shell("Give it the exec bit before you submit.", "chmod +x SCRIPT"),),
     ),
     124: _Meaning("time-out", "The script's own `timeout` ended the command."),
-    134: _Meaning("SIGABRT", "It gave up on an assertion or a failed allocation.", _CAPABILITY),
+    _SIGABRT: _Meaning("SIGABRT", "It gave up on an assertion or a failed allocation."),
     135: _Meaning(
         "SIGBUS",
         "Often /dev/shm is too small for the workers of a data loader.",
         (do("Start the data loader with fewer workers, or with num_workers=0."),),
     ),
-    139: _Meaning(
-        "SIGSEGV", "Often a library does not fit the node's driver or processor.", _CAPABILITY
-    ),
+    _SIGSEGV: _Meaning("SIGSEGV", "Often a library does not fit the node's processor or driver."),
     143: _Meaning("SIGTERM", "It was asked to stop, by the pool or by its owner."),
 }

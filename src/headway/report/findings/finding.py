@@ -42,6 +42,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """An event that a finding rests on: whose it is, and where it lies."""
+
+    job: str
+    file: str
+    offset: int | None  # bytes from the beginning of the file; None: the job's events in general
+
+    def __str__(self) -> str:
+        at = f" at byte {self.offset:,}" if self.offset is not None else ""
+        return f"{self.job} in {self.file}{at}"
+
+    def as_dict(self) -> dict[str, object]:
+        """The place for JSON."""
+        return {"job": self.job, "file": self.file, "offset": self.offset}
+
+
+@dataclass(frozen=True)
 class Table:
     """A few rows that show it."""
 
@@ -76,6 +93,7 @@ class Finding:
     attempts: int = 0
     lost_jobs: int = 0  # of these, without a result to this day because of it
     named: tuple[str, ...] = ()  # the first few jobs
+    places: tuple[Spot, ...] = ()  # where the log says so: the costliest few
     evidence: tuple[tuple[str, str], ...] = ()  # label, value
     table: Table | None = None
     advice: tuple[Step, ...] = ()
@@ -102,6 +120,7 @@ class Finding:
             "attempts": self.attempts,
             "lost_jobs": self.lost_jobs,
             "named": list(self.named),
+            "places": [spot.as_dict() for spot in self.places],
             "evidence": [{"label": label, "value": value} for label, value in self.evidence],
             "table": {"header": list(table.header), "rows": [list(r) for r in table.rows]}
             if table

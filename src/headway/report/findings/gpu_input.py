@@ -6,7 +6,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, job_toml, submit
-from headway.report.findings.scope import median, scope
+from headway.report.findings.scope import example, median, scope
 from headway.report.numbers import hours, percent, rate, size, span
 from headway.report.words import Phase, Verdict
 
@@ -61,7 +61,7 @@ def gpu_input(accounts: Accounts) -> list[Finding]:
             attempts=moved.height,
             named=about.named,
             evidence=tuple(evidence),
-            advice=_advice(),
+            advice=_advice(accounts),
         )
     ]
 
@@ -72,12 +72,12 @@ def _on_gpus(jobs: pl.DataFrame) -> pl.DataFrame:
     return jobs.filter(asked > 0).select("job")
 
 
-def _advice() -> tuple[Step, ...]:
+def _advice(accounts: Accounts) -> tuple[Step, ...]:
     return (
         submit(
             "Bring data from a cache near the site rather than from the access point or an origin, "
             "and give each job only the shards that it reads.",
-            "transfer_input_files = osdf:///…/shard-$(Process).tar",
+            f"transfer_input_files = {example(accounts, 'shard-$(Process).tar')}",
         ),
         job_toml(
             "Name several sources, so that the agent leaves a slow one and never begins again "

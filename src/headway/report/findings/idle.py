@@ -32,7 +32,7 @@ from headway.report.findings.finding import (
     shown,
     submit,
 )
-from headway.report.findings.scope import Scope, listed, named_sites, scope, sited, slot_time
+from headway.report.findings.scope import Scope, listed, scope, sited, slot_time
 from headway.report.idle import LONG
 from headway.report.numbers import count, percent, span
 from headway.report.words import CAUSE_WORDS, Cause
@@ -132,9 +132,9 @@ _KINDS = (
         "wrapper",
         (Cause.FAILED.value,),
         "failed after a long time in which they computed nothing",
-        "The attempt held its slot, used no CPU time and then returned an error: what was started is "
-        "a wrapper that waits for something in vain (a mount, a download, a licence, a container) "
-        "before the program itself begins.",
+        "The attempt held its slot, used no CPU time and then returned an error: what was started "
+        "is a wrapper that waits in vain (for a mount, a download, a licence, a container) before "
+        "the program itself begins.",
     ),
     _Kind(
         "waits",
@@ -215,7 +215,7 @@ def _of_nodes(
         )
         .sort("seconds", "group", descending=[True, False])
     )
-    sites = named_sites(accounts)
+    sites = accounts.site_names
     word = "site or domain" if sites else "domain"
     used, held = (float(elsewhere.get_column(name).sum()) for name in ("cpu_s", "compute_s"))
     names = groups.get_column("group").to_list()
@@ -229,8 +229,9 @@ def _of_nodes(
         key="idle:nodes",
         title=f"Nothing ever computed on {many(nodes.height, 'machine')} of {where}: "
         f"{many(still.height, 'attempt')} held a slot there",
-        why="The same clusters compute elsewhere, so the fault is in these machines: a file system, "
-        "a network or a container runtime that hangs. A slot there takes one job after the other.",
+        why="The same clusters compute elsewhere, so the fault is in these machines: a file "
+        "system, a network or a container runtime that hangs. A slot there takes one job after "
+        "the other.",
         evidence=(
             (
                 "attempts of the same clusters elsewhere that computed",
@@ -363,7 +364,7 @@ def _about_job(kind: str, about: Scope) -> tuple[Step, ...]:
 
 def _about_nodes(accounts: Accounts, nodes: pl.DataFrame, groups: list[str]) -> tuple[Step, ...]:
     machines = [name for name in nodes.get_column("machine").to_list() if not is_address(name)]
-    sites = set(named_sites(accounts))
+    sites = accounts.site_names
     steps: tuple[Step, ...] = ()
     if len(nodes) <= 3:
         steps = avoid_machines(machines)

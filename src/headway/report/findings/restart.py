@@ -74,8 +74,8 @@ def restart(accounts: Accounts) -> list[Finding]:
     return [
         Finding(
             key="restart",
-            title=f"{slot_time(about.cost_s, about.gpu)} {'of compute' if computed else 'in the command'} "
-            f"were lost in {losses} {where}",
+            title=f"{slot_time(about.cost_s, about.gpu)} "
+            f"{'of compute' if computed else 'in the command'} were lost in {losses} {where}",
             why="An eviction or a lost node is the pool's normal life; what a job has not saved by "
             "then is computed again from the start.",
             cost_s=about.cost_s,

@@ -84,7 +84,7 @@ def _finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Fi
                 for r in longest.head(5).iter_rows(named=True)
             ),
         ),
-        advice=_advice(str(first["ending"])),
+        advice=_advice(accounts, str(first["ending"])),
         claim=about.claim,
         lost=about.lost,
         echo=True,
@@ -104,8 +104,10 @@ def _how(row: dict[str, object]) -> str:
     return text
 
 
-def _advice(ending: str) -> tuple[Step, ...]:
+def _advice(accounts: Accounts, ending: str) -> tuple[Step, ...]:
     key = {"failed": "command", "bad-node": "node"}.get(ending, "input")
+    # Every slot has a Machine; only glideins have a name for their site.
+    place = "GLIDEIN_ResourceName" if accounts.site_names else "Machine"
     return (
         submit(
             "Stop after a few tries, and look. NumJobStarts does not count tries whose input never "
@@ -114,13 +116,13 @@ def _advice(ending: str) -> tuple[Step, ...]:
             'periodic_hold_reason = "tried 8 times"',
         ),
         submit(
-            "Keep each new try away from the last site (join it with && to requirements that you "
-            "have).",
-            "job_machine_attrs = GLIDEIN_ResourceName",
+            f"Keep each new try away from the last {'site' if accounts.site_names else 'machine'} "
+            "(join it with && to requirements that you have).",
+            f"job_machine_attrs = {place}",
             "job_machine_attrs_history_length = 4",
             # 0 is the present site by the time that this is asked; a first try has no past.
-            "requirements = (MY.MachineAttrGLIDEIN_ResourceName1 =?= undefined || "
-            "TARGET.GLIDEIN_ResourceName =!= MY.MachineAttrGLIDEIN_ResourceName1)",
+            f"requirements = (MY.MachineAttr{place}1 =?= undefined || "
+            f"TARGET.{place} =!= MY.MachineAttr{place}1)",
         ),
         job_toml("In job.toml both are the default, with these bounds.", "[retries]", f"{key} = 3"),
     )

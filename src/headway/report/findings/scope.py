@@ -142,18 +142,24 @@ def sited(accounts: Accounts) -> pl.DataFrame:
     return attempts.with_columns(site=pl.when(~machine).then("site"))
 
 
-def named_sites(accounts: Accounts) -> frozenset[str]:
-    """The sites that the log names (GLIDEIN_ResourceName); else a machine's name stands for it."""
-    places = accounts.attempts.select(pl.col("site", "machine").cast(pl.String)).unique()
-    named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
-    return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
-
-
 def stay_away(accounts: Accounts, place: str) -> tuple[Step, ...]:
     """The lines that keep jobs from a place: a site of the log, or a machine that has a name."""
-    if place in named_sites(accounts):
+    if place in accounts.site_names:
         return avoid([place])
     return () if is_address(place) else avoid_machines([place])
+
+
+def tell_owners(accounts: Accounts, source: str) -> Step:
+    """Who can mend a cache or origin."""
+    osdf = "; for OSDF caches: support@osg-htc.org" if accounts.uses_osdf else ""
+    return do(f"Tell the owners of {source}{osdf}.")
+
+
+def example(accounts: Accounts, name: str) -> str:
+    """A URL of the kind that the log knows, for a line that is to be filled in."""
+    return f"{'osdf' if accounts.uses_osdf else 'https'}:///…/{name}".replace(
+        "https:///", "https://"
+    )
 
 
 def claim(
@@ -215,9 +221,9 @@ def quantile(values: pl.Series, share: float) -> float | None:
     return None if value is None else float(value)
 
 
-def listed(names: Iterable[str | None], limit: int = 3) -> str:
+def listed(names: Iterable[str | None], limit: int = 3, between: str = ", ") -> str:
     """A few names in a row: "a, b, c and 4 more"."""
-    known = [shown(name, 80) for name in names if name]
+    known = [name for name in names if name]
     rest = len(known) - limit
-    text = ", ".join(known[:limit])
-    return f"{text} and {rest} more" if rest > 0 else text
+    text = between.join(shown(name, 80 if between == ", " else 200) for name in known[:limit])
+    return f"{text} and {rest:,} more" if rest > 0 else text

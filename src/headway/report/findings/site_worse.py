@@ -13,7 +13,7 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import NO_JOBS, Finding, Step, Table, do, prefer, shown
-from headway.report.findings.scope import ended, named_sites, scope, slot_time, stay_away
+from headway.report.findings.scope import ended, scope, slot_time, stay_away
 from headway.report.findings.stats import wilson
 from headway.report.numbers import count, percent, span
 from headway.report.words import Cause, Outcome
@@ -238,7 +238,7 @@ def _finding(
     excess = min(_excess(row, against), about.cost_s)
     slower = sum(one.slower_s for one in against)
     lost = excess > 0
-    name, others = shown(site, 60), "sites" if named_sites(accounts) else "machines"
+    name, others = shown(site, 60), "sites" if accounts.site_names else "machines"
     cost = f": {slot_time(excess, about.gpu)} lost beyond what is usual" if lost else ""
     claim = about.claim.with_columns(pl.col("seconds") * (excess / about.cost_s if lost else 0.0))
     claim = claim if lost else claim.head(0)
@@ -246,7 +246,8 @@ def _finding(
         key=f"site-worse:{name}",
         title=f"{name} is far worse than the other {others} ({against[0]}){cost}"
         if lost
-        else f"{name} is far slower than the other {others}: {against[0]}, {span(slower)} more in all"
+        else f"{name} is far slower than the other {others}: {against[0]}, {span(slower)} more in "
+        "all"
         if slower
         else f"{name} is far worse than the other {others}: {against[0]}",
         why=_why(against, lost),
@@ -277,7 +278,7 @@ def _prefer(
 ) -> tuple[Step, ...]:
     """Wishes for sites that take less slot time for a result, losses included; unlike a ban they
     cost no slot."""
-    results, known = pl.col("attempts") - pl.col("failed"), named_sites(accounts)
+    results, known = pl.col("attempts") - pl.col("failed"), accounts.site_names
     price = dict(sites.filter(results > 0).select("site", pl.col("slot_s") / results).iter_rows())
     cheaper = [
         name

@@ -11,8 +11,8 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
-from headway.report.findings.finding import Finding, Table, do, shown
-from headway.report.findings.scope import listed, scope, sited
+from headway.report.findings.finding import Finding, Table, shown
+from headway.report.findings.scope import listed, scope, sited, tell_owners
 from headway.report.numbers import UNKNOWN, count, percent
 from headway.text import many
 
@@ -71,6 +71,6 @@ def _finding(
                 for each in counts.head(6).iter_rows(named=True)
             ),
         ),
-        advice=(do(f"Tell the owners of {name}; for OSDF caches: support@osg-htc.org."),),
+        advice=(tell_owners(accounts, name),),
         echo=True,
     )

@@ -6,9 +6,9 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import with_cluster
-from headway.report.findings.finding import Finding, Table, do, job_toml, shown
+from headway.report.findings.finding import Finding, Table, job_toml, shown
 from headway.report.findings.reasons import OBJECT_AT_FAULT, source
-from headway.report.findings.scope import failed, listed, scope, sited
+from headway.report.findings.scope import failed, listed, scope, sited, tell_owners
 from headway.report.findings.stats import wilson
 from headway.report.numbers import UNKNOWN, count, percent
 from headway.report.words import Cause
@@ -86,7 +86,7 @@ def source_worse(accounts: Accounts) -> list[Finding]:
                     "[[inputs]]",
                     'url = ["https://CACHE/DATA.tar", "https://ANOTHER-CACHE/DATA.tar"]',
                 ),
-                do(f"Tell the owners of {name}; for OSDF caches: support@osg-htc.org."),
+                tell_owners(accounts, name),
             ),
             claim=about.claim,
             lost=about.lost,

@@ -33,5 +33,5 @@ def young(between_s: float, cost_s: float) -> float:
 
 
 def standard_errors(places: int) -> float:
-    """How far out the worst of so many places must lie, for chance to do it once in forty reports."""
+    """How far out the worst of so many places must lie: chance does it once in forty reports."""
     return NormalDist().inv_cdf(1 - 0.025 / max(places, 1))

@@ -15,7 +15,7 @@ from headway.report.findings.finding import (
     submit,
 )
 from headway.report.findings.reasons import STALLED
-from headway.report.findings.scope import failed, median, quantile, scope, sited
+from headway.report.findings.scope import example, failed, median, quantile, scope, sited
 from headway.report.numbers import count, limit, rate, size, span
 from headway.report.words import Cause
 from headway.text import many
@@ -137,7 +137,7 @@ def _finding(
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=_advice(at),
+        advice=_advice(accounts, at),
         claim=about.claim,
         lost=about.lost,
     )
@@ -169,7 +169,7 @@ def _exact(seconds: object) -> str:
     return f"{span(known)} ({count(known)} s)"
 
 
-def _advice(at: float) -> tuple[Step, ...]:
+def _advice(accounts: Accounts, at: float) -> tuple[Step, ...]:
     return (
         job_toml(
             "Let the agent stage the data in, after the job has started: no cut-off applies, and a "
@@ -182,7 +182,7 @@ def _advice(at: float) -> tuple[Step, ...]:
         submit(
             f"Or split the data so that each file arrives well within {limit(at)}, and let each "
             "job fetch only its own part.",
-            "transfer_input_files = osdf:///…/part-$(Process).tar",
+            f"transfer_input_files = {example(accounts, 'part-$(Process).tar')}",
         ),
         config(
             "The owner of the pool can raise the limit on the execution points.",

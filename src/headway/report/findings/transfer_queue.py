@@ -6,7 +6,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, config, job_toml, submit
-from headway.report.findings.scope import median, quantile, scope
+from headway.report.findings.scope import example, median, quantile, scope
 from headway.report.numbers import hours, percent, span
 from headway.report.words import Phase, Verdict
 from headway.text import many
@@ -55,7 +55,7 @@ def transfer_queue(accounts: Accounts) -> list[Finding]:
             advice=(
                 submit(
                     "Take large inputs off the access point: a URL is fetched by the node itself.",
-                    "transfer_input_files = osdf:///…/DATA.tar",
+                    f"transfer_input_files = {example(accounts, 'DATA.tar')}",
                 ),
                 job_toml("The same in job.toml.", "[[inputs]]", 'url = "https://CACHE/DATA.tar"'),
                 submit("Start fewer jobs at once.", "max_materialize = 50"),
