@@ -52,7 +52,7 @@ def test_the_study_in_words(study: Report) -> None:
         ("their transfers before that", "302.2 h"),
         ("their compute that was lost", "5.5 h"),
         ("compute, held jobs", "40.0 h"),
-        ("compute, failed jobs", "0.6 h"),
+        ("compute, failed jobs", "33 min"),
         ("transfers, failed jobs", "39.6 h, 2.2 h of it their last"),
         ("compute and transfers of a result", "8.6 h mean, 5.0 h median"),
         ("transfers cut off or stalled", "232 in 29 jobs"),

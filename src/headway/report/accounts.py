@@ -167,6 +167,12 @@ class Accounts:
         named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
         return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
 
+    @property
+    def place(self) -> str:
+        """What to call a place: "site", or "machine" where the log names machines alone."""
+        known = self.attempts.get_column("site").count() > 0
+        return "machine" if known and not self.site_names else "site"
+
     @cached_property
     def uses_osdf(self) -> bool:
         """Whether a reason in the log names an object or a cache of the OSDF."""

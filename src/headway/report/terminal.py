@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals
+from headway.report.figures import GroupFigures, Loss, Totals
 from headway.report.layout import Column, Line, bar, line, paragraph, table
-from headway.report.numbers import UNKNOWN, count, days, hours, percent, rate, size, span
+from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
 from headway.report.total_rows import total_rows
 from headway.text import many
 
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 TOP = 3  # findings that are shown unless all are asked for
 _MOST_SITES = 20
 _MOST_LINES = 5  # of skipped and unread files
-_SHORT = 10 * 3600.0  # seconds of slot time below which hours are too coarse
 _BARS = 24
-
-Times = Callable[[float | None], str]
 
 
 def summary(
@@ -35,15 +32,15 @@ def summary(
 ) -> list[Line]:
     """All sections; `everything`: every finding with its evidence; `blocks`: bars are not ASCII."""
     width = max(40, min(width, 120))
-    times = hours if report.totals.slot_s >= _SHORT else span
+    moved = report.totals.transfer_s > 0
     parts = [
         _header(report, width),
         _findings(report.findings, width, everything),
-        _shares(report.totals, times, width, blocks),
-        _losses(report.losses, times, width, blocks),
-        _totals(report.totals, times, width),
-        _sites(report.sites, times, width),
-        _groups(report.groups(by), by, times, width) if by else [],
+        _shares(report.totals, width, blocks),
+        _losses(report.losses, width, blocks),
+        _totals(report.totals, width),
+        _sites(report, width, moved),
+        _groups(report.groups(by), by, width, moved) if by else [],
         _records(report, width),
         _unread(report, width),
     ]
@@ -58,7 +55,7 @@ def _header(report: Report, width: int) -> list[Line]:
     known = [site.site for site in report.sites if site.site is not None]
     users = accounts.jobs["user"].drop_nulls().n_unique()
     facts = [many(totals.jobs, "job"), many(totals.attempts, "attempt")]
-    facts += [many(len(known), "site")] if known else []
+    facts += [many(len(known), accounts.place)] if known else []
     facts += [many(users, "user")] if users > 1 else []
     lines = paragraph(report.name, width, style="bold")
     lines += paragraph(", ".join(facts), width)
@@ -80,6 +77,8 @@ def _findings(findings: Sequence[Finding], width: int, everything: bool) -> list
         lines += [line()] if everything and number > 1 else []
         first = f"{number:>3}. "
         lines += paragraph(finding.title, width, " " * len(first), "bold", first)
+        if finding.price:
+            lines += paragraph(finding.price, width, "     ", "dim")
         lines += paragraph(finding.why, width, "     ")
         if everything:
             lines += _evidence(finding, width)
@@ -97,6 +96,9 @@ def _evidence(finding: Finding, width: int) -> list[Line]:
     if finding.table is not None:
         columns = [Column(title, -n, left=n == 0) for n, title in enumerate(finding.table.header)]
         lines += table(columns, finding.table.rows, width, indent="       ")
+    if finding.places:
+        where = "; ".join(map(str, finding.places))
+        lines += paragraph(f"in the log: {where}", width, "       ", "dim", "     - ")
     if finding.named:
         rest = finding.jobs - len(finding.named)
         more = f" and {rest:,} more" if rest > 0 else ""
@@ -116,7 +118,7 @@ def _advice(finding: Finding, width: int, everything: bool) -> list[Line]:
     return lines
 
 
-def _shares(totals: Totals, times: Times, width: int, blocks: bool) -> list[Line]:
+def _shares(totals: Totals, width: int, blocks: bool) -> list[Line]:
     if not totals.slot_s:
         return [line("No job of these has held a slot yet.")]
     needed = totals.good_s - totals.good_compute_s
@@ -127,7 +129,7 @@ def _shares(totals: Totals, times: Times, width: int, blocks: bool) -> list[Line
         ("not decided yet", totals.open_s, "cyan"),
     ]
     rows = [(words, seconds, style) for words, seconds, style in parts if seconds > 0]
-    slot = (("Slot time ", "bold"), times(totals.slot_s))
+    slot = (("Slot time ", "bold"), span(totals.slot_s))
     shares = (
         "compute share ",
         (percent(totals.compute_share), "bold"),
@@ -135,23 +137,22 @@ def _shares(totals: Totals, times: Times, width: int, blocks: bool) -> list[Line
         (percent(totals.goodput), "bold"),
     )
     lines = [line(*slot), line("  ", *shares)] if width < 60 else [line(*slot, ": ", *shares)]
-    return lines + _bars(rows, totals.slot_s, times, width, blocks)
+    return lines + _bars(rows, totals.slot_s, width, blocks)
 
 
-def _losses(losses: Sequence[Loss], times: Times, width: int, blocks: bool) -> list[Line]:
+def _losses(losses: Sequence[Loss], width: int, blocks: bool) -> list[Line]:
     if not losses:
         return []
     lines = [line(("Losses by cause", "bold"))]
     rows = [(loss.words, loss.seconds, "red") for loss in losses]
     tails = [f"{many(loss.attempts, 'attempt')}, {many(loss.jobs, 'job')}" for loss in losses]
     total = sum(loss.seconds / loss.share for loss in losses[:1] if loss.share)
-    return lines + _bars(rows, total, times, width, blocks, tails)
+    return lines + _bars(rows, total, width, blocks, tails)
 
 
 def _bars(
     rows: Sequence[tuple[str, float, str]],
     total: float,
-    times: Times,
     width: int,
     blocks: bool,
     tails: Sequence[str] = (),
@@ -159,7 +160,7 @@ def _bars(
     """Words, a bar, the share, the time; the bars, then the words after them, give way first."""
     tails = tails or [""] * len(rows)
     shares = [percent(seconds / total) if total else UNKNOWN for _, seconds, _ in rows]
-    lengths = [times(seconds) for _, seconds, _ in rows]
+    lengths = [span(seconds) for _, seconds, _ in rows]
     share, length = (max(map(len, texts), default=0) for texts in (shares, lengths))
     longest = max((len(name) for name, _, _ in rows), default=0)
     words = min(longest, width - 6 - share - length)
@@ -188,8 +189,8 @@ def _bars(
     return lines
 
 
-def _totals(totals: Totals, times: Times, width: int) -> list[Line]:
-    rows = total_rows(totals, times)
+def _totals(totals: Totals, width: int) -> list[Line]:
+    rows = total_rows(totals)
     words = max(len(name) for name, _ in rows)
     lines = [line(("Totals", "bold"))]
     for name, value in rows:
@@ -201,7 +202,6 @@ def _totals(totals: Totals, times: Times, width: int) -> list[Line]:
 
 
 _SITE_COLUMNS = (
-    Column("site", left=True),
     Column("jobs", 9),
     Column("success", 8),
     Column("mean", 6),
@@ -214,7 +214,8 @@ _SITE_COLUMNS = (
 )
 
 
-def _sites(sites: Sequence[SiteFigures], times: Times, width: int) -> list[Line]:
+def _sites(report: Report, width: int, moved: bool) -> list[Line]:
+    sites, place = report.sites, report.accounts.place
     if not sites or (len(sites) == 1 and sites[0].site is None):
         return []
     shown = sites[:_MOST_SITES]
@@ -223,22 +224,23 @@ def _sites(sites: Sequence[SiteFigures], times: Times, width: int) -> list[Line]
             site.site if site.site is not None else "(not told)",
             count(site.jobs),
             percent(site.success_rate),
-            times(site.compute.mean),
-            times(site.compute.median),
+            span(site.compute.mean),
+            span(site.compute.median),
             rate(site.transfer_rate),
-            count(site.stalls),
+            count(site.stalls) if moved else UNKNOWN,
             count(site.holds),
             count(site.evictions),
-            times(site.bad_s),
+            span(site.bad_s),
         )
         for site in shown
     ]
     meaning = "  mean and median of the compute of results" if width >= 60 else ""
-    title = line(("Sites", "bold"), (meaning, "dim"))
-    lines = [title, *table(_SITE_COLUMNS, rows, width)]
+    title = line((f"{place.capitalize()}s", "bold"), (meaning, "dim"))
+    first = Column(place, left=True)
+    lines = [title, *table((first, *_SITE_COLUMNS), rows, width)]
     if len(sites) > len(shown):
         rest = len(sites) - len(shown)
-        lines.append(line((f"  … and {many(rest, 'site')} more: --html, --csv", "dim")))
+        lines.append(line((f"  … and {many(rest, place)} more: --html, --csv", "dim")))
     return lines
 
 
@@ -255,7 +257,7 @@ _GROUP_COLUMNS = (
 )
 
 
-def _groups(found: Sequence[GroupFigures], by: str, times: Times, width: int) -> list[Line]:
+def _groups(found: Sequence[GroupFigures], by: str, width: int, moved: bool) -> list[Line]:
     none = "(no hold)" if by == "code" else "(not told)"
     rows = [
         (
@@ -263,11 +265,11 @@ def _groups(found: Sequence[GroupFigures], by: str, times: Times, width: int) ->
             count(group.jobs),
             count(group.succeeded),
             count(group.attempts),
-            times(group.slot_s),
+            span(group.slot_s),
             percent(group.compute_share),
             percent(group.goodput),
-            times(group.bad_s),
-            count(group.stalls),
+            span(group.bad_s),
+            count(group.stalls) if moved else UNKNOWN,
             count(group.holds),
         )
         for group in found

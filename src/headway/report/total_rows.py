@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headway.report.figures import Totals
-from headway.report.numbers import count, rate, size
+from headway.report.numbers import count, rate, size, span
 from headway.text import many
 
 
-def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tuple[str, str]]:
-    """What and how much, without what there is nothing of; `times` writes lengths."""
+def total_rows(totals: Totals) -> list[tuple[str, str]]:
+    """What and how much, without what there is nothing of."""
     t = totals
 
     def row(words: str, value: str, worth_it: object = True) -> list[tuple[str, str]]:
@@ -42,30 +40,32 @@ def total_rows(totals: Totals, times: Callable[[float | None], str]) -> list[tup
         *row("evictions", f"{t.evictions:,} in {many(t.evicted_jobs, 'job')}", t.evictions),
         *row("holds", count(t.holds), t.holds),
         *row("checkpoints that came home", count(t.checkpoints), t.checkpoints),
-        *row("compute, jobs that succeeded", times(t.good_compute_s), t.good_compute_s),
-        *row("their last transfers", times(t.last_transfer_s), t.last_transfer_s),
-        *row("their transfers before that", times(t.retried_transfer_s), t.retried_transfer_s),
-        *row("their compute that was lost", times(t.evicted_compute_s), t.evicted_compute_s),
-        *row("compute, held jobs", times(t.held_compute_s), t.held_compute_s),
-        *row("transfers, held jobs", times(t.held_transfer_s), t.held_transfer_s),
-        *row("compute, failed jobs", times(t.wrong_compute_s), t.wrong_compute_s),
+        *row("compute, jobs that succeeded", span(t.good_compute_s), t.good_compute_s),
+        *row("their last transfers", span(t.last_transfer_s), t.last_transfer_s),
+        *row("their transfers before that", span(t.retried_transfer_s), t.retried_transfer_s),
+        *row("their compute that was lost", span(t.evicted_compute_s), t.evicted_compute_s),
+        *row("compute, held jobs", span(t.held_compute_s), t.held_compute_s),
+        *row("transfers, held jobs", span(t.held_transfer_s), t.held_transfer_s),
+        *row("compute, failed jobs", span(t.wrong_compute_s), t.wrong_compute_s),
         *row(
             "transfers, failed jobs",
-            f"{times(t.wrong_transfer_s)}, {times(t.wrong_last_transfer_s)} of it their last",
+            f"{span(t.wrong_transfer_s)}, {span(t.wrong_last_transfer_s)} of it their last",
             t.wrong_transfer_s,
         ),
         *row(
             "compute and transfers of a result",
-            f"{times(t.result_mean_s)} mean, {times(t.result_median_s)} median",
+            f"{span(t.result_mean_s)} mean, {span(t.result_median_s)} median",
             t.result_mean_s,
         ),
         *row(
             "first match to result",
-            f"{times(t.wall_mean_s)} mean, {times(t.wall_median_s)} median",
+            f"{span(t.wall_mean_s)} mean, {span(t.wall_median_s)} median",
             t.wall_mean_s,
         ),
-        *row("time in the queue", times(t.queued_s), t.queued_s),
-        *row("time held", times(t.held_s), t.held_s),
+        *row("slots that computed nothing", span(t.idle_s), t.idle_s),
+        *row("CPU time that attempts used", span(t.cpu_s), t.cpu_s),
+        *row("time in the queue", span(t.queued_s), t.queued_s),
+        *row("time held", span(t.held_s), t.held_s),
         *row(
             "longest transfer that arrived",
             f"{count(t.longest_arrived_transfer_s)} s",

@@ -88,6 +88,7 @@ def _entered(finding: Finding, entry: Entry, before: dict[str, Finding]) -> Find
         evidence=evidence,
         shared_s=entry.shared_s,
         shared_with=entry.shared_with,
+        missing_s=entry.missing_s,
         weight_s=entry.weight_s,
     )
 

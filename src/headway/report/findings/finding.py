@@ -10,6 +10,7 @@ from enum import Enum
 import polars as pl
 
 from headway.events import inert
+from headway.report.numbers import span
 
 #: Longest piece of a log's own text in a finding, in bytes: a few lines of a terminal.
 TEXT = 300
@@ -77,9 +78,9 @@ class Finding:
 
     `cost_s` is slot time lost, always badput; None where the cost is waiting. `waiting_s` is time
     that was not lost, and `waiting` says in what it went by. Of the cost, `shared_s` is in the
-    findings `shared_with` too. `weight_s`, by which findings are sorted, is the cost that is not
-    shared, the slot time that waited, and for each job left without a result what such a result
-    takes.
+    findings `shared_with` too. `missing_s` is what the results take that are missing because of it.
+    `weight_s`, by which findings are sorted, is the cost that is not shared, the slot time that
+    waited, and what the missing results take.
     The texts hold words of the log, on one line and without control characters.
     """
 
@@ -99,12 +100,28 @@ class Finding:
     advice: tuple[Step, ...] = ()
     shared_s: float = 0.0
     shared_with: tuple[str, ...] = ()
+    missing_s: float = 0.0
     weight_s: float = 0.0
     # What `find` needs to see who has claimed what; not for readers.
     claim: pl.DataFrame = field(default_factory=NO_CLAIM.clone, repr=False, compare=False)
     lost: pl.Series = field(default_factory=NO_JOBS.clone, repr=False, compare=False)
     slot_waiting: bool = field(default=True, repr=False, compare=False)  # waited on a slot
     echo: bool = field(default=False, repr=False, compare=False)  # may say what others say better
+
+    @property
+    def price(self) -> str:
+        """What it is sorted by, in words, where that is more or less than the loss it names."""
+        parts = []
+        if self.cost_s and self.shared_s >= 1:
+            parts.append(f"{span(max(0.0, self.cost_s - self.shared_s))} not counted elsewhere")
+        elif self.cost_s:
+            parts.append(f"{span(self.cost_s)} lost")
+        if self.missing_s >= 1:
+            parts.append(f"{span(self.missing_s)} for the results that are missing")
+        if self.waiting_s and self.slot_waiting:
+            parts.append(f"{span(self.waiting_s)} {self.waiting}")
+        told = len(parts) < 2 and self.shared_s < 1
+        return "" if told else f"Slot time: {', '.join(parts)}."
 
     def as_dict(self) -> dict[str, object]:
         """The finding for JSON and for the page."""
@@ -128,6 +145,7 @@ class Finding:
             "advice": [step.as_dict() for step in self.advice],
             "shared_s": self.shared_s,
             "shared_with": list(self.shared_with),
+            "missing_s": self.missing_s,
             "weight_s": self.weight_s,
         }
 

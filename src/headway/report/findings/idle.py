@@ -215,8 +215,7 @@ def _of_nodes(
         )
         .sort("seconds", "group", descending=[True, False])
     )
-    sites = accounts.site_names
-    word = "site or domain" if sites else "domain"
+    word = "site or domain" if accounts.site_names else "domain"
     used, held = (float(elsewhere.get_column(name).sum()) for name in ("cpu_s", "compute_s"))
     names = groups.get_column("group").to_list()
     computed = elsewhere.filter(~pl.col("idle")).height

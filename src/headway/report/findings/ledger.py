@@ -14,7 +14,7 @@ from headway.report.findings.scope import median
 from headway.report.words import Outcome
 
 #: A finding that may say what others say better is left out when they have this share of it.
-ECHO = 0.9
+ECHO = 0.5
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Entry:
 
     shared_s: float
     shared_with: tuple[str, ...]
+    missing_s: float  # what the results take that are missing because of it
     weight_s: float
 
 
@@ -61,6 +62,7 @@ class Ledger:
         return Entry(
             shared_s=shared,
             shared_with=tuple(self._keys[at] for at in sorted(owners)),
+            missing_s=new * self._result_s,
             weight_s=cost - shared + waiting + new * self._result_s,
         )
 

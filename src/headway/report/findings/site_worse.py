@@ -238,7 +238,7 @@ def _finding(
     excess = min(_excess(row, against), about.cost_s)
     slower = sum(one.slower_s for one in against)
     lost = excess > 0
-    name, others = shown(site, 60), "sites" if accounts.site_names else "machines"
+    name, others = shown(site, 60), f"{accounts.place}s"
     cost = f": {slot_time(excess, about.gpu)} lost beyond what is usual" if lost else ""
     claim = about.claim.with_columns(pl.col("seconds") * (excess / about.cost_s if lost else 0.0))
     claim = claim if lost else claim.head(0)

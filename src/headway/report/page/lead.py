@@ -9,7 +9,6 @@ from headway.report.figures import Totals
 from headway.report.numbers import count, percent, span
 from headway.report.page.charts import stacked, svg
 from headway.report.page.markup import Child, Markup, join, log_text, tag, text
-from headway.report.page.scale import spent
 from headway.report.values import share
 from headway.report.words import OUTCOME_WORDS, PHASE_WORDS, SLOT_PHASES, Outcome, Phase, Verdict
 from headway.text import many
@@ -33,7 +32,7 @@ def summary(totals: Totals, seconds: Seconds) -> Markup:
         tag(
             "div",
             tag("p", "Slot time", class_="label"),
-            tag("p", _big(spent(totals.slot_s)(totals.slot_s)), class_="figure"),
+            tag("p", _big(span(totals.slot_s)), class_="figure"),
             tag("p", f"{many(totals.attempts, 'attempt')} of {many(totals.jobs, 'job')}"),
             class_="share",
         ),
@@ -119,7 +118,7 @@ def _bar(totals: Totals, seconds: Seconds) -> Markup:
     good, compute = totals.goodput or 0.0, totals.compute_share or 0.0
     bad = share(totals.bad_s, totals.slot_s) or 0.0
     words = (
-        f"Of {spent(totals.slot_s)(totals.slot_s)} of slot time, {percent(compute)} was compute of "
+        f"Of {span(totals.slot_s)} of slot time, {percent(compute)} was compute of "
         f"verified results, {percent(good)} goodput and {percent(bad)} badput."
     )
     drawing = svg(
@@ -224,6 +223,7 @@ def _finding(place: int, findings: Sequence[Finding], totals: Totals) -> Markup:
             "div",
             tag("h3", text(finding.title, 600)),
             tag("p", " · ".join(filter(None, facts)), class_="facts") if any(facts) else None,
+            tag("p", finding.price, class_="facts") if finding.price else None,
             tag("p", text(finding.why, 1200)),
             _evidence(finding, place == 0),
         ),
@@ -287,6 +287,11 @@ def _evidence(finding: Finding, opened: bool) -> Markup | None:
         inside.append(
             tag("div", table, class_="wide", tabindex=0, role="region", aria_label="Evidence table")
         )
+    if finding.places:
+        spots: list[Child] = []
+        for spot in finding.places:
+            spots += ["; " if spots else None, log_text(str(spot))]
+        inside.append(tag("p", "In the log: ", *spots))
     if finding.named:
         names: list[Child] = []
         for name in finding.named:

@@ -46,24 +46,20 @@ def over_time(
     cut_at: float | None,
     zone: timezone,
 ) -> Markup:
-    """The transfers first, since they cost most in practice; then the clock."""
-    return section(
-        "charts",
-        "Transfers and time",
-        tag(
-            "div",
-            _transfers(lengths, cut_at),
-            _completion(accounts, done, zone),
-            class_="pair",
-        ),
-        tag("div", _slots(busy, zone), _waiters(busy, zone), class_="pair"),
-    )
+    """The transfers first, where there are any, since they cost most; then the clock."""
+    clock = (_completion(accounts, done, zone), _slots(busy, zone), _waiters(busy, zone))
+    charts = (_transfers(lengths, cut_at), *clock) if lengths.edges else clock
+    pairs = [tag("div", *charts[at : at + 2], class_="pair") for at in range(0, len(charts), 2)]
+    return section("charts", charts_title(lengths), *pairs)
+
+
+def charts_title(lengths: Histogram) -> str:
+    """What the section is called, and the way to it."""
+    return "Transfers and time" if lengths.edges else "Over time"
 
 
 def _transfers(lengths: Histogram, cut_at: float | None) -> Markup:
     title = tag("h3", "How long input transfers took")
-    if not lengths.edges:
-        return tag("figure", title, tag("p", "No input transfer has ended yet.", class_="note"))
     columns = {"arrived": lengths.arrived, "cut": lengths.cut}
     columns |= {"failed": lengths.failed, "other": lengths.other}
     kinds = [(key, name, words) for key, name, words in _KINDS if sum(columns[key])]

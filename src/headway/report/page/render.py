@@ -14,7 +14,7 @@ from headway.report.figures import Loss, SiteFigures, Totals, completion, transf
 from headway.report.page.lead import Seconds, findings_section, summary, swatch
 from headway.report.page.markup import Markup, join, tag, text
 from headway.report.page.measures import occupancy, phase_seconds, site_points
-from headway.report.page.over_time import over_time
+from headway.report.page.over_time import charts_title, over_time
 from headway.report.page.pack import json_text
 from headway.report.page.scale import moment, zone_words
 from headway.report.page.sections import (
@@ -64,7 +64,7 @@ def render(
     """
     zone = zone or local_zone(accounts.end)
     seconds = phase_seconds(accounts)
-    packed = tables(accounts)
+    packed, lengths = tables(accounts), transfer_lengths(accounts)
     style, script = asset("page.css"), _script()
     parts = {
         "policy": policy(style, script),
@@ -82,11 +82,13 @@ def render(
             "Where the slot time went",
             tag("div", slot_time(totals, seconds), losses_table(losses, totals), class_="halves"),
         ),
-        "sites": site_section(sites, site_points(accounts)),
+        "sites": site_section(sites, site_points(accounts), noun=accounts.place),
+        "sites_title": join(f"{accounts.place.capitalize()}s"),
+        "charts_title": join(charts_title(lengths)),
         "charts": over_time(
             accounts,
             completion(accounts),
-            transfer_lengths(accounts),
+            lengths,
             occupancy(accounts),
             _transfer_limit(findings),
             zone,
@@ -96,7 +98,7 @@ def render(
         "reading": reading(accounts),
         "words": words_section(),
         "made": join(f"Made by Headway {VERSION} on {moment(generated, zone)} {zone_words(zone)}."),
-        "data": Markup(json_text(_facts(packed, zone))),
+        "data": Markup(json_text(_facts(packed, zone, moved=totals.transfer_s > 0))),
         "payloads": join(
             *(
                 tag("script", Markup(payload), type="text/plain", id=f"data-{name}")
@@ -127,12 +129,13 @@ def _about(accounts: Accounts, zone: timezone) -> Markup:
     )
 
 
-def _facts(packed: Tables, zone: timezone) -> dict[str, object]:
+def _facts(packed: Tables, zone: timezone, *, moved: bool) -> dict[str, object]:
     """What the scripts need to know besides the columns: the words above all."""
     endings = {cause.value: CAUSE_WORDS[cause] for cause in Cause}
     return {
         **packed.about,
         "zone": zone.utcoffset(None).total_seconds(),
+        "moved": moved,
         "words": {
             "phases": [phase.value for phase in Phase],
             "phase_words": {phase.value: PHASE_WORDS[phase] for phase in Phase},

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-
-from headway.report.numbers import hours, span
 
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200)
 _DAY = 86_400
@@ -58,11 +56,6 @@ def length_words(seconds: float, marks: Sequence[float]) -> str:
         return "0"
     unit, name = (3600, "h") if top >= 2 * 3600 else (60, "min") if top >= 180 else (1, "s")
     return f"{seconds / unit:,.4g} {name}"
-
-
-def spent(whole: float) -> Callable[[float | None], str]:
-    """How to write parts of a whole: in hours, to be compared, unless that would make them 0.0."""
-    return hours if whole >= 10 * 3600 else span
 
 
 def moment(seconds: float, zone: timezone) -> str:

@@ -11,7 +11,6 @@ from headway.report.page.charts import length_axis, spread_row, stacked, svg
 from headway.report.page.lead import Seconds, swatch
 from headway.report.page.markup import Child, Markup, join, log_text, tag
 from headway.report.page.measures import MOST_POINTS
-from headway.report.page.scale import spent
 from headway.report.values import share
 from headway.report.words import CAUSE_WORDS, PHASE_WORDS, SLOT_PHASES, Cause, Phase, Verdict
 from headway.text import many
@@ -65,7 +64,6 @@ def table(
 
 def slot_time(totals: Totals, seconds: Seconds) -> Markup:
     """Phases by goodput and badput: the numbers of the main bar, and its legend."""
-    length = spent(totals.slot_s)
     verdicts = [Verdict.GOOD, Verdict.BAD]
     if any(verdict is Verdict.OPEN for _, verdict in seconds):
         verdicts.append(Verdict.OPEN)
@@ -79,10 +77,10 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
         for verdict in verdicts:
             part = seconds.get((phase, verdict))
             mark = swatch(f"{phase.value} {verdict.value}") if part else None
-            cells.append(join(mark, length(part)) if part else UNKNOWN)
+            cells.append(join(mark, span(part)) if part else UNKNOWN)
         rows.append([*cells, percent(share(sum(parts), totals.slot_s))])
     sums = {Verdict.GOOD: totals.good_s, Verdict.BAD: totals.bad_s, Verdict.OPEN: totals.open_s}
-    foot: list[Child] = ["all slot time", *(length(sums[verdict]) for verdict in verdicts), "100 %"]
+    foot: list[Child] = ["all slot time", *(span(sums[verdict]) for verdict in verdicts), "100 %"]
     body = table(
         "Slot time by phase",
         ["phase", *(names[verdict] for verdict in verdicts), "of slot time"],
@@ -91,7 +89,7 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
         foot=foot if totals.slot_s else (),
     )
     off = [
-        f"{length(seconds.get((phase, Verdict.NONE)))} {PHASE_WORDS[phase]}"
+        f"{span(seconds.get((phase, Verdict.NONE)))} {PHASE_WORDS[phase]}"
         for phase in (Phase.QUEUED, Phase.HELD)
         if seconds.get((phase, Verdict.NONE))
     ]
@@ -103,7 +101,6 @@ def losses_table(losses: Sequence[Loss], totals: Totals) -> Markup:
     """Badput by cause, each with its bar, and the way to the jobs concerned."""
     if not losses:
         return tag("div", tag("p", "No slot time was lost."), class_="half")
-    length = spent(totals.slot_s)
     most = max(loss.seconds for loss in losses) or 1.0
     rows: list[list[Child]] = []
     for loss in losses:
@@ -118,7 +115,7 @@ def losses_table(losses: Sequence[Loss], totals: Totals) -> Markup:
         rows.append(
             [
                 name,
-                length(loss.seconds),
+                span(loss.seconds),
                 percent(loss.share),
                 count(loss.attempts),
                 count(loss.jobs),
@@ -130,16 +127,23 @@ def losses_table(losses: Sequence[Loss], totals: Totals) -> Markup:
         ["cause", "lost", "of slot time", "attempts", "jobs"],
         rows,
         class_="numbers losses",
-        foot=["all badput", length(totals.bad_s), percent(lost), "", ""],
+        foot=["all badput", span(totals.bad_s), percent(lost), "", ""],
     )
     return tag("div", body, class_="half")
 
 
 def site_section(
-    sites: Sequence[SiteFigures], points: dict[str, dict[str | None, list[float]]]
+    sites: Sequence[SiteFigures],
+    points: dict[str, dict[str | None, list[float]]],
+    *,
+    noun: str = "site",
 ) -> Markup:
-    """Sites side by side as a table, and how compute and transfer times are distributed."""
+    """Sites side by side as a table, and how compute and transfer times are distributed.
+
+    `noun` is what a place is called. Of a log without transfers nothing is said of any.
+    """
     shown = sites[:MOST_SITES]
+    moved = any(site.transfer.count or site.stalls or site.transfer_s for site in sites)
     rows: list[list[Child]] = [
         [
             _site(site),
@@ -147,9 +151,8 @@ def site_section(
             percent(site.success_rate),
             span(site.compute.mean),
             span(site.compute.median),
-            span(site.transfer.median),
-            rate(site.transfer_rate),
-            count(site.stalls),
+            *((span(site.transfer.median), rate(site.transfer_rate)) if moved else ()),
+            *((count(site.stalls),) if moved else ()),
             count(site.holds),
             count(site.evictions),
             span(site.slot_s),
@@ -158,15 +161,20 @@ def site_section(
         ]
         for site in shown
     ]
-    header: list[Child] = ["site", "jobs", "succeeded", "compute, mean", "median"]
-    header += ["transfer, median", "rate", "stalls", "holds", "evictions"]
-    header += ["slot time", "compute share", "goodput"]
+    header: list[Child] = [noun, "jobs", "succeeded", "compute, mean", "median"]
+    header += ["transfer, median", "rate", "stalls"] if moved else []
+    header += ["holds", "evictions", "slot time", "compute share", "goodput"]
     left = len(sites) - len(shown)
-    more = f"{many(left, 'site')} with less slot time not shown; --by site has them all."
+    more = f"{many(left, noun)} with less slot time not shown; --by site has them all."
     return section(
         "sites",
-        "Sites side by side",
-        table("Sites, the one with the most slot time first", header, rows, class_="numbers"),
+        f"{noun.capitalize()}s side by side",
+        table(
+            f"{noun.capitalize()}s, the one with the most slot time first",
+            header,
+            rows,
+            class_="numbers",
+        ),
         tag("p", more, class_="note") if left else None,
         tag(
             "div",
@@ -181,7 +189,9 @@ def site_section(
                 "transfer-in",
                 [(s, s.transfer) for s in shown],
                 points["transfer"],
-            ),
+            )
+            if moved
+            else None,
             class_="pair",
         ),
     )

@@ -89,7 +89,7 @@ class JobPanel {
       jobs.return[row] ? `returned ${jobs.return[row] - 1}` : "",
     ].filter(Boolean).join(" · ");
     const times = `${span(jobs.seconds("slot", row))} of slot time in ${plural(jobs.attempts[row], "attempt")}: `
-      + `${span(jobs.seconds("compute", row))} compute, ${span(jobs.seconds("transfer", row))} input transfers, `
+      + `${span(jobs.seconds("compute", row))} compute, ${jobs.about.moved ? `${span(jobs.seconds("transfer", row))} input transfers, ` : ""}`
       + `${span(jobs.seconds("bad", row))} lost. First event ${moment(jobs.begin_at(row), this.about)}.`;
     const parts = [
       element("h2", { id: "job-title", text: `Job ${jobs.id(row)}` }),
@@ -128,16 +128,18 @@ class JobPanel {
 
   #table(row) {
     const { tries } = this.details, { tick, origin, words } = this.about;
-    const head = ["", "site and machine", "began", "slot time", "transfer in", "compute", "lost", "ended by", "code", "reason"];
+    const lengths = ["slot", ...(this.about.moved ? ["transfer_in"] : []), "compute", "bad"];
+    const names = { slot: "slot time", transfer_in: "transfer in", compute: "compute", bad: "lost" };
+    const head = ["", "site and machine", "began", ...lengths.map((name) => names[name]), "ended by", "code", "reason"];
     const lines = this.details.attempts(row).map((at, place) => {
       const length = (name) => span(tries[name][at] * tick);
       const ending = tries.words.ending[tries.ending[at]];
-      const where = [tries.words.site[tries.site[at]], tries.words.machine[tries.machine[at]]].filter(Boolean);
+      const where = [...new Set([tries.words.site[tries.site[at]], tries.words.machine[tries.machine[at]]])].filter(Boolean);
       const code = tries.code[at] ? `${tries.code[at] - 1}${tries.subcode[at] ? `/${tries.subcode[at] - 1}` : ""}` : "";
       const cells = [
         element("td", { class: "where" }, ...(where.length ? where : [UNKNOWN]).map((text) => element("div", { text }))),
         element("td", { class: "when", text: moment(origin + tries.begin[at] * tick, this.about) }),
-        ...["slot", "transfer_in", "compute", "bad"].map((name) => element("td", { class: "when", text: length(name) })),
+        ...lengths.map((name) => element("td", { class: "when", text: length(name) })),
         element("td", { class: "where", text: words.endings[ending] ?? ending }),
         element("td", { class: "when", text: code }),
         element("td", { class: "long", text: tries.words.reason[tries.reason[at]] }),

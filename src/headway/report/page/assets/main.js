@@ -86,8 +86,6 @@ class Filters {
     this.form = document.getElementById("filters");
     this.find = document.getElementById("find");
     this.selects = {};
-    const slot = jobs.slot.reduce((sum, ticks) => sum + ticks, 0);
-    this.spent = slot * jobs.about.tick >= 36000 ? hours : span; // as scale.py has it
     for (const column of ["outcome", "site", "cause", "user"]) {
       const select = document.getElementById(`by-${column}`);
       const used = new Map();
@@ -134,7 +132,7 @@ class Filters {
     for (let at = 0, place = 0; place < found; at++) if (mask[order[at]]) list[place++] = order[at];
     const { tick } = jobs.about;
     document.getElementById("count").textContent =
-      `${found === jobs.rows ? "All" : whole(found) + " of"} ${plural(jobs.rows, "job")}: ${this.spent(slot * tick)} of slot time, ${this.spent(bad * tick)} lost.`;
+      `${found === jobs.rows ? "All" : whole(found) + " of"} ${plural(jobs.rows, "job")}: ${span(slot * tick)} of slot time, ${span(bad * tick)} lost.`;
     this.took = performance.now() - began;
     this.form.dataset.took = this.took.toFixed(1);
     return { list, mask };

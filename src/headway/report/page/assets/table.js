@@ -3,7 +3,7 @@
 const TALLEST = 2_000_000; // pixels; browsers lose count somewhere above six million
 const PRINTED = 60;
 
-const COLUMNS = [
+const EVERY_COLUMN = [
   { key: "id", label: "job", width: 11, text: (jobs, row) => jobs.id(row) },
   { key: "outcome", label: "outcome", width: 12, text: (jobs, row) => jobs.word("outcome", row) },
   { key: "site", label: "last site", width: 16, narrow: false, text: (jobs, row) => jobs.word("site", row) || UNKNOWN },
@@ -19,6 +19,8 @@ const COLUMNS = [
 class JobTable {
   constructor(jobs, { sorted, opened }) {
     this.jobs = jobs;
+    // A log without transfers has no column for them.
+    this.columns = EVERY_COLUMN.filter((column) => column.key !== "transfer" || jobs.about.moved);
     this.sorted = sorted;
     this.opened = opened;
     this.list = new Uint32Array(0);
@@ -52,7 +54,7 @@ class JobTable {
 
   #head() {
     const line = element("tr", { "aria-rowindex": 1 });
-    for (const column of COLUMNS) {
+    for (const column of this.columns) {
       const cell = element("th", { scope: "col", class: classes(column), "data-key": column.key });
       const button = element("button", { type: "button", text: column.label });
       button.addEventListener("click", () => this.sorted(column.key, column.number || column.key === "begin"));
@@ -64,7 +66,7 @@ class JobTable {
 
   // A narrow page has fewer columns (the style hides the others); all else follows from the head.
   #widths(narrow) {
-    const seen = COLUMNS.filter((column) => !narrow || column.narrow !== false);
+    const seen = this.columns.filter((column) => !narrow || column.narrow !== false);
     const total = seen.reduce((sum, column) => sum + column.width, 0);
     for (const column of seen) {
       this.grid.querySelector(`thead [data-key="${column.key}"]`).style.width = `${(column.width / total) * 100}%`;
@@ -116,7 +118,7 @@ class JobTable {
 
   #fill(first, count) {
     while (this.pool.length < count) {
-      const cells = COLUMNS.map((column) => column.key === "id"
+      const cells = this.columns.map((column) => column.key === "id"
         ? element("th", { scope: "row", class: classes(column) })
         : element("td", { class: classes(column) }));
       const line = element("tr", {}, ...cells);
@@ -130,7 +132,7 @@ class JobTable {
       line.setAttribute("aria-rowindex", at + 2);
       line.setAttribute("aria-selected", at === this.active);
       line.classList.toggle("active", at === this.active && document.activeElement === this.grid);
-      COLUMNS.forEach((column, i) => {
+      this.columns.forEach((column, i) => {
         const text = column.text(this.jobs, row);
         if (cells[i].textContent !== text) cells[i].textContent = text;
       });
