@@ -151,8 +151,7 @@ def test_nodes_on_which_nothing_ever_computed_are_grouped(tmp_path: Path) -> Non
     found = by_key(told(tmp_path, [*good(), *still]))
     nodes = found["idle:nodes"]
     assert nodes.title == (
-        "Nothing ever computed on 20 machines of bad.test: 60 attempts held a slot there: "
-        "180.0 slot hours lost"
+        "Nothing ever computed on 20 machines of bad.test (60 attempts): 180.0 slot hours lost"
     )
     assert nodes.table is not None
     assert nodes.table.rows == (("bad.test", "20", "60", "180.0 h", "0 s"),)

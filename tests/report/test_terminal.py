@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
-from tests.report.made import made
+from tests.report.made import Row, made, told
 from tests.report.many import many_jobs
 from tests.report.study import logs
 from tests.report.written import HOSTILE, write_log
 
 from headway.report import Report, report
 from headway.report.accounts import Accounts
+from headway.report.findings import find
 from headway.report.findings.finding import Finding, Place, Step, Table
 from headway.report.layout import Column, bar, line, plain, table
 from headway.report.load import Loaded
@@ -165,3 +167,74 @@ def test_text_is_wrapped_and_cut_by_columns() -> None:
     assert cut("深層学習", 5) == "深層…"
     assert padded("深", 4) == "深  " and padded("a", 3, right=True) == "  a"
     assert plain([line("a\x1b", ("b\n", "red"))]) == "a\ufffdb\n"
+
+
+SHORT = """\
+000 (7.{n:03d}.000) 2026-01-02 03:00:00 Job submitted from host: <10.0.0.1:9618>
+...
+001 (7.{n:03d}.000) 2026-01-02 03:01:00 Job executing on host: <10.0.0.{at}:9618>
+...
+004 (7.{n:03d}.000) 2026-01-02 03:03:00 Job was evicted.
+\t(0) Job was not checkpointed.
+\t\tUsr 0 00:01:50, Sys 0 00:00:00  -  Run Remote Usage
+...
+001 (7.{n:03d}.000) 2026-01-02 03:04:00 Job executing on host: <10.0.0.{at}:9618>
+...
+005 (7.{n:03d}.000) 2026-01-02 03:04:40 Job terminated.
+\t(1) Normal termination (return value 0)
+\t\tUsr 0 00:00:30, Sys 0 00:00:00  -  Run Remote Usage
+...
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Report:
+    """900 jobs of 40 s, in a log without transfers and without names: 40 hours of slot time."""
+    log = tmp_path / "short.log"
+    log.write_text("".join(SHORT.format(n=n, at=n % 3) for n in range(900)))
+    return report(log)
+
+
+def test_units_are_chosen_by_size(short: Report) -> None:
+    text = short.text(100)
+    assert "Slot time 40.0 h" in text
+    assert "40 s mean, 40 s median" in text
+    assert not re.search(r"(?<![\d.,])0\.0 h", text + short.html())
+
+
+def test_a_log_without_transfers_says_nothing_of_any(short: Report) -> None:
+    text, page = short.text(120), short.html()
+    assert "stalls" not in text and "rate" not in text.split("Machines")[1]
+    for words in ("How long input transfers took", "Input transfers that arrived", "None yet"):
+        assert words not in page
+    assert "Transfers and time" not in page and "Over time" in page
+
+
+def test_there_is_one_count_of_evictions(short: Report) -> None:
+    assert short.totals.evictions == 900
+    assert sum(site.evictions for site in short.sites) == 900
+    assert sum(group.evictions for group in short.groups("cluster")) == 900
+    assert int(short.accounts.jobs["evictions"].sum()) == 900
+    [found] = [one for one in short.findings if one.key == "restart"]
+    assert "in 900 evictions" in found.title
+    assert "evictions                          900 in 900 jobs" in short.text(100)
+    [figure] = [f for f in short.compare(short).figures if f.name == "evictions per job"]
+    assert figure.values == (1.0, 1.0)
+
+
+def test_machines_are_not_called_sites(short: Report) -> None:
+    text = short.text(100)
+    assert "3 machines" in text and "site" not in text.lower()
+    assert "Machines side by side" in short.html()
+
+
+def test_the_order_of_findings_can_be_seen() -> None:
+    """What a finding costs beside the loss in its title is said, for it decides the order."""
+    good: Row = {"parts": {"compute": 36000.0}}
+    bad: Row = {"ending": "failed", "return_value": 3, "parts": {"compute": 600.0}}
+    jobs: list[Row] = [{"tries": [good]}] * 30
+    jobs += [{"outcome": "failed", "return_value": 3, "tries": [bad]}] * 10
+    [found] = find(told(jobs))
+    assert found.price == (
+        "Costs 101.7 h of slot time: 1.7 h lost, 100.0 h to make the results that are missing."
+    )

@@ -90,7 +90,7 @@ def _finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Fin
         ("median time in the command", span(ran)),
     ]
     if sites.len():
-        evidence.append(("sites", listed(sites.to_list())))
+        evidence.append((f"{accounts.place}s", listed(sites.to_list())))
     if ran is not None and ran < AT_ONCE:
         evidence.append(("so soon", "the command failed before it began to work"))
     name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"

@@ -113,15 +113,16 @@ class Finding:
         """What it is sorted by, in words, where that is more or less than the loss it names."""
         parts = []
         if self.cost_s and self.shared_s >= 1:
-            parts.append(f"{span(max(0.0, self.cost_s - self.shared_s))} not counted elsewhere")
+            own = max(0.0, self.cost_s - self.shared_s)
+            parts.append(f"{span(own)} of what was lost is not counted above or below")
         elif self.cost_s:
             parts.append(f"{span(self.cost_s)} lost")
         if self.missing_s >= 1:
-            parts.append(f"{span(self.missing_s)} for the results that are missing")
+            parts.append(f"{span(self.missing_s)} to make the results that are missing")
         if self.waiting_s and self.slot_waiting:
             parts.append(f"{span(self.waiting_s)} {self.waiting}")
         told = len(parts) < 2 and self.shared_s < 1
-        return "" if told else f"Slot time: {', '.join(parts)}."
+        return "" if told else f"Costs {span(self.weight_s)} of slot time: {', '.join(parts)}."
 
     def as_dict(self) -> dict[str, object]:
         """The finding for JSON and for the page."""

@@ -226,8 +226,8 @@ def _of_nodes(
         about,
         still,
         key="idle:nodes",
-        title=f"Nothing ever computed on {many(nodes.height, 'machine')} of {where}: "
-        f"{many(still.height, 'attempt')} held a slot there",
+        title=f"Nothing ever computed on {many(nodes.height, 'machine')} of {where} "
+        f"({many(still.height, 'attempt')})",
         why="The same clusters compute elsewhere, so the fault is in these machines: a file "
         "system, a network or a container runtime that hangs. A slot there takes one job after "
         "the other.",

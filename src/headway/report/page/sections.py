@@ -192,7 +192,7 @@ def site_section(
             )
             if moved
             else None,
-            class_="pair",
+            class_="pair" if moved else "alone",
         ),
     )
 
