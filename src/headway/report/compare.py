@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from headway.report.accounts import Accounts
+from headway.report.accounts import JOBS, Accounts
 from headway.report.totals import Totals, rated, totals
 from headway.report.words import CAUSE_WORDS, Cause, Outcome
 
@@ -249,21 +249,37 @@ def _losses(runs: _Runs) -> list[Figure]:
 def _sites(runs: _Runs) -> dict[str, tuple[Figure, ...]]:
     """Each site of any run, those of most runs first: jobs that ended, success, compute, rate."""
     found: dict[str, tuple[Figure, ...]] = {}
-    names = [set(run.attempts["site"].drop_nulls().cast(pl.String).to_list()) for run in runs]
+    ended = [_by_site(run.ended.select("site", "outcome")) for run in runs]
+    good = [_by_site(run.good.select("site", "good_compute_s")) for run in runs]
+    tried = [run.attempts.select("site", *_RATED, moved=rated()) for run in runs]
+    known = [_by_site(table.filter("moved")) for table in tried]
+    names = [set(table["site"].drop_nulls().unique().cast(pl.String).to_list()) for table in tried]
     for site in sorted(
         set().union(*names), key=lambda site: (-sum(site in each for each in names), site)
     ):
-        here = pl.col("site").cast(pl.String) == site
-        ended = [run.ended.filter(here) for run in runs]
-        good = [run.good.filter(here)["good_compute_s"] for run in runs]
-        attempts = [run.attempts.filter(here) for run in runs]
+        jobs = [parts.get(site, _NO_JOBS) for parts in ended]
+        taken = [parts.get(site, _NO_RESULT)["good_compute_s"] for parts in good]
+        rates = [_ratio(*(parts.get(site, _NO_BYTES)[name] for name in _RATED)) for parts in known]
         found[site] = (
-            Figure("ended", Unit.COUNT, tuple(jobs.height for jobs in ended)),
-            _figure("success", Unit.SHARE, [_proportion(jobs) for jobs in ended], 1),
-            _figure("compute, mean", Unit.SECONDS, [_mean(series) for series in good], -1),
-            _figure("transfer rate", Unit.RATE, [_rate(table) for table in attempts], 1),
+            Figure("ended", Unit.COUNT, tuple(each.height for each in jobs)),
+            _figure("success", Unit.SHARE, [_proportion(each) for each in jobs], 1),
+            _figure("compute, mean", Unit.SECONDS, [_mean(series) for series in taken], -1),
+            _figure("transfer rate", Unit.RATE, rates, 1),
         )
     return found
+
+
+_RATED = ("received", "transfer_in_s")
+_NO_JOBS = pl.DataFrame(schema={"outcome": JOBS["outcome"]})
+_NO_RESULT = pl.DataFrame(schema={"good_compute_s": pl.Float64})
+_NO_BYTES = pl.DataFrame(schema=dict.fromkeys(_RATED, pl.Float64))
+
+
+def _by_site(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The rows of each site; all at once, for there may be thousands of sites."""
+    frame = frame.drop_nulls("site").with_columns(pl.col("site").cast(pl.String))
+    parts = frame.partition_by("site", as_dict=True)
+    return {str(site): part for (site,), part in parts.items()}
 
 
 #: A figure and its standard error, and how many cases it is of.
