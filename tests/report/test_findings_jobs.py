@@ -53,6 +53,12 @@ def test_few_evictions_or_little_lost_are_no_finding() -> None:
     assert restart(told([{"tries": [success()]}] * 50)) == []
 
 
+def test_a_checkpoint_is_no_remedy_for_evictions_after_a_minute() -> None:
+    """1,000 evictions of a minute each: no checkpoint is written that soon."""
+    [found] = restart(told([{"tries": [*[evicted(60)] * 100, success()]} for _ in range(10)]))
+    assert "1,000 evictions for want of a checkpoint, most of them too soon" in found.title
+
+
 def test_young_by_hand() -> None:
     assert young(3600, 2) == 120
     assert young(-1, 2) == 0

@@ -251,3 +251,30 @@ def test_only_the_sites_that_are_told_of_are_worked_out_in_full(
     monkeypatch.setattr(module, "scope", counted)
     found = site_worse(told(jobs))
     assert len(found) == len(seen) == module.MOST
+
+
+def test_machines_that_evict_at_once_are_not_called_broken() -> None:
+    """Desktops whose owners are at work: job after job is given back within a minute."""
+    jobs: list[Row] = at_machine("idle.test", jobs_at("x", 30))
+    for n in range(24):
+        back = [fell(f"desk{n % 4}.test", ending="eviction", return_value=None, seconds=40.0)] * 6
+        place = {f"desk{m}.test": {"site": f"desk{m}.test"} for m in range(4)}
+        tries = [each | place[each["machine"]] for each in back]
+        jobs += [{"tries": [*tries, *at_machine("idle.test", jobs_at("x", 1))[0]["tries"]]}]
+    [found] = black_hole(told(jobs))
+    assert found.title.startswith(
+        "4 machines give jobs back within minutes: 144 attempts of 24 jobs ended there within 20 "
+    )
+    assert "owner is at work" in found.why
+
+
+def test_bad_machines_without_a_site_are_told_of_together() -> None:
+    jobs: list[Row] = []
+    for n in range(60):
+        jobs += at_machine("fine.test", jobs_at("x", 1))
+        jobs += at_machine(f"bad{n % 5}.test", [{"tries": [cut("x"), cut("x")], "outcome": "held"}])
+    [found] = site_worse(told(jobs))
+    assert found.key == "machines-worse"
+    assert found.title.startswith("5 machines are far worse than the others (bad0.test: ")
+    assert found.cost_s is not None and 60 * 3660 < found.cost_s <= 60 * 2 * 3660
+    assert found.table is not None and found.table.header[0] == "machine"

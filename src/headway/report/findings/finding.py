@@ -112,17 +112,22 @@ class Finding:
     def price(self) -> str:
         """What it is sorted by, in words, where that is more or less than the loss it names."""
         parts = []
-        if self.cost_s and self.shared_s >= 1:
-            own = max(0.0, self.cost_s - self.shared_s)
-            parts.append(f"{span(own)} of what was lost is not counted above or below")
+        own = (self.cost_s or 0.0) - self.shared_s
+        if self.shared_s >= 1:
+            parts.append(f"{span(own)} that no other finding counts" if own >= 1 else "")
         elif self.cost_s:
             parts.append(f"{span(self.cost_s)} lost")
         if self.missing_s >= 1:
             parts.append(f"{span(self.missing_s)} to make the results that are missing")
         if self.waiting_s and self.slot_waiting:
             parts.append(f"{span(self.waiting_s)} {self.waiting}")
-        told = len(parts) < 2 and self.shared_s < 1
-        return "" if told else f"Costs {span(self.weight_s)} of slot time: {', '.join(parts)}."
+        told = max(self.cost_s or 0.0, self.waiting_s or 0.0)
+        if self.shared_s < 1 and self.weight_s <= 1.05 * told:
+            return ""
+        words = ", ".join(filter(None, parts))
+        if not words:
+            return "All of this loss is counted in another finding, too."
+        return f"Costs {span(self.weight_s)} of slot time: {words}."
 
     def as_dict(self) -> dict[str, object]:
         """The finding for JSON and for the page."""

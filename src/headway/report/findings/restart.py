@@ -20,6 +20,8 @@ CAUSES = (Cause.EVICTION, Cause.REDONE, Cause.DISCONNECT, Cause.SYSTEM)
 EVICTIONS_AT_LEAST = 3
 #: Less lost compute than this is not worth a checkpoint's code.
 LOST_AT_LEAST = 3600.0
+#: With less than this share of the loss to be saved, checkpoints are not the remedy.
+HELPS = 0.5
 #: What one checkpoint takes where the log has none: a model and its optimiser, written and sent.
 CHECKPOINT_S = 60.0
 #: What to advise: the rule is no more exact than that, and the OSPool asks for every 1 to 5 hours.
@@ -71,6 +73,8 @@ def restart(accounts: Accounts) -> list[Finding]:
         told = f"{slot_time(gain, about.gpu)}, for {slot_time(price, about.gpu)} of writing them"
         evidence.append((f"a checkpoint every {limit(interval)} would have saved", told))
     where = "since the last checkpoint" if saved else "for want of a checkpoint"
+    if net < HELPS * about.cost_s:
+        where += ", most of them too soon for one to help"
     return [
         Finding(
             key="restart",
@@ -81,10 +85,12 @@ def restart(accounts: Accounts) -> list[Finding]:
             cost_s=about.cost_s,
             jobs=about.jobs.len(),
             attempts=evicted.height,
+            lost_jobs=about.lost.len(),
             named=about.named,
             evidence=tuple(evidence),
             advice=_advice(interval),
             claim=about.claim,
+            lost=about.lost,
         )
     ]
 

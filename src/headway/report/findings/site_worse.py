@@ -12,8 +12,18 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
-from headway.report.findings.finding import NO_JOBS, Finding, Step, Table, do, prefer, shown
-from headway.report.findings.scope import ended, scope, slot_time, stay_away
+from headway.report.findings.finding import (
+    NO_JOBS,
+    Finding,
+    Step,
+    Table,
+    avoid_machines,
+    do,
+    is_address,
+    prefer,
+    shown,
+)
+from headway.report.findings.scope import ended, listed, scope, slot_time, stay_away
 from headway.report.findings.stats import wilson
 from headway.report.numbers import count, percent, span
 from headway.report.words import Cause, Outcome
@@ -96,7 +106,18 @@ def site_worse(accounts: Accounts) -> list[Finding]:
         row["site"]: row for row in sites.filter(pl.col("site").is_in(list(against))).to_dicts()
     }
     worst = sorted(against, key=lambda site: (-_cost(rows[site], against[site]), site))
-    return [_finding(accounts, tried, sites, taken, rows[s], against[s]) for s in worst[:MOST]]
+    if accounts.place == "site":
+        return [_finding(accounts, tried, sites, taken, rows[s], against[s]) for s in worst[:MOST]]
+    # Machines are many, and alike in what is wrong with them: they are told of together.
+    lost = [name for name in worst if _excess(rows[name], against[name]) > 0]
+    slow = [name for name in worst if name not in lost]
+    return [
+        _finding(accounts, tried, sites, taken, rows[names[0]], against[names[0]])
+        if len(names) == 1
+        else _together(accounts, tried, sites, taken, [rows[n] for n in names], against)
+        for names in (lost, slow)
+        if names
+    ]
 
 
 def _sites(tried: pl.DataFrame) -> pl.DataFrame:
@@ -263,11 +284,57 @@ def _finding(
                 f"{row['alike']:,} of its {many(row['attempts'], 'attempt')}",
             ),
         ),
-        table=_table(sites, site, taken),
+        table=_table(accounts.place, sites, [site], taken),
         advice=(
             *(_prefer(accounts, taken, sites, site) if slower and not lost else ()),
             *stay_away(accounts, site),
             do("Tell its owner or the pool's facilitators, with this table."),
+        ),
+        claim=claim,
+    )
+
+
+def _together(
+    accounts: Accounts,
+    tried: pl.DataFrame,
+    sites: pl.DataFrame,
+    taken: dict[str, _Time],
+    rows: list[dict[str, Any]],
+    against: dict[str, list[_Against]],
+) -> Finding:
+    """Several machines in one finding, the worst first."""
+    names = [row["site"] for row in rows]
+    there = tried.filter(pl.col("site").is_in(names))
+    about = scope(accounts, there.filter("failed"), lost=NO_JOBS)
+    excess = min(sum(_excess(row, against[row["site"]]) for row in rows), about.cost_s)
+    slower = sum(one.slower_s for name in names for one in against[name])
+    lost = excess > 0
+    share = excess / about.cost_s if lost else 0.0
+    claim = about.claim.with_columns(pl.col("seconds") * share) if lost else about.claim.head(0)
+    worst = shown(names[0], 60)
+    cost = f"{slot_time(excess, about.gpu)} lost beyond what is usual"
+    return Finding(
+        key="machines-worse" if lost else "machines-slower",
+        title=f"{len(names):,} machines are far worse than the others ({worst}: "
+        f"{against[names[0]][0]}): {cost}"
+        if lost
+        else f"{len(names):,} machines are far slower than the others ({worst}: "
+        f"{against[names[0]][0]}): {span(slower)} more in all",
+        why=_why(against[names[0]], lost),
+        cost_s=float(claim.get_column("seconds").sum()) if lost else None,
+        waiting_s=slower or None,
+        jobs=there.get_column("job").n_unique(),
+        attempts=there.height,
+        named=about.named,
+        evidence=tuple(
+            (f"{shown(name, 60)}: {one.label}", f"{one.here}, elsewhere {one.there}")
+            for name in names[:3]
+            for one in against[name][:2]
+        ),
+        table=_table(accounts.place, sites, names, taken),
+        advice=(
+            *avoid_machines([name for name in names if not is_address(name)][:3]),
+            do(f"Tell the owners of {listed(names)}, with this table."),
         ),
         claim=claim,
     )
@@ -295,13 +362,15 @@ def _why(against: list[_Against], lost: bool) -> str:
             "jobs closer to their time limit."
         )
     if any(one.label.startswith("transfers") for one in against):
-        return "Data reaches this site more slowly than the others, or from an overloaded cache."
-    return "The same jobs fare better elsewhere, so the cause is likely to be at the site."
+        return "Data gets there more slowly than elsewhere, or from an overloaded cache."
+    return "The same clusters fare better elsewhere, so the cause is likely to be there."
 
 
-def _table(sites: pl.DataFrame, worst: str, taken: dict[str, _Time]) -> Table:
-    shown_sites = sites.filter(pl.col("site") == worst)
-    shown_sites = pl.concat([shown_sites, sites.filter(pl.col("site") != worst).head(ROWS - 1)])
+def _table(place: str, sites: pl.DataFrame, worst: list[str], taken: dict[str, _Time]) -> Table:
+    cuts = bool(sites.get_column("stalls").sum())
+    bad = pl.DataFrame({"site": worst[: ROWS - 2]}).join(sites, on="site", maintain_order="left")
+    rest = sites.filter(~pl.col("site").is_in(worst)).head(ROWS - bad.height)
+    shown_sites = pl.concat([bad.select(sites.columns), rest])
     rows = []
     for row in shown_sites.iter_rows(named=True):
         time = taken.get(row["site"])
@@ -311,10 +380,11 @@ def _table(sites: pl.DataFrame, worst: str, taken: dict[str, _Time]) -> Table:
                 shown(row["site"], 60),
                 count(row["attempts"]),
                 percent(1 - row["failed"] / row["attempts"]),
-                count(row["stalls"]),
+                *((count(row["stalls"]),) if cuts else ()),
                 span(time.median if time else None),
                 percent(share),
             )
         )
-    header = ("site", "attempts", "succeeded", "cut off", "compute (median)", "compute share")
-    return Table(header, tuple(rows))
+    header = [place, "attempts", "succeeded", "compute (median)", "compute share"]
+    header[3:3] = ["cut off"] if cuts else []
+    return Table(tuple(header), tuple(rows))
