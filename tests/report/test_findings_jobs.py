@@ -71,7 +71,7 @@ def failing(value: int = 1, **row: Any) -> Row:
 
 def test_a_retry_loop() -> None:
     jobs: list[Row] = [{"tries": [success()]} for _ in range(9)]
-    at = {"site": "A", "machine": "a.test"}
+    at: Row = {"site": "A", "machine": "a.test"}
     jobs.append({"outcome": "held", "tries": [failing(**at)] * 7})
     jobs.append({"outcome": "removed", "tries": [failing(**at)] * 12})
     [found] = retry_loop(told(jobs))
@@ -135,7 +135,7 @@ def test_advice_is_for_what_the_jobs_have() -> None:
 
 def test_a_loop_is_kept_from_what_its_log_names() -> None:
     """Only glideins have a name for their site; every slot has a machine."""
-    here = {"site": "m1.test", "machine": "m1.test"}
+    here: Row = {"site": "m1.test", "machine": "m1.test"}
     [found] = retry_loop(told([{"outcome": "held", "tries": [failing(**here)] * 7}]))
     assert "GLIDEIN" not in str(found.advice)
     assert "job_machine_attrs = Machine" in found.advice[1].lines

@@ -225,6 +225,49 @@ def test_a_checkpoint_is_advised_for_attempts_that_computed(tmp_path: Path) -> N
 def test_a_log_whose_zeros_may_mean_nothing_is_told_of_with_care(tmp_path: Path) -> None:
     tries: list[Try] = [(9.0, "evicted", "n1.bad.test", 0.0)] * 4
     found = by_key(told(tmp_path, [("7.0", tries)]))
-    assert "36.0 slot hours in the command were lost in 4 evictions" in found["restart"].title
-    assert "tells none" in str(found["restart"].evidence)
-    assert not any(key.startswith("idle") for key in found)
+    assert set(found) == {"restart:no-cpu-time"}
+    assert found["restart:no-cpu-time"].title == (
+        "36.0 slot hours were lost in 4 evictions, and the log shows no CPU time for them"
+    )
+
+
+def test_another_log_of_the_same_cluster_can_tell_what_a_zero_means(tmp_path: Path) -> None:
+    """Each job has a log of its own: only together do they show that CPU time is reported."""
+    for n in range(30):
+        (tmp_path / str(n)).mkdir()
+        tries = [(9.0, "evicted", f"n{n % 5}.bad.test", 0.0)] if n % 2 else [GOOD]
+        told(tmp_path / str(n), [(f"7.{n}", tries)])
+    accounts = account(read_columns(sorted(tmp_path.glob("*/train.log"))))
+    found = by_key(accounts)
+    assert found["idle:nodes"].attempts == 15
+    assert not any(key.startswith("restart") for key in found)
+
+
+def test_a_cluster_that_mostly_met_dead_nodes_is_not_to_blame(tmp_path: Path) -> None:
+    """Each job was evicted 30 times before it computed once: 97 % of the attempts are idle."""
+    jobs = [
+        (f"7.{n}", [(0.3, "evicted", f"n{k % 9}.bad.test", 0.0) for k in range(30)] + [GOOD])
+        for n in range(10)
+    ]
+    found = by_key(told(tmp_path, jobs))
+    assert found["idle:nodes"].attempts == 300
+    assert "idle:hang" not in found
+
+
+def test_the_table_of_resources_may_know_better(tmp_path: Path) -> None:
+    """A node that was lost sends no last figure; the cores that it had used are in the table."""
+    log = Log()
+    log.submit("7.0")
+    log.run("7.0", 60, 7000, "done", "g1.good.test", 6900.0)
+    log.submit("7.1")
+    log.event(1, "7.1", 60, "Job executing on host: <10.0.0.1:9618?alias=n1.test>")
+    log.event(
+        *(4, "7.1", 40000, "Job was evicted. Code 1008 Subcode 0", "(0) CPU times"),
+        "\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage",
+        "Partitionable Resources :    Usage  Request Allocated",
+        "   Cpus                 :     0.95        1         1",
+    )
+    (tmp_path / "train.log").write_text(log.text)
+    accounts = account(read_columns([tmp_path / "train.log"]))
+    assert "idle" not in causes(accounts)
+    assert accounts.attempts["cpu_s"].to_list() == [6900, pytest.approx(0.95 * 39940)]

@@ -15,7 +15,7 @@ from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
 from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
 from headway.report.evidence import About, Texts, places
-from headway.report.idle import mark_idle
+from headway.report.idle import cpu_time, mark_idle
 from headway.report.walk import Walk
 from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
 
@@ -35,7 +35,8 @@ def frames(
     """The accounts, from the arrays of the accounting."""
     texts = Texts(columns)
     about = About(columns, walk)
-    idle = mark_idle(columns, walk, attempts, pieces, about.cpu_s, about.cpus)
+    about.cpu_s = cpu_time(pieces, about.cpu_s, about.cpus)
+    idle = mark_idle(columns, walk, attempts, pieces, about.cpu_s)
     attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts)
     attempt_frame["cause"] = _enum(np.where(idle, CAUSE[Cause.IDLE], attempts.cause), Cause)
     job_frame = _job_frame(columns, walk, jobs, attempts, pieces, about, texts, attempt_frame)

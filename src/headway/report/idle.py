@@ -31,13 +31,27 @@ _KNOWN = [
 _LOST = [CAUSE[cause] for cause in (Cause.DISCONNECT, Cause.SYSTEM)]
 
 
+def cpu_time(pieces: Pieces, cpu_s: Floats, cpus: Floats) -> Floats:
+    """The CPU time of each attempt, in seconds.
+
+    Args:
+        pieces: What became of each piece of time.
+        cpu_s: The seconds that its events say; NaN where none does.
+        cpus: How many cores it used on average, by the table of resources; NaN likewise.
+
+    Returns:
+        The larger of the two figures, for one may be missing or 0; NaN where there is none.
+    """
+    return np.asarray(np.fmax(cpu_s, cpus * _computing(pieces, len(cpu_s))))
+
+
+def _computing(pieces: Pieces, count: int) -> Floats:
+    mine = np.flatnonzero((pieces.attempt >= 0) & (pieces.phase == PHASE[Phase.COMPUTE]))
+    return np.asarray(np.bincount(pieces.attempt[mine], pieces.length_us[mine], count) / 1e6)
+
+
 def mark_idle(
-    columns: Columns,
-    walk: Walk,
-    attempts: Attempts,
-    pieces: Pieces,
-    cpu_s: Floats,
-    cpus: Floats,
+    columns: Columns, walk: Walk, attempts: Attempts, pieces: Pieces, cpu_s: Floats
 ) -> Flags:
     """Finds the attempts that computed nothing, and makes that the cause of what they lost.
 
@@ -46,17 +60,14 @@ def mark_idle(
         walk: The same, by job.
         attempts: One entry an attempt.
         pieces: What became of each piece of time; the cause of lost ones changes in place.
-        cpu_s: The CPU time of each attempt in seconds; NaN where no event says.
-        cpus: How many cores it used on average, by the table of resources; NaN likewise.
+        cpu_s: The CPU time of each attempt, of `cpu_time`.
 
     Returns:
         A flag for each attempt.
     """
-    count = len(attempts.job)
-    mine = np.flatnonzero((pieces.attempt >= 0) & (pieces.phase == PHASE[Phase.COMPUTE]))
-    compute_s = np.bincount(pieces.attempt[mine], pieces.length_us[mine], count) / 1e6
+    count, compute_s = len(attempts.job), _computing(pieces, len(attempts.job))
     known, used_s = ~np.isnan(cpu_s), np.nan_to_num(cpu_s)
-    still = known & (used_s <= START + SHARE * compute_s) & ~(np.nan_to_num(cpus) >= 0.01)
+    still = known & (used_s <= START + SHARE * compute_s)
     still &= compute_s >= np.where(np.isin(attempts.cause, _LOST), LONG_IF_LOST, LONG)
     first = walk.rows[walk.first[attempts.job]]
     log = columns.log[first].astype(np.int64)

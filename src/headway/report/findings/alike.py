@@ -13,9 +13,13 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import is_address
 from headway.report.findings.stats import standard_errors
+from headway.report.idle import LONG
+from headway.report.words import Cause
 
 #: Access points count clusters from 1 each: the same number this many seconds later is another's.
 APART = 7 * 86400.0
+#: Losses of the slot that neither the command nor its input brought about.
+CAUSES = (Cause.EVICTION, Cause.REDONE, Cause.DISCONNECT, Cause.SYSTEM)
 
 
 def with_cluster(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
@@ -36,6 +40,29 @@ def with_cluster(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
     )
     mates = jobs.select("job", mates=new.fill_null(True).cum_sum())
     return attempts.join(mates, on="job", how="left", maintain_order="left")
+
+
+def with_idle(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
+    """Adds `mates`, `idle` and `mute` to attempts.
+
+    Args:
+        accounts: The accounts.
+        attempts: Rows of `Accounts.attempts`.
+
+    Returns:
+        The rows with two flags. `idle`: it computed nothing, by its own log or by what other logs
+        say of the same cluster. `mute`: its log says 0 s of CPU time for everything, so that
+        nobody knows.
+    """
+    used, success = pl.col("cpu_s"), pl.col("ending") == "success"
+    still = (used == 0) & (pl.col("compute_s") >= LONG)
+    lost = pl.col("ending").is_in([cause.value for cause in CAUSES]) & (pl.col("checkpoints") == 0)
+    told = (used > 0).any().over("mates")
+    needless = (still & success).any().over("mates")
+    known = (pl.col("cause") == Cause.IDLE.value).fill_null(False)
+    zero = (still & lost & ~needless).fill_null(False)
+    rows = with_cluster(accounts, attempts)
+    return rows.with_columns(idle=known | (zero & told), mute=zero & ~told & ~known)
 
 
 def against_mates(

@@ -97,7 +97,7 @@ def _finding(accounts: Accounts, site: str, holes: pl.DataFrame, tried: pl.DataF
     about = scope(accounts, accounts.attempts.join(fallen, on="attempt", how="semi"))
     names = holes.sort("fell", "machine", descending=[True, False]).get_column("machine").to_list()
     attempts = int(holes.get_column("attempts").sum())
-    share, others = fallen.height / attempts, int(holes.get_column("others").max() or 0)  # type: ignore[call-overload]
+    share, others = fallen.height / attempts, int(holes.get_column("others").max() or 0)  # type: ignore[arg-type]
     elsewhere = median(holes.get_column("usual"))
     short = float(fallen.get_column("short").max() or 0.0)  # type: ignore[arg-type]
     reasons = fallen.get_column("reason").drop_nulls().cast(pl.String).value_counts(sort=True)

@@ -147,7 +147,7 @@ def _advice(
         ),
     ]
     ospool = at == MEDIUM and bool(accounts.site_names)
-    if ospool and (typical is None or typical > at / 4):
+    if ospool and (typical is None or typical > MEDIUM / 4):
         steps += [
             submit(
                 "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "

@@ -17,7 +17,7 @@ from headway.report.findings.alike import (
     against_mates,
     clearly_worse,
     neighbourhood,
-    with_cluster,
+    with_idle,
 )
 from headway.report.findings.finding import (
     Finding,
@@ -40,7 +40,7 @@ from headway.text import many
 
 #: Less than this in all is nobody's worry.
 LOST_AT_LEAST = 3600.0
-#: A cluster computes nowhere when this share of its long attempts, everywhere, is idle.
+#: A cluster computes nowhere when this share of its jobs never computed.
 NOWHERE = 0.9
 #: A place on which nothing ever computed has at least this share of idle attempts, ...
 NEVER = 0.95
@@ -58,12 +58,12 @@ def idle(accounts: Accounts) -> list[Finding]:
     still = tried.filter(pl.col("idle"))
     if not still.height or float(still.get_column("bad_s").sum()) < LOST_AT_LEAST:
         return []
-    share = pl.col("idle").mean().over("mates")
-    own = tried.with_columns(own=share >= NOWHERE)
-    nodes = _dead(own.filter(~pl.col("own")))
+    nodes = _dead(tried.filter((~pl.col("idle")).any().over("mates")))
     # What ran only where nothing else computes either is not to blame itself.
     there = still.join(nodes, on="machine", how="semi")
-    elsewhere = own.filter("idle").join(nodes, on="machine", how="anti")
+    jobs, own = pl.col("job").n_unique().over("mates"), pl.col("job").filter(~pl.col("idle"))
+    mute = own.n_unique().over("mates") <= (1 - NOWHERE) * jobs
+    elsewhere = tried.with_columns(own=mute).filter("idle").join(nodes, on="machine", how="anti")
     mine, rest = elsewhere.filter("own"), elsewhere.filter(~pl.col("own"))
     found = [
         _of_jobs(accounts, kind, mine.filter(_by(kind)))
@@ -71,18 +71,17 @@ def idle(accounts: Accounts) -> list[Finding]:
         if mine.filter(_by(kind)).height
     ]
     if there.height:
-        found.append(_of_nodes(accounts, own, there, nodes))
+        found.append(_of_nodes(accounts, tried, there, nodes))
     if rest.height:
-        found.append(_sometimes(accounts, own, rest))
+        found.append(_sometimes(accounts, tried, rest))
     return [one for one in found if (one.cost_s or 0.0) >= LOST_AT_LEAST]
 
 
 def _long(accounts: Accounts) -> pl.DataFrame:
     """The attempts that were long enough to compute, and of which the log says whether they did."""
-    is_idle = (pl.col("cause") == Cause.IDLE.value).fill_null(False)
-    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG)
-    rows = sited(accounts).with_columns(idle=is_idle).filter(pl.col("idle") | known)
-    return with_cluster(accounts, rows.filter(pl.col("ending") != "open"))
+    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("mute")
+    rows = with_idle(accounts, sited(accounts)).filter(pl.col("ending") != "open")
+    return rows.filter(pl.col("idle") | known)
 
 
 def _dead(tried: pl.DataFrame) -> pl.DataFrame:

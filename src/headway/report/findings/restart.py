@@ -7,15 +7,14 @@ import math
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import Finding, Step, job_toml, submit
-from headway.report.findings.scope import job_columns, scope, slot_time
+from headway.report.findings.alike import CAUSES, with_idle
+from headway.report.findings.finding import Finding, Step, job_toml, shell, submit
+from headway.report.findings.scope import scope, slot_time
 from headway.report.findings.stats import young
 from headway.report.numbers import count, limit, span
-from headway.report.words import Cause, Phase
+from headway.report.words import Phase
 from headway.text import many
 
-#: Losses of the slot that a checkpoint outlives.
-CAUSES = (Cause.EVICTION, Cause.REDONE, Cause.DISCONNECT, Cause.SYSTEM)
 #: The mean time between fewer evictions than this is a guess.
 EVICTIONS_AT_LEAST = 3
 #: Less lost compute than this is not worth a checkpoint's code.
@@ -29,22 +28,23 @@ INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120
 
 
 def restart(accounts: Accounts) -> list[Finding]:
-    """At most one finding: how much was computed again, and the interval to save at."""
-    ended = accounts.attempts.filter(
-        pl.col("ending").is_in([cause.value for cause in CAUSES])
+    """How much was computed again, and the interval to save at; and what may have been compute."""
+    rows = with_idle(accounts, accounts.attempts)
+    ended = rows.filter(
         # An attempt that used no CPU time had nothing to save.
-        & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
+        pl.col("ending").is_in([cause.value for cause in CAUSES]) & ~pl.col("idle")
     )
+    return [*_computed(accounts, rows, ended.filter(~pl.col("mute"))), *_mute(accounts, ended)]
+
+
+def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> list[Finding]:
     evicted = ended.filter(pl.col("compute_s") > 0)
     about = scope(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
     lost = about.claim.group_by("attempt").agg(pl.col("seconds").sum()).get_column("seconds")
     if ended.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
         return []
-    clusters = job_columns(accounts, ended, "log", "cluster").select("log", "cluster").unique()
-    ran = job_columns(accounts, accounts.attempts, "log", "cluster").join(
-        clusters, on=["log", "cluster"], how="semi", nulls_equal=True
-    )
-    ran = ran.filter((pl.col("cause") != Cause.IDLE.value).fill_null(True))
+    ran = rows.join(ended.select("mates").unique(), on="mates", how="semi")
+    ran = ran.filter(~pl.col("idle") & ~pl.col("mute"))
     compute_s = float(ran.get_column("compute_s").sum())
     # An eviction asks not what the slot does: those in mid-transfer tell of the pool as well.
     between = float(ran.get_column("slot_s").sum()) / max(ended.height, 1)
@@ -56,10 +56,10 @@ def restart(accounts: Accounts) -> list[Finding]:
     gain = float((lost - interval / 2).clip(lower_bound=0).sum())
     price = cost * compute_s / interval
     net = gain - price
-    losses, computed = _counted(accounts, evicted), _computed(evicted)
+    losses = _counted(accounts, evicted)
     evidence = [
         ("attempts that lost compute", losses),
-        ("CPU time of these attempts", computed or "0 s: this log tells none of any attempt"),
+        ("CPU time of these attempts", _cpu_time(evicted)),
         ("mean slot time between two", span(between)),
         ("largest single loss", span(_most(lost))),
         ("checkpoints in these clusters", count(saved)),
@@ -78,8 +78,7 @@ def restart(accounts: Accounts) -> list[Finding]:
     return [
         Finding(
             key="restart",
-            title=f"{slot_time(about.cost_s, about.gpu)} "
-            f"{'of compute' if computed else 'in the command'} were lost in {losses} {where}",
+            title=f"{slot_time(about.cost_s, about.gpu)} of compute were lost in {losses} {where}",
             why="An eviction or a lost node is the pool's normal life; what a job has not saved by "
             "then is computed again from the start.",
             cost_s=about.cost_s,
@@ -107,13 +106,50 @@ def _counted(accounts: Accounts, evicted: pl.DataFrame) -> str:
     return f"{words} and {failures}" if number else failures
 
 
-def _computed(evicted: pl.DataFrame) -> str:
-    """What the log says of the CPU time of attempts; "" where its zeros may mean nothing."""
+def _cpu_time(evicted: pl.DataFrame) -> str:
     said = evicted.filter(pl.col("cpu_s").is_not_null())
     if not said.height:
         return "not told"
-    used = float(said.get_column("cpu_s").sum())
-    return f"{span(used)} in {span(float(said.get_column('compute_s').sum()))}" if used else ""
+    used, whole = (float(said.get_column(name).sum()) for name in ("cpu_s", "compute_s"))
+    return f"{span(used)} in {span(whole)}"
+
+
+def _mute(accounts: Accounts, ended: pl.DataFrame) -> list[Finding]:
+    """What was lost in attempts whose log tells 0 s of CPU time, for these and all others."""
+    mute = ended.filter("mute")
+    about = scope(accounts, mute)
+    if mute.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
+        return []
+    job = about.named[0] if about.named else "JOB"
+    return [
+        Finding(
+            key="restart:no-cpu-time",
+            title=f"{slot_time(about.cost_s, about.gpu)} were lost in {_counted(accounts, mute)}, "
+            "and the log shows no CPU time for them",
+            why="Either these attempts computed nothing, and something hangs, or the pool does not "
+            "report CPU time: nothing else of the same clusters has any. If they computed, "
+            "checkpoints would have saved it.",
+            cost_s=about.cost_s,
+            jobs=about.jobs.len(),
+            attempts=mute.height,
+            lost_jobs=about.lost.len(),
+            named=about.named,
+            evidence=(
+                ("attempts of 10 minutes or longer, with 0 s of CPU time", count(mute.height)),
+                ("largest single loss", span(_most(mute.get_column("bad_s")))),
+            ),
+            advice=(
+                shell(
+                    "See whether a job computes while it runs, before you change anything.",
+                    f"condor_q {job} -af:j RemoteUserCpu RemoteSysCpu RemoteWallClockTime",
+                    f"condor_ssh_to_job {job}",
+                ),
+                *_advice(INTERVALS[5]),
+            ),
+            claim=about.claim,
+            lost=about.lost,
+        )
+    ]
 
 
 def _advice(every: float) -> tuple[Step, ...]:
