@@ -24,7 +24,7 @@ from headway.report.findings.finding import (
     shown,
 )
 from headway.report.findings.scope import ended, listed, scope, slot_time, stay_away
-from headway.report.findings.stats import wilson
+from headway.report.findings.stats import standard_errors, wilson
 from headway.report.numbers import count, percent, span
 from headway.report.words import Cause, Outcome
 from headway.text import many
@@ -100,7 +100,7 @@ def site_worse(accounts: Accounts) -> list[Finding]:
     for site, time in taken.items():
         for one in _slower(time):
             against.setdefault(site, []).append(one)
-    for site, one in _shares(sites):
+    for site, one in _shares(sites, against_mates(tried, "site", "failed")):
         against.setdefault(site, []).append(one)
     rows = {
         row["site"]: row for row in sites.filter(pl.col("site").is_in(list(against))).to_dicts()
@@ -216,10 +216,13 @@ def _slower(time: _Time) -> list[_Against]:
     return [_Against(label, percent(time.long / time.jobs), "10.0 %", time.extra_s, text)]
 
 
-def _shares(sites: pl.DataFrame) -> list[tuple[str, _Against]]:
+def _shares(sites: pl.DataFrame, rates: pl.DataFrame) -> list[tuple[str, _Against]]:
+    # Where few attempts succeed anywhere, ten without success are no sign: the rate must be, too.
+    clear = rates.filter(pl.col("apart") >= standard_errors(rates.height)).select("site")
     enough = (pl.col("alike") >= ATTEMPTS_AT_LEAST) & (pl.col("others") >= ATTEMPTS_AT_LEAST)
     far = pl.col("alike_good_s") < SHARE_FACTOR * pl.col("usual_good_s")
     rows = sites.filter(enough & far & (pl.col("alike_s") > 0))
+    rows = rows.join(clear, on="site", how="semi", maintain_order="left")
     return [
         (
             row["site"],
@@ -291,6 +294,7 @@ def _finding(
             do("Tell its owner or the pool's facilitators, with this table."),
         ),
         claim=claim,
+        echo=accounts.place == "machine",  # what a machine does wrong, others say better
     )
 
 
@@ -337,6 +341,7 @@ def _together(
             do(f"Tell the owners of {listed(names)}, with this table."),
         ),
         claim=claim,
+        echo=accounts.place == "machine",  # what a machine does wrong, others say better
     )
 
 
