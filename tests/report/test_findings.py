@@ -19,7 +19,7 @@ from tests.report.many import many_jobs
 
 from headway.events import read_columns
 from headway.report.accounting import account
-from headway.report.accounts import Accounts
+from headway.report.accounts import SOURCES, Accounts
 from headway.report.findings import Finding, find
 from headway.report.words import Cause, Outcome
 
@@ -432,3 +432,23 @@ def test_no_text_grows_with_the_log() -> None:
             assert len(text) <= 600, (one.key, text)
         assert one.table is None or len(one.table.rows) <= 8
         assert max((len(step.lines) for step in one.advice), default=0) <= 6
+
+
+def test_an_echo_is_left_out_when_most_of_it_is_told_and_kept_when_it_is_not() -> None:
+    cut: Row = {"ending": "transfer-cut", "parts": {"transfer-in": 3660.0}}
+    named = cut | {"reason": "Input File transfer stalled for 3601 seconds"}
+    good: Row = {"parts": {"compute": 900.0}}
+    jobs: list[Row] = [{"tries": [named, named, good]} for _ in range(10)]
+    jobs += [{"outcome": "removed", "tries": [cut]}]
+    assert [one.key for one in find(told(jobs))] == ["transfer-cut:3600"]
+    # Of many lengths, so that no limit explains them.
+    long = [cut | {"parts": {"transfer-in": 500.0 + 400 * n}} for n in range(40)]
+    rest: list[Row] = [{"outcome": "removed", "tries": [one]} for one in long]
+    assert "lost:transfer-cut" in [one.key for one in find(told(jobs + rest))]
+
+
+def test_a_source_that_fails_is_told_of_though_it_cost_nothing() -> None:
+    accounts = told([{"tries": [{"parts": {"transfer-in": 60.0, "compute": 900.0}}]}] * 52)
+    rows = [(n, n, "bad" if n < 12 else "good", 5e6, 0.0, n < 10, "silent") for n in range(52)]
+    sources = pl.DataFrame(rows, schema=SOURCES, orient="row")
+    assert [one.key for one in find(replace(accounts, sources=sources))] == ["source-faulty:bad"]

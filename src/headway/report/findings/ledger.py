@@ -52,7 +52,9 @@ class Ledger:
         new = int((~self._lost[lost]).sum()) if len(lost) else 0
         cost = finding.cost_s or 0.0
         shared = min(shared, cost)
-        if finding.echo and shared >= ECHO * cost and len(lost) - new >= ECHO * len(lost):
+        whole = cost + len(lost) * self._result_s
+        left = cost - shared + new * self._result_s
+        if finding.echo and whole > 0 and left <= (1 - ECHO) * whole:
             return None
         for phase, part in parts.items():
             self._claim(phase, part, len(self._keys))
