@@ -59,6 +59,17 @@ def test_a_checkpoint_is_no_remedy_for_evictions_after_a_minute() -> None:
     assert "1,000 evictions for want of a checkpoint, most of them too soon" in found.title
 
 
+def test_evictions_at_the_same_age_are_a_limit_of_the_pool() -> None:
+    """As a pool of physicists does: every slot is taken back after 72 hours."""
+    jobs: list[Row] = [{"tries": [evicted(72 * HOUR + 3 * n), success()]} for n in range(9)]
+    [found] = restart(told([*jobs, {"tries": [evicted(5 * HOUR), success()]}]))
+    assert ("evicted at the same age", "9 of them, at 72 hours") in found.evidence
+    assert "takes the slot back after 72 hours" in found.why
+    spread: list[Row] = [{"tries": [evicted((1 + 7 * n) * HOUR), success()]} for n in range(9)]
+    [found] = restart(told(spread))
+    assert "normal life" in found.why
+
+
 def test_young_by_hand() -> None:
     assert young(3600, 2) == 120
     assert young(-1, 2) == 0

@@ -23,6 +23,12 @@ LOST_AT_LEAST = 3600.0
 HELPS = 0.5
 #: What one checkpoint takes where the log has none: a model and its optimiser, written and sent.
 CHECKPOINT_S = 60.0
+#: What pools limit the life of a slot or a job to, seconds.
+AGES = tuple(
+    3600.0 * hours for hours in (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 36, 48, 72, 96, 168)
+)
+#: So many evictions, and this share of all, at one age are no chance.
+SAME_AGE_AT_LEAST, SAME_AGE = 5, 0.5
 #: What to advise: the rule is no more exact than that, and the OSPool asks for every 1 to 5 hours.
 INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300))
 
@@ -69,6 +75,10 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
         ),
         ("interval that loses least (Young's rule)", span(best)),
     ]
+    at = _age(evicted)
+    if at is not None:
+        number = _at_age(evicted, at)
+        evidence.insert(1, ("evicted at the same age", f"{number:,} of them, at {limit(at)}"))
     if net > 0:
         told = f"{slot_time(gain, about.gpu)}, for {slot_time(price, about.gpu)} of writing them"
         evidence.append((f"a checkpoint every {limit(interval)} would have saved", told))
@@ -80,7 +90,10 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
             key="restart",
             title=f"{slot_time(about.cost_s, about.gpu)} of compute were lost in {losses} {where}",
             why="An eviction or a lost node is the pool's normal life; what a job has not saved by "
-            "then is computed again from the start.",
+            "then is computed again from the start."
+            if at is None
+            else f"The pool takes the slot back after {limit(at)}, whatever the job does: one that "
+            "needs longer, and does not save what it has, never ends.",
             cost_s=about.cost_s,
             jobs=about.jobs.len(),
             attempts=evicted.height,
@@ -92,6 +105,19 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
             lost=about.lost,
         )
     ]
+
+
+def _age(evicted: pl.DataFrame) -> float | None:
+    """The round age at which most of these attempts were evicted: a limit of the pool."""
+    found = max(AGES, key=lambda age: _at_age(evicted, age))
+    number = _at_age(evicted, found)
+    return found if number >= max(SAME_AGE_AT_LEAST, SAME_AGE * evicted.height) else None
+
+
+def _at_age(evicted: pl.DataFrame, age: float) -> int:
+    # Counted from the start of the command; the pool looks now and then, and gives some grace.
+    ages = evicted.get_column("compute_s")
+    return int(ages.is_between(age, 1.01 * age + 60).sum())
 
 
 def _counted(accounts: Accounts, evicted: pl.DataFrame) -> str:
