@@ -226,6 +226,7 @@ def test_machines_are_not_called_sites(short: Report) -> None:
     text = short.text(100)
     assert "3 machines" in text and "site" not in text.lower()
     assert "Machines side by side" in short.html()
+    assert short.json()["place"] == "machine"
 
 
 def test_the_order_of_findings_can_be_seen() -> None:

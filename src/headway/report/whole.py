@@ -124,6 +124,7 @@ class Report:
             "notes": list(self.notes),
             "totals": self.totals.as_dict(),
             "losses": [loss.as_dict() for loss in self.losses],
+            "place": accounts.place,
             "sites": [site.as_dict() for site in self.sites],
             "by": by,
             "groups": [group.as_dict() for group in self.groups(by)] if by else None,

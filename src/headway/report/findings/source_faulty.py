@@ -61,7 +61,10 @@ def _finding(
         attempts=attempts.height,
         named=about.named,
         evidence=(
-            ("sites that it served", listed(sites.drop_nulls().unique().sort()) or UNKNOWN),
+            (
+                f"{accounts.place}s that it served",
+                listed(sites.drop_nulls().unique().sort()) or UNKNOWN,
+            ),
             ("what was wrong", shown(faults.item(0)) if faults.len() else UNKNOWN),
         ),
         table=Table(

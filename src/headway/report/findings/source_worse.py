@@ -69,7 +69,7 @@ def source_worse(accounts: Accounts) -> list[Finding]:
             named=about.named,
             evidence=(
                 ("failed transfers of clusters that name several sources", count(named.height)),
-                ("sites that it served", listed(sites.to_list()) or UNKNOWN),
+                (f"{accounts.place}s that it served", listed(sites.to_list()) or UNKNOWN),
                 ("what it says", shown(mine.item(0, "text"))),
             ),
             table=Table(
