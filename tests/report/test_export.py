@@ -192,8 +192,9 @@ def test_the_document_is_strict_json_with_known_keys(tmp_path: Path) -> None:
     assert json.loads(text) == document
     assert document["format"] == 1
     assert list(document) == [
-        "format", "name", "begin", "end", "events", "files", "notes", "totals", "losses", "sites",
-        "by", "groups", "findings", "jobs", "records", "skipped", "unfinished", "unread", "others",
+        "format", "name", "begin", "end", "events", "files", "notes", "totals", "losses", "place",
+        "sites", "by", "groups", "findings", "jobs", "records", "skipped", "unfinished", "unread",
+        "others",
     ]  # fmt: skip
     assert document["totals"]["jobs"] == 4
     assert [job["outcome"] for job in document["jobs"]] == [

@@ -271,3 +271,15 @@ def test_the_table_of_resources_may_know_better(tmp_path: Path) -> None:
     accounts = account(read_columns([tmp_path / "train.log"]))
     assert "idle" not in causes(accounts)
     assert accounts.attempts["cpu_s"].to_list() == [6900, pytest.approx(0.95 * 39940)]
+
+
+def test_short_evictions_without_cpu_time_are_no_lost_compute(tmp_path: Path) -> None:
+    """On dead machines jobs are also evicted within minutes: that belongs to the same finding."""
+    jobs: list[tuple[str, list[Try]]] = []
+    for n in range(30):
+        short: list[Try] = [(0.1, "evicted", f"n{k}.bad.test", 0.0) for k in range(9)]
+        jobs.append((f"7.{n}", [*short, (3.0, "evicted", f"n{n % 9}.bad.test", 0.0), GOOD]))
+    found = by_key(told(tmp_path, jobs))
+    assert set(found) == {"idle:nodes"}
+    assert found["idle:nodes"].attempts == 300
+    assert found["idle:nodes"].cost_s == pytest.approx(30 * (3.0 + 0.9) * HOUR)

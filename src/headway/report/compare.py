@@ -207,6 +207,8 @@ _Runs = Sequence[_Run]
 def _figures(runs: _Runs) -> list[Figure]:
     done = [run.good["end"] - run.good["matched"] for run in runs]
     cost = [_ratio(run.jobs["slot_s"], run.jobs["outcome"] == "success") for run in runs]
+    # Logs without transfers have nothing to say of them.
+    moved = any(run.totals.transfer_s or run.totals.stalls for run in runs)
     return [
         Figure("jobs", Unit.COUNT, tuple(run.totals.jobs for run in runs)),
         _figure(
@@ -218,7 +220,7 @@ def _figures(runs: _Runs) -> list[Figure]:
         _figure("time to result, mean", Unit.SECONDS, [_mean(series) for series in done], -1),
         _figure("time to result, median", Unit.SECONDS, [_median(series) for series in done], -1),
         _per_job("attempts per job", runs, "attempts"),
-        _per_job("stalls per job", runs, "stalls"),
+        *([_per_job("stalls per job", runs, "stalls")] if moved else []),
         _per_job("evictions per job", runs, "evictions"),
         _per_job("holds per job", runs, "holds"),
         _figure("bytes in per result", Unit.BYTES, [_bytes(run) for run in runs], -1),
@@ -346,7 +348,7 @@ def _ratio(parts: pl.Series, wholes: pl.Series) -> _Estimate:
 
 
 def _bytes(run: _Run) -> _Estimate:
-    if not run.attempts["received"].count():
+    if not run.totals.received:
         return None, None, 0
     sums = run.attempts.group_by("job").agg(pl.col("received").sum().alias("moved"))
     table = run.jobs.select("job", "outcome").join(sums, on="job", how="left")

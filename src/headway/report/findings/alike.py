@@ -13,7 +13,7 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import is_address
 from headway.report.findings.stats import standard_errors
-from headway.report.idle import LONG
+from headway.report.idle import LONG, SHARE, START
 from headway.report.words import Cause
 
 #: Access points count clusters from 1 each: the same number this many seconds later is another's.
@@ -43,16 +43,16 @@ def with_cluster(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_idle(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Adds `mates`, `idle` and `mute` to attempts.
+    """Adds `mates`, `idle`, `faint` and `mute` to attempts.
 
     Args:
         accounts: The accounts.
         attempts: Rows of `Accounts.attempts`.
 
     Returns:
-        The rows with two flags. `idle`: it computed nothing, by its own log or by what other logs
-        say of the same cluster. `mute`: its log says 0 s of CPU time for everything, so that
-        nobody knows.
+        The rows with three flags. `idle`: it computed nothing, by its own log or by what other logs
+        say of the same cluster. `faint`: it was evicted too soon to tell, without CPU time. `mute`:
+        its log says 0 s of CPU time for everything, so that nobody knows.
     """
     used, success = pl.col("cpu_s"), pl.col("ending") == "success"
     still = (used == 0) & (pl.col("compute_s") >= LONG)
@@ -62,7 +62,13 @@ def with_idle(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
     known = (pl.col("cause") == Cause.IDLE.value).fill_null(False)
     zero = (still & lost & ~needless).fill_null(False)
     rows = with_cluster(accounts, attempts)
-    return rows.with_columns(idle=known | (zero & told), mute=zero & ~told & ~known)
+    soon = (used <= START + SHARE * pl.col("compute_s")) & (pl.col("compute_s") > 0)
+    soon &= pl.col("ending") == Cause.EVICTION.value
+    return rows.with_columns(
+        idle=known | (zero & told),
+        faint=(soon & told & ~still & ~known).fill_null(False),
+        mute=zero & ~told & ~known,
+    )
 
 
 def against_mates(

@@ -140,6 +140,7 @@ def _finding(accounts: Accounts, site: str, holes: pl.DataFrame, tried: pl.DataF
         advice=_advice(accounts, site, names, evicts=evicts),
         claim=about.claim,
         lost=about.lost,
+        echo=evicts,
     )
 
 

@@ -54,13 +54,16 @@ ROWS = 8
 
 def idle(accounts: Accounts) -> list[Finding]:
     """A finding for each kind of slot time without CPU time: at most five."""
-    tried = _long(accounts)
+    rows = with_idle(accounts, sited(accounts)).filter(pl.col("ending") != "open")
+    # Those that were long enough to compute, and of which the log says whether they did.
+    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("mute")
+    tried = rows.filter(pl.col("idle") | known)
     still = tried.filter(pl.col("idle"))
     if not still.height or float(still.get_column("bad_s").sum()) < LOST_AT_LEAST:
         return []
     nodes = _dead(tried.filter((~pl.col("idle")).any().over("mates")))
     # What ran only where nothing else computes either is not to blame itself.
-    there = still.join(nodes, on="machine", how="semi")
+    there = rows.filter(pl.col("idle") | pl.col("faint")).join(nodes, on="machine", how="semi")
     jobs, own = pl.col("job").n_unique().over("mates"), pl.col("job").filter(~pl.col("idle"))
     mute = own.n_unique().over("mates") <= (1 - NOWHERE) * jobs
     elsewhere = tried.with_columns(own=mute).filter("idle").join(nodes, on="machine", how="anti")
@@ -75,13 +78,6 @@ def idle(accounts: Accounts) -> list[Finding]:
     if rest.height:
         found.append(_sometimes(accounts, tried, rest))
     return [one for one in found if (one.cost_s or 0.0) >= LOST_AT_LEAST]
-
-
-def _long(accounts: Accounts) -> pl.DataFrame:
-    """The attempts that were long enough to compute, and of which the log says whether they did."""
-    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("mute")
-    rows = with_idle(accounts, sited(accounts)).filter(pl.col("ending") != "open")
-    return rows.filter(pl.col("idle") | known)
 
 
 def _dead(tried: pl.DataFrame) -> pl.DataFrame:

@@ -38,7 +38,8 @@ def restart(accounts: Accounts) -> list[Finding]:
     rows = with_idle(accounts, accounts.attempts)
     ended = rows.filter(
         # An attempt that used no CPU time had nothing to save.
-        pl.col("ending").is_in([cause.value for cause in CAUSES]) & ~pl.col("idle")
+        pl.col("ending").is_in([cause.value for cause in CAUSES])
+        & ~(pl.col("idle") | pl.col("faint"))
     )
     return [*_computed(accounts, rows, ended.filter(~pl.col("mute"))), *_mute(accounts, ended)]
 
