@@ -42,7 +42,7 @@ def beside(found: Comparison, *, width: int = 80) -> list[Line]:
         lines += _table("cause", found.losses, found, width)[1:]
     placed = [pair for pair in found.pairs if pair.sites]
     if placed:
-        lines += [line(), line(("Sites", "bold"))]
+        lines += [line(), line((f"{found.place.capitalize()}s", "bold"))]
     for pair in placed:
         lines += [*_parted(found, pair), *_sites(pair, width)]
     return lines
@@ -99,7 +99,7 @@ def _sites(found: Pair, width: int) -> list[Line]:
     """One row a site, each figure as it was and as it is."""
     shown = dict(list(found.sites.items())[:_MOST_SITES])
     heads = ("jobs", "success", "compute", "transfer rate")
-    columns = [Column("site", left=True)]
+    columns = [Column(found.place, left=True)]
     columns += [Column(head, 9 - place) for place, head in enumerate(heads)]
     cells = [(site, *map(both, rows)) for site, rows in shown.items()]
     lines = table(columns, cells, width, [_style(rows[1:2]) for rows in shown.values()])

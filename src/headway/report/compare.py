@@ -124,6 +124,7 @@ class Pair:
     figures: tuple[Row, ...]
     losses: tuple[Row, ...]  # the largest of either first
     sites: dict[str, tuple[Row, ...]]  # those of both first
+    place: str = "site"  # what these are called
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class Comparison:
     sites: dict[str, tuple[Figure, ...]]  # those of any run
     few: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader should know of any run
+    place: str = "site"  # or "machine", where no log names sites
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
@@ -160,6 +162,7 @@ class Comparison:
             rows(self.figures),
             tuple(lost),
             {site: sites[site] for site in shown},
+            self.place,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -182,7 +185,10 @@ def compare(a: Accounts, b: Accounts, *more: Accounts, names: Sequence[str] = ()
     runs = [_Run(accounts) for accounts in (a, b, *more)]
     named = tuple(names) or letters(len(runs))
     few = [name for name, run in zip(named, runs, strict=True) if run.ended.height < FEW]
-    return Comparison(named, tuple(_figures(runs)), tuple(_losses(runs)), _sites(runs), tuple(few))
+    place = "site" if any(each.place == "site" for each in (a, b, *more)) else "machine"
+    return Comparison(
+        named, tuple(_figures(runs)), tuple(_losses(runs)), _sites(runs), tuple(few), place=place
+    )
 
 
 def letters(number: int) -> tuple[str, ...]:

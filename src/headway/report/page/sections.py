@@ -310,6 +310,11 @@ _WORDS = (
     ),
     ("site", "GLIDEIN_ResourceName, or the machine's own name where a log does not tell it."),
     ("slot time", "The time that attempts held a slot. Queued and held jobs hold none."),
+    (
+        "computed nothing",
+        "An attempt that held its slot for ten minutes or longer, used next to no CPU time and did "
+        "not succeed.",
+    ),
     ("compute share", "Compute of verified results over all slot time."),
     ("goodput", "That, and the transfers it needed, over all slot time."),
     ("badput", "Slot time that became no part of a result; it always has a cause."),

@@ -243,11 +243,17 @@ def _sites(found: Pair) -> list[Child]:
         [log_text(site, 80), *(tag("span", both(row), class_=_class(row)) for row in rows)]
         for site, rows in shown
     ]
-    header: list[Child] = ["site", "jobs that ended", "success", "compute, mean", "transfer rate"]
+    header: list[Child] = [
+        found.place,
+        "jobs that ended",
+        "success",
+        "compute, mean",
+        "transfer rate",
+    ]
     left = len(found.sites) - len(shown)
-    more = f"{many(left, 'site')} more not shown; --json has them all."
+    more = f"{many(left, found.place)} more not shown; --json has them all."
     return [
-        table("Sites, those of both first", header, cells, class_="numbers"),
+        table(f"{found.place.capitalize()}s, those of both first", header, cells, class_="numbers"),
         tag("p", more, class_="note") if left else None,
     ]
 
