@@ -71,14 +71,13 @@ def mark_idle(
     still &= compute_s >= np.where(np.isin(attempts.cause, _LOST), LONG_IF_LOST, LONG)
     first = walk.rows[walk.first[attempts.job]]
     log = columns.log[first].astype(np.int64)
-    _, cluster = np.unique(np.stack([log, columns.cluster[first]]), axis=1, return_inverse=True)
-    cluster = np.asarray(cluster, np.int64).reshape(-1)
     alive = np.bincount(log, used_s > 0) > 0
-    needless = np.bincount(cluster, still & attempts.success) > 0
+    cluster = np.unique(columns.cluster[first], return_inverse=True)[1] * len(alive) + log
+    needless = np.isin(cluster, cluster[still & attempts.success])
     idle = still & ~attempts.success & ~attempts.open & (attempts.checkpoints == 0)
-    idle &= ~np.isin(attempts.cause, _KNOWN)
+    idle &= ~np.isin(attempts.cause, _KNOWN) & ~needless
     if count:
-        idle &= alive[log] & ~needless[cluster]
+        idle &= alive[log]
     lost = (pieces.attempt >= 0) & (pieces.verdict == VERDICT[Verdict.BAD])
     lost &= (pieces.cause != CAUSE[Cause.SUSPENDED]) & np.append(idle, False)[pieces.attempt]
     pieces.cause[lost] = CAUSE[Cause.IDLE]
