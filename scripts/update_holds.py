@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from blocks import replaced, rewrite
 
 from headway.advisor import History, advise
-from headway.advisor.table import Entry, filled, table
+from headway.holds.table import Entry, filled, table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "holds.md"

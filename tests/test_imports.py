@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headway"
 LAYERS = (
     ("node",),
     ("checkpoint", "files", "torch", "errors", "text"),
-    ("spec", "events"),
+    ("spec", "events", "holds"),
     ("pool",),
     ("report", "advisor"),
     ("api", "transfers", "heal", "collect", "check"),

@@ -38,7 +38,7 @@ TOO_STEEP, TOO_LONG = 9.0, 0.002
 MANY = 50
 
 SHORT = {
-    "headway.advisor.reason._MASK": "reasons are cut at 2,000 characters",
+    "headway.holds.reason._MASK": "reasons are cut at 2,000 characters",
     "headway.cli.draft._SHEBANG": "a script's first 300 characters",
     "headway.check.curve._FLOAT": "lines are cut at 1,000 characters",
     "headway.check.curve._TIMES": "lines are cut at 1,000 characters",

@@ -10,9 +10,8 @@ from tests.report.study import write
 from headway.advisor import History, advise
 from headway.advisor.evidence import Ends, gather
 from headway.advisor.history import Key
-from headway.advisor.hold import Hold
+from headway.advisor.hold import Hold, entry_of
 from headway.advisor.series import Cut
-from headway.advisor.table import entry_of
 from headway.advisor.told import of_columns, read_told
 from headway.events import Event, read_columns
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.advisor import Act, History, advise
-from headway.advisor.table import table
 from headway.events import Event
+from headway.holds.table import table
 
 from . import made
 

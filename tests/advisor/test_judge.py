@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from headway.advisor import History
 from headway.advisor.evidence import Ends, Evidence, gather
+from headway.advisor.hold import entry_of
 from headway.advisor.judge import by_counting, interval
-from headway.advisor.table import Entry, entry_of, table
+from headway.holds.table import Entry, table
 
 from .made import NOT_FOUND, RESET, hold
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.advisor.reason import parse
+from headway.holds.reason import parse
 
 REAL = {
     "Error from slot1_3@glidein_2@127-0-0-1.pool.test: memory usage exceeded request_memory": (

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headway.advisor import Act, History, advise
-from headway.advisor.table import CODE_NAMES, DEPENDS, NEVER, PERMANENT, TRANSIENT, entry_of, table
+from headway.advisor.hold import entry_of
+from headway.holds.table import CODE_NAMES, DEPENDS, NEVER, PERMANENT, TRANSIENT, table
 from headway.node.exits import Exit
 from headway.pool.policy import releases
 from headway.spec import Retries

@@ -12,9 +12,9 @@ from headway.advisor.checks import check
 from headway.advisor.commands import CONDOR, constraint
 from headway.advisor.evidence import Ends, gather
 from headway.advisor.hold import Hold, JobId
-from headway.advisor.table import PERMANENT, Entry, table
 from headway.advisor.verdict import decide
 from headway.events import Event
+from headway.holds.table import PERMANENT, Entry, table
 
 from . import made
 from .made import BEGIN, NOT_FOUND, RESET, URL, hold, submitted

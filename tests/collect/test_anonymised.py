@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 from tests.collect.kept import LOGS, collect, events_of, same_events
 
-from headway.advisor.reason import parse
 from headway.collect import read_collected, status
 from headway.collect.masks import MASKED, Masks
 from headway.collect.pseudonyms import Pseudonyms
 from headway.errors import CollectError
 from headway.events import Columns, read_columns, read_log
 from headway.events.columnar.rows import machine
+from headway.holds.reason import parse
 from headway.report.accounting import account
 
 #: What must not be found, in upper or lower case; none is part of a word of HTCondor's.

@@ -7,9 +7,8 @@ from headway.advisor.checks import Findings
 from headway.advisor.commands import CONDOR, Commands
 from headway.advisor.evidence import Evidence, gather
 from headway.advisor.history import History
-from headway.advisor.hold import Hold, JobId, hold_of
+from headway.advisor.hold import Hold, JobId, entry_of, hold_of
 from headway.advisor.judge import Estimate, Judge, by_counting
-from headway.advisor.table import entry_of
 from headway.advisor.verdict import decide
 
 __all__ = [

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from headway.advisor.evidence import MINUTES
 from headway.advisor.history import History
-from headway.advisor.hold import Hold
+from headway.advisor.hold import Hold, entry_of
 from headway.advisor.phrases import holds as holds_words
 from headway.advisor.phrases import jobs
 from headway.advisor.raising import enough_now
 from headway.advisor.series import Cut
-from headway.advisor.table import BEFORE_START, Entry, entry_of
+from headway.holds.table import BEFORE_START, Entry
 
 #: Seconds that all checks together may take, and that one source may.
 PATIENCE = 8.0

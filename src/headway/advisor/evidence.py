@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headway.advisor.history import History, object_of
 from headway.advisor.hold import Hold
 from headway.advisor.series import Cut
-from headway.advisor.table import BEFORE_START, Entry
+from headway.holds.table import BEFORE_START, Entry
 
 MINUTES = 15 * 60.0
 DAYS = 3 * 86400.0

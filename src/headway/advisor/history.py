@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 
-from headway.advisor.hold import Hold, JobId
-from headway.advisor.reason import parse
+from headway.advisor.hold import Hold, JobId, entry_of
 from headway.advisor.series import Cut, Series
-from headway.advisor.table import BEFORE_START, NEVER, Entry, entry_of
 from headway.advisor.told import Told, read_told, told_by
 from headway.events.event import Event
 from headway.events.kind import Kind
 from headway.events.life import Effect, Life, step
 from headway.events.status import TERMINAL, Status
+from headway.holds.reason import parse
+from headway.holds.table import BEFORE_START, NEVER, Entry
 
 SUCCESS, AGAIN, FAILED, CENSORED = range(4)
 #: Hours that no attempt takes: a log that says so has a broken clock.

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headway.advisor.reason import parse
 from headway.advisor.series import Cut
+from headway.holds.reason import Reason, parse
+from headway.holds.table import Entry, find
 
 #: Before everything: a hold that is put nowhere has no evidence.
 _NOWHERE = Cut(0.0)
@@ -36,7 +37,7 @@ class Hold:
     """One hold of one job.
 
     `reason` is the log's own text and hostile; `template`, and what `values` hold (see
-    `advisor.reason`), are made of it. `code` is 0 where the log says none.
+    `headway.holds.reason`), are made of it. `code` is 0 where the log says none.
     """
 
     job: JobId
@@ -126,6 +127,11 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if math.isfinite(value) and value > 0 else None
+
+
+def entry_of(hold: Hold) -> Entry:
+    """What the table knows of a hold."""
+    return find(hold.code, hold.subcode, Reason(hold.template, hold.values))
 
 
 def hold_of(

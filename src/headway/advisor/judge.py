@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headway.advisor.evidence import Ends, Evidence
 from headway.advisor.hold import Hold
-from headway.advisor.table import BEFORE_START, OUTPUT, PERMANENT, Entry
+from headway.holds.table import BEFORE_START, OUTPUT, PERMANENT, Entry
 
 #: Cases that a wider circle counts for against a narrower one.
 _SHRINK = 4.0

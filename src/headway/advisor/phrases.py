@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headway.advisor.evidence import Ends, Evidence
 from headway.advisor.hold import Hold
-from headway.advisor.table import BEFORE_START, Entry
+from headway.holds.table import BEFORE_START, Entry
 from headway.text import many
 
 _DONE = {

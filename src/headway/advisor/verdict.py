@@ -13,7 +13,7 @@ from headway.advisor.hold import Hold
 from headway.advisor.judge import Estimate, interval
 from headway.advisor.phrases import sentences, span
 from headway.advisor.raising import raised, raised_time
-from headway.advisor.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, code_name, filled
+from headway.holds.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, code_name, filled
 
 if TYPE_CHECKING:
     from headway.advisor.checks import Findings
@@ -335,7 +335,7 @@ def _words(hold: Hold) -> dict[str, str]:
     from headway.events.classad import inert
 
     made = {name: inert(value, 300) for name, value in hold.values.items()}
-    made["code"] = code_name(hold)
+    made["code"] = code_name(hold.code, hold.subcode)
     said = inert(hold.reason, _MOST_SAID).strip(" |.")
     if said:
         made["said"] = f"“{said}”"

@@ -261,7 +261,7 @@ def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[
 
     A request may have been changed since the hold, and HTCondor's log does not tell of that.
     """
-    from headway.advisor.table import entry_of
+    from headway.advisor.hold import entry_of
     from headway.cli.show import patience, printable
     from headway.errors import PoolError
     from headway.pool import pool_of

@@ -14,13 +14,14 @@ from enum import Enum
 from typing import Any
 
 from headway.advisor.advice import Act, Advice
-from headway.advisor.table import BEFORE_START, entry_of
+from headway.advisor.hold import entry_of
 from headway.events import inert
 from headway.heal.changes import permitted, sites_to_avoid
 from headway.heal.held import Held, Told
 from headway.heal.objections import objection, own_release, spent
 from headway.heal.rules import Rules
 from headway.heal.state import WIDE, Intent, State
+from headway.holds.table import BEFORE_START
 
 _AGAIN = 900.0  # seconds until a job that was left is looked at again
 _SAME_HOLD = 3600.0  # between what two clocks may say of it

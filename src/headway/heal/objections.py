@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from headway.advisor.table import CODE_NAMES
 from headway.events import inert
 from headway.heal.held import HEAL, Held, Told, whole
 from headway.heal.rules import NEVER, Rules
 from headway.heal.state import State
+from headway.holds.table import CODE_NAMES
 from headway.pool.policy import backoff, release_expression, releases
 from headway.spec import Retries
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headway.advisor.hold import JobId, hold_of
-from headway.advisor.table import INPUT, entry_of, table
 from headway.events import Event, EventType
 from headway.heal.rules import Rules
 from headway.heal.state import Done, Ending, Intent
+from headway.holds.table import INPUT, classify, table
 
 _SAID = 300  # characters of a reason in the audit
 _COMPARED = 2000  # and of one by which a cause is known
@@ -114,7 +113,7 @@ def is_same_cause(intent: Intent, code: int, subcode: int, reason: str) -> bool:
     a hold is a hold. The causes of one input transfer count as one: a cache that is sick answers
     now with one error and now with another.
     """
-    now = entry_of(hold_of(JobId("", *intent.key), 0.0, code, subcode, reason))
+    now = classify(code, subcode, reason)
     before = next((entry for entry in table() if entry.id == intent.cause), None)
     if before is None:
         return code == intent.code

@@ -10,8 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headway.advisor.hold import Hold
-from headway.advisor.reason import LONGEST
+from headway.holds.reason import LONGEST, Reason, parse
 
 TRANSIENT, PERMANENT, DEPENDS, NEVER = "transient", "permanent", "depends", "never"
 INPUT, OUTPUT = "input", "output"
@@ -129,12 +128,24 @@ def table() -> tuple[Entry, ...]:
     return tuple(_entry(row) for row in _toml(path.read_bytes())["hold"])
 
 
-def entry_of(hold: Hold) -> Entry:
-    """What the table knows of a hold, by the template of its reason and what that quotes."""
-    values = hold.values
-    return _find(
-        hold.code, hold.subcode, hold.template, values.get("text", ""), values.get("status", "")
-    )
+def classify(code: int | None, subcode: int | None, reason: str) -> Entry:
+    """What the table knows of a hold, an exception (007) or an eviction (004).
+
+    Args:
+        code: HTCondor's code; None where the event gives none.
+        subcode: The subcode; None where the event gives none.
+        reason: The reason in the words of the log.
+
+    Returns:
+        The entry that fits best; the last one of the table fits everything.
+    """
+    return find(code or 0, subcode or 0, parse(reason))
+
+
+def find(code: int, subcode: int, reason: Reason) -> Entry:
+    """As `classify`, for a reason that is parsed already."""
+    values = reason.values
+    return _find(code, subcode, reason.template, values.get("text", ""), values.get("status", ""))
 
 
 @lru_cache(maxsize=32768)
@@ -145,10 +156,10 @@ def _find(code: int, subcode: int, template: str, quoted: str, status: str) -> E
     return next(entry for entry in table() if entry.fits(code, subcode, text, number, way))
 
 
-def code_name(hold: Hold) -> str:
+def code_name(code: int, subcode: int) -> str:
     """The code in HTCondor's words: "21/9 (StartdHeldJob)"."""
-    name = CODE_NAMES.get(hold.code)
-    return f"code {hold.code}/{hold.subcode}" + (f" ({name})" if name else "")
+    name = CODE_NAMES.get(code)
+    return f"code {code}/{subcode}" + (f" ({name})" if name else "")
 
 
 def filled(words: str, values: Mapping[str, str]) -> str:
