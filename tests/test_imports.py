@@ -14,7 +14,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "headway"
 LAYERS = (
     ("node",),
     ("checkpoint", "files", "torch", "errors", "text"),
-    ("spec", "events", "holds"),
+    ("spec", "events"),
+    ("holds",),
     ("pool",),
     ("report", "advisor"),
     ("api", "transfers", "heal", "collect", "check"),

@@ -272,3 +272,33 @@ def test_the_queue_s_word_and_the_log_s_are_put_together() -> None:
     assert known.facts["RequestMemory"] == 7 and known.facts["RequestGpus"] == 2
     assert alone.log == "/home/x/a.log" and alone.holds == 4 and alone.values["url"] == made.URL
     assert advise(alone, history).cause == "input-object-not-found"
+
+
+def test_a_job_that_was_stopped_at_its_limit_has_used_it_whatever_a_sample_says() -> None:
+    """Docker's use is looked at now and then; the peak that stopped the job is never seen."""
+    said = "Error from slot1@h: Docker job has gone over memory limit of 16384 Mb"
+    over = hold(34, 0, said, facts={"RequestMemory": 16384, "MemoryUsage": 1852})
+    assert check([over], History())[0].request_enough is None
+    change = advise(over, History()).changes[0]
+    assert change.attribute == "RequestMemory" and int(change.new) > 16384
+    silent = "Job has encountered an out-of-memory event."
+    facts = {"RequestMemory": 2048, "MemoryUsage": 1500, "MemoryProvisioned": 2048}
+    assert check([hold(34, 0, silent, facts=facts)], History())[0].request_enough is None
+    raised = hold(34, 0, silent, facts={**facts, "RequestMemory": 4096})
+    assert check([raised], History())[0].request_enough
+
+
+def test_the_folder_that_results_go_to(tmp_path: Path) -> None:
+    said = (
+        "Transfer output files failure at access point ap1 while receiving files from execution"
+        f" point slot1@h. Details: writing to file {tmp_path}/results/out.txt: (errno 2) No such"
+        " file or directory"
+    )
+    unwritten = hold(12, 2, said)
+    advice = advise(unwritten, History())
+    assert (advice.cause, advice.act) == ("output-unwritable", Act.CHANGE)
+    assert f"{tmp_path}/results/out.txt" in advice.headline
+    assert check([unwritten], History(), here=True)[0].file_there is False
+    (tmp_path / "results").mkdir()
+    (found,) = check([unwritten], History(), here=True)
+    assert found.file_there and advise(unwritten, History(), found).act is Act.RELEASE

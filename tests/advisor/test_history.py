@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.report.study import write
 
-from headway.advisor import History, advise
+from headway.advisor import Act, History, advise
 from headway.advisor.evidence import Ends, gather
 from headway.advisor.history import Key
 from headway.advisor.hold import Hold, entry_of
@@ -54,7 +54,7 @@ def test_a_success_that_turns_out_to_be_none_is_taken_back_from_then_on() -> Non
         [submitted(0), *made.tried(0, 1), made.released(0, 50), made.executing(0, 60),
          made.ended(0, 100, 1)]
     )  # fmt: skip
-    between = Cut(BEGIN + 80)
+    between = Cut(BEGIN + 95)
     assert Ends(*map(round, history.total(ALL, between))) == Ends(success=1)
     assert ends(history) == Ends(failed=1)
 
@@ -199,3 +199,76 @@ def test_a_store_tells_what_its_logs_tell(tmp_path: Path) -> None:
         return sorted(zip(plain, facts, strict=True), key=repr)
 
     assert told(tmp_path / "kept") == told(logs)
+
+
+EXEC = (
+    "Error from slot1_1@n: Failed to execute '/x/dir_1/condor_exec.exe': (errno=13: 'Permission"
+    " denied')"
+)
+
+
+def failed_exec(proc: int, at: float) -> list[Event]:
+    """A start whose command could not be executed: HTCondor writes the 001 all the same."""
+    return [
+        submitted(proc),
+        made.transferring(proc, at),
+        made.executing(proc, at + 1),
+        made.event(7, proc, at + 1, "Shadow exception!", [f"\t{EXEC}"]),
+        made.held(proc, at + 1, EXEC, 6, 13),
+    ]
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 40.0])
+def test_an_attempt_that_ends_in_the_hold_itself_proves_nothing(apart: float) -> None:
+    history = history_of(made.in_order(*(failed_exec(n, 10 + n * apart) for n in range(10))))
+    for hold in history.held():
+        evidence = gather(hold, history, entry_of(hold))
+        assert (evidence.mates_past, evidence.others_past, evidence.own_past) == (0, 0, 0)
+        assert (evidence.past_recent, hold.past) == (0, 0)
+        advice = advise(hold, history)
+        assert advice.act is Act.CHANGE
+        assert not any("started" in said and not said.startswith("None") for said in advice.reasons)
+
+
+def test_a_start_that_lasts_is_proof() -> None:
+    lasting = [[submitted(n), *made.went(n, 10)] for n in range(1, 9)]
+    history = history_of(made.in_order(*lasting, failed_exec(0, 100)))
+    (hold,) = history.held()
+    assert gather(hold, history, entry_of(hold)).mates_past == 8
+
+
+def test_a_release_that_ends_in_the_same_hold_has_not_succeeded_for_a_moment() -> None:
+    again = [made.released(0, 50), *failed_exec(0, 60)[1:]]
+    history = history_of([*failed_exec(0, 10), *again])
+    for at in (61.5, 70, 95, 1000):
+        key = ("releases", "executable-denied")
+        assert Ends(*map(round, history.total(key, Cut(BEGIN + at)))) == Ends(again=1)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_hold_without_a_reason_takes_that_of_the_exception_before_it(
+    columns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = (
+        "Error from slot1_24@e2551: FILETRANSFER:1:non-zero exit (1) from /usr/lib/stash_plugin."
+        " |Error: failed to get namespace information for remote URL osdf:///a/b: 404: No namespace"
+        " found for path. Either it doesn't exist, or the Director is experiencing problems"
+    )
+    body = [f"\t{said}", "\t0  -  Run Bytes Sent By Job", "\t182  -  Run Bytes Received By Job"]
+    log = made.written(
+        tmp_path / "a.log",
+        [
+            submitted(0),
+            made.transferring(0, 5),
+            made.event(7, 0, 9, "Shadow exception!", body),
+            made.held(0, 9, "Reason unspecified", 0, 0),
+            submitted(1),
+            made.held(1, 500, "Reason unspecified", 0, 0),
+        ],
+    )
+    if columns:
+        monkeypatch.setattr("headway.advisor.told._MANY", 0)
+    explained, silent = History.from_logs([log]).held()
+    assert entry_of(explained).id == "input-object-not-found" and explained.reason == said
+    assert explained.values["url"] == "osdf:///a/b"
+    assert entry_of(silent).id == "unknown"

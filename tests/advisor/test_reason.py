@@ -51,8 +51,7 @@ REAL = {
     ),
     "Details: file transfer plugin /pool/plugins/osdf_plugin.py exited (exit code 62)": (
         "Details: file transfer plugin <path> exited (exit code 62)",
-        {"path": "/pool/plugins/osdf_plugin.py", "plugin": "/pool/plugins/osdf_plugin.py",
-         "exit": "62"},
+        {"plugin": "/pool/plugins/osdf_plugin.py", "exit": "62"},
     ),
     "Error from slot1@h.edu: STARTER at 10.0.0.1 failed to send file(s) to <10.0.0.2:9618?addrs=x>:"
     " error reading from /x/y.z: (errno 2) No such file or directory": (

@@ -10,12 +10,14 @@ import pytest
 
 from headway.advisor import Act, History, advise
 from headway.advisor.hold import entry_of
-from headway.holds.table import CODE_NAMES, DEPENDS, NEVER, PERMANENT, TRANSIENT, table
+from headway.holds import classify
+from headway.holds.table import CODE_NAMES, DEPENDS, NEVER, PERMANENT, TRANSIENT, VACATE, table
 from headway.node.exits import Exit
 from headway.pool.policy import releases
 from headway.spec import Retries
 
 from .made import NOT_FOUND, RESET, hold
+from .test_reasons import reasons
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests" / "events" / "logs"
@@ -31,7 +33,7 @@ SCENARIOS = {
     "memory": ("over-memory", PERMANENT, "memory"),
     "missing_input": ("input-file-missing", PERMANENT, "/nonexistent/in.txt"),
     "missing_output": ("output-file-missing", PERMANENT, "model.pt"),
-    "periodic_hold": ("over-time-by-policy", PERMANENT, "longer than a rule allows"),
+    "periodic_hold": ("own-rule-time", DEPENDS, "ran too long"),
     "periodic_release_bounded": ("input-object-not-found", DEPENDS, "404"),
     "periodic_release_unbounded": ("input-object-not-found", DEPENDS, "404"),
     "stall_plugin_lifetime": ("input-too-slow", TRANSIENT, "took so long"),
@@ -82,7 +84,24 @@ OTHERS = [
      "too-many-starts"),
     (26, 0, "Your job has been running longer than 72 hours", "over-time-by-policy"),
     (3, 0, "The job attribute OnExitHold expression 'ExitCode =!= 0' evaluated to TRUE",
-     "own-rule"),
+     "command-failed"),
+    # What a rule names is not what it met, unless it names one thing alone.
+    (3, 0, "The job attribute PeriodicHold expression 'MemoryUsage > 9000 || DiskUsage > 9000'"
+     " evaluated to TRUE", "own-rule"),
+    (26, 0, "The system macro SYSTEM_PERIODIC_HOLD expression '(JobStatus == 2) && (MemoryUsage >"
+     " RequestMemory)' evaluated to TRUE", "over-memory"),
+    (26, 0, "The system macro SYSTEM_PERIODIC_HOLD expression '(JobStatus == 1) && ((time() -"
+     " EnteredCurrentStatus) > 86400)' evaluated to TRUE", "pool-rule"),
+    (21, 0, "Error from slot1@h: WANT_HOLD = MemoryUsage > Memory", "over-memory"),
+    # A rule's subcode is whatever somebody chose.
+    (26, 102, "Excessive CPU usage", "over-cores"),
+    (3, 102, "Job ran for more than two hours", "own-rule-time"),
+    (21, 102, "Error from slot1@h: disk usage exceeded request_disk", "over-disk"),
+    (21, 102, "", "over-memory"),
+    # Of a 007, which has no code.
+    (0, 0, "Error from slot1@h: Failed to execute '/x/condor_exec.exe': (errno=13: 'Permission"
+     " denied')", "executable-denied"),
+    (0, 0, "Error from slot1@h: Docker job has gone over memory limit of 8055 Mb", "over-memory"),
     (6, 8, "Failed to execute '/x': (errno=8: 'Exec format error')", "executable-unfit"),
     (6, 12, "", "start-transient"),
     (6, 0, "no site of this pool can ever take the job: 99 cpus asked for", "headway-too-large"),
@@ -142,23 +161,25 @@ def test_the_table_is_whole() -> None:
             "memory",
             "disk",
         )
-        assert set(entry.checks) <= {"object", "file", "quiet", "request"}
+        assert set(entry.checks) <= {"object", "file", "folder", "quiet", "request"}
         assert (entry.kind == NEVER) == (entry.worth == 0), entry.id
         assert entry.headline.endswith((".", "}.")) and entry.why and entry.do
         if entry.kind == PERMANENT:
             assert entry.changes or entry.raises or entry.act == "remove", entry.id
         for code in entry.codes or ():
-            assert code in CODE_NAMES
+            assert code in CODE_NAMES or code >= VACATE
 
 
 def test_every_entry_can_be_met() -> None:
     """None stands in the shade of one before it."""
     met = {entry_of(hold(code, sub, reason)).id for code, sub, reason, _ in OTHERS}
     met |= {cause for cause, _, _ in SCENARIOS.values()}
+    met |= {classify(r.get("code"), r.get("subcode"), r["text"]).id for r in reasons()}
     for code in range(60):
         for subcode in (0, 1, 2, 5, 13, 28, 62, 81, 101, 104, 110, 122, 256):
             met.add(entry_of(hold(code, subcode, "")).id)
     for said in (
+        "remaps resulted in a cycle",
         "unsupported protocol x",
         "checksum mismatch",
         "not found",

@@ -250,3 +250,15 @@ def test_no_line_says_other_than_the_advice(entry: Entry) -> None:
             assert "release it" not in last, advice
         elif advice.act is Act.CHANGE and entry.kind != PERMANENT:
             assert "change" in last, advice
+
+
+def test_the_node_s_copy_of_an_executable_is_not_what_the_user_is_told_of() -> None:
+    said = (
+        "Error from slot1@h: Failed to execute '/x/dir_1/condor_exec.exe': (errno=8: 'Exec format"
+        " error')"
+    )
+    alone = advise(made.hold(6, 8, said), History())
+    assert "condor_exec.exe" not in " ".join([alone.headline, alone.changes[0].words])
+    assert "the job's executable" in alone.headline
+    known = advise(made.hold(6, 8, said, facts={"Cmd": "/home/a/train.sh"}), History())
+    assert "/home/a/train.sh" in known.headline

@@ -99,7 +99,7 @@ def _found(
     there, said = seen.get(hold.values.get("url", ""), (None, ""))
     words += [said] if said else []
     file_there = None
-    if "file" in entry.checks and here is not None:
+    if {"file", "folder"} & set(entry.checks) and here is not None:
         file_there, said = _file(hold, entry, here)
         words += [said] if said else []
     quiet = None
@@ -139,7 +139,7 @@ def _file(hold: Hold, entry: Entry, here: bool) -> tuple[bool | None, str]:
     path = hold.values.get("path", "")
     if not path.startswith("/") or _MAPPED.match(os.path.normpath(path)):
         return None, ""
-    if hold.code in _FOLDER_CODES:
+    if "folder" in entry.checks or hold.code in _FOLDER_CODES:
         folder = os.path.dirname(path)
         good = os.path.isdir(folder) and os.access(folder, os.W_OK)
         what = "Its folder"

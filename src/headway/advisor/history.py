@@ -6,6 +6,10 @@ the log is read is not believed. Events are ordered by their moments and, where 
 by log and by place in the log. What is known at a hold is what lies before it in this order:
 nothing that follows the hold in its own log, and nothing with a later moment anywhere.
 
+A start proves that a job got past what comes before it, unless the attempt ends in a hold for just
+that: HTCondor writes the 001 before it knows that the command could not be executed. So a start
+counts some seconds after it, and one that was none is taken back.
+
 A release has succeeded when its job got past the step at which it was held, unless the job is held
 for the same cause or fails after that; a job that somebody removes is censored, not failed.
 """
@@ -28,7 +32,8 @@ from headway.events.kind import Kind
 from headway.events.life import Effect, Life, step
 from headway.events.status import TERMINAL, Status
 from headway.holds.reason import parse
-from headway.holds.table import BEFORE_START, NEVER, Entry
+from headway.holds.table import BEFORE_START, NEVER, Entry, find
+from headway.holds.words import says_nothing
 
 SUCCESS, AGAIN, FAILED, CENSORED = range(4)
 #: Hours that no attempt takes: a log that says so has a broken clock.
@@ -36,6 +41,9 @@ _LONGEST_ATTEMPT = 24.0 * 30
 _FAR_PAST = 0.0
 _OPENED, _CLOSED = int(Effect.OPENED), int(Effect.CLOSED)
 _MOST_MARKS = 1000
+#: Seconds: from when on a start counts, and within which the events of one end follow each other.
+_SETTLES, _TOGETHER = 30.0, 5.0
+_NOWHERE = Cut(0.0)
 
 Key = tuple[object, ...]
 
@@ -47,6 +55,7 @@ class _Release:
     entry: Entry
     keys: tuple[Key, ...]
     counted: int | None = None
+    at: Cut = _NOWHERE  # where that was counted
 
 
 @dataclass(slots=True)
@@ -65,6 +74,9 @@ class _Job:
     last_cost: float | None = None  # hours of the last attempt
     spent: float = 0.0  # hours of all attempts
     past: int = 0  # starts of its command
+    started: Cut | None = None  # where the start of the last attempt was counted
+    closed: float = 0.0  # when that attempt ended
+    said: tuple[float, str] = (0.0, "")  # its last exception, and when
     facts: dict[str, object] = field(default_factory=dict)
     marks: set[tuple[Kind, float]] = field(default_factory=set)
     cluster: tuple[str, int] = ("", 0)
@@ -235,7 +247,7 @@ class History:
 
     def _opened(self, job: _Job, told: Told) -> None:
         job.starts += 1
-        job.begun = told.time
+        job.begun, job.started = told.time, None
         if told.kind is not Kind.EXECUTING:
             job.site = job.slot = ""
 
@@ -243,33 +255,47 @@ class History:
         if job.begun is not None:
             job.last_cost = min(max(0.0, told.time - job.begun) / 3600, _LONGEST_ATTEMPT)
             job.spent += job.last_cost
-        job.begun = None
+        job.begun, job.closed = None, told.time
 
     def _on_executing(self, job: _Job, told: Told, at: Cut) -> None:
         if job.begun is not None:
             waited = min(max(0.0, told.time - job.begun) / 3600, _LONGEST_ATTEMPT)
             self._count(("start hours", *job.cluster), at, waited, 1)
         job.past += 1
-        if job.past == 1:
-            self._count(("mates past start", *job.cluster), at)
-            self._count(("jobs past start",), at)
-        self._count(("past start", job.site), at)
-        self._count(("past start",), at)
+        job.started = Cut(at.moment + _SETTLES, at.log, at.place)
+        self._count_start(job, job.started, 1.0)
         if job.release and job.release.entry.step in BEFORE_START:
-            self._ended(job, SUCCESS, at)
+            self._ended(job, SUCCESS, job.started)
+
+    def _count_start(self, job: _Job, at: Cut, amount: float) -> None:
+        if job.past == 1:
+            self._count(("mates past start", *job.cluster), at, amount)
+            self._count(("jobs past start",), at, amount)
+        self._count(("past start", job.site), at, amount)
+        self._count(("past start",), at, amount)
+
+    def _on_exception(self, job: _Job, told: Told, at: Cut) -> None:
+        job.said = told.time, told.text
 
     def _on_held(self, job: _Job, told: Told, at: Cut) -> None:
-        parsed = parse(told.text)
+        text = told.text
+        if says_nothing(text) and told.time - job.said[0] <= _TOGETHER:
+            text = job.said[1] or text
+        parsed = parse(text)
         values = parsed.values
+        entry = find(told.code, told.subcode, parsed)
+        if job.started and entry.step in BEFORE_START and told.time - job.closed <= _TOGETHER:
+            self._count_start(job, max(job.started, at), -1.0)
+            job.past -= 1
+        job.started = None
         machine = values.get("slot", "").rpartition("@")[2]
         said = values.get("site") or self._machines.get(machine, "") or machine
         job.holds += job.hold is None  # else it is held anew before anybody released it
         hold = Hold(
-            job.id, told.time, told.code, told.subcode, told.text, job.site or said,
+            job.id, told.time, told.code, told.subcode, text, job.site or said,
             job.slot or values.get("slot", ""), parsed.template, values, job.holds, job.starts,
             job.user, dict(job.facts), job.past, job.last_cost, job.spent, at,
         )  # fmt: skip
-        entry = entry_of(hold)
         if job.release:
             # Whoever holds it on purpose, or removes it, says nothing about the release.
             same = job.release.entry is entry
@@ -316,13 +342,11 @@ class History:
         release = job.release
         if release is None or release.counted == outcome:
             return
-        amounts = [0.0] * 4
-        amounts[outcome] = 1.0
-        if release.counted is not None:
-            amounts[release.counted] = -1.0
-        release.counted = outcome
         for key in release.keys:
-            self._count(key, at, *amounts)
+            self._count(key, at, *_one(outcome, 1.0))
+            if release.counted is not None:
+                self._count(key, max(at, release.at), *_one(release.counted, -1.0))
+        release.counted, release.at = outcome, at
 
     def _on_success(self, job: _Job, told: Told, at: Cut) -> None:
         self._ended(job, SUCCESS, at)
@@ -346,6 +370,12 @@ class History:
         if series is None:
             series = self._series[key] = Series(_WIDTH[key[0]])
         series.add(at, amounts or (1.0,))
+
+
+def _one(outcome: int, amount: float) -> list[float]:
+    amounts = [0.0] * 4
+    amounts[outcome] = amount
+    return amounts
 
 
 def object_of(hold: Hold) -> str:
@@ -390,6 +420,7 @@ _MARKED = frozenset(
 _ACTS = {
     Kind.EXECUTING: History._on_executing,
     Kind.HELD: History._on_held,
+    Kind.SHADOW_EXCEPTION: History._on_exception,
     Kind.SUCCEEDED: History._on_success,
     Kind.FAILED: History._on_failure,
     Kind.REMOVED: History._on_removed,

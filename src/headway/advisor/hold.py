@@ -93,11 +93,17 @@ class Hold:
             for name, value in measured(ad).items()
             if name not in _USED or _number(self.facts.get(name)) is None
         }
-        return replace(self, facts={**self.facts, **told, **found})
+        then = {f"{HELD}{name}": self.facts[name] for name in _ASKED if name in self.facts} | {
+            name: value for name, value in self.facts.items() if name.startswith(HELD)
+        }
+        return replace(self, facts={**self.facts, **told, **found, **then})
 
 
+#: Before the name of a request: what the job asked for when it was held, by its log.
+HELD = "Held"
+_ASKED = ("RequestMemory", "RequestDisk")
 _USED = ("MemoryUsage", "DiskUsage")
-_NUMBERS = ("RequestMemory", "RequestDisk", *_USED)
+_NUMBERS = (*_ASKED, *_USED)
 
 
 def measured(ad: Mapping[str, object]) -> dict[str, float]:

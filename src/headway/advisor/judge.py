@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headway.advisor.evidence import Ends, Evidence
 from headway.advisor.hold import Hold
-from headway.holds.table import BEFORE_START, OUTPUT, PERMANENT, Entry
+from headway.holds.table import BEFORE_START, OUTPUT, TRANSIENT, Entry
 
 #: Cases that a wider circle counts for against a narrower one.
 _SHRINK = 4.0
@@ -78,7 +78,9 @@ def _shrunk(p: float, weight: float, ends: Ends, worth: float) -> tuple[float, f
 
 def _tells_of_others(entry: Entry) -> bool:
     """Whether getting past the step is a matter of files and sites, not of what the job does."""
-    return entry.step in BEFORE_START or (entry.step == OUTPUT and entry.kind != PERMANENT)
+    # What holds up the results of one job (a full quota, a wrong place) says nothing of others':
+    # only a fault that passes does, for each start costs the whole computation.
+    return entry.step in BEFORE_START or (entry.step == OUTPUT and entry.kind == TRANSIENT)
 
 
 def _mates(evidence: Evidence) -> tuple[float, float]:

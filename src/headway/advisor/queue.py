@@ -15,7 +15,8 @@ _FACTS = (
     "RequestMemory", "MemoryUsage", "ResidentSetSize", "ResidentSetSize_RAW", "RequestDisk",
     "DiskUsage", "DiskUsage_RAW", "RequestGPUs", "NumHolds",
     "NumJobStarts", "NumShadowStarts", "JobDurationCategory", "AllowedJobDuration",
-    "AllowedExecuteDuration", "HeadwayHeal", "HeadwayRun",
+    "AllowedExecuteDuration", "MemoryProvisioned", "DiskProvisioned", "Cmd", "HeadwayHeal",
+    "HeadwayRun",
 )  # fmt: skip
 ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "HoldReason", "HoldReasonCode", "HoldReasonSubCode",

@@ -10,7 +10,7 @@ import math
 import re
 
 from headway.advisor.advice import Change
-from headway.advisor.hold import Hold
+from headway.advisor.hold import HELD, Hold
 from headway.pool.policy import MORE, enough_for
 from headway.spec.units import exact_size
 
@@ -26,8 +26,9 @@ _MOST = {"memory": 64 * 1024 * 1024.0, "disk": 1024 * 1024 * 1024.0}
 def raised(hold: Hold, what: str) -> Change:
     """The change of the memory or disk request; `new` is empty where nothing tells how much."""
     asked, used = amounts(hold, what)
+    limit = _limit(hold, what)
     attribute = {"memory": "RequestMemory", "disk": "RequestDisk"}[what]
-    known = max(used or 0.0, asked or 0.0)
+    known = max(used or 0.0, asked or 0.0, limit or 0.0)
     if not known or known > _MOST[what]:
         return Change(
             words=f"raise the {what} request by half",
@@ -62,11 +63,25 @@ def amounts(hold: Hold, what: str) -> tuple[float | None, float | None]:
 
 
 def enough_now(hold: Hold, what: str) -> bool | None:
-    """Whether the request is by now larger than what was used; None: not known."""
+    """Whether the request is by now larger than what was used; None: not known.
+
+    The job was stopped at its limit, however little of that a sample of its use had seen.
+    """
     asked, used = amounts(hold, what)
-    if not asked or not used:
+    limit = _limit(hold, what)
+    if not asked or not limit:
         return None
-    return asked > used * 1.1
+    return asked > max(used or 0.0, limit) * 1.1
+
+
+def _limit(hold: Hold, what: str) -> float | None:
+    """Where the job was stopped, in MB: by its reason, or what it had or asked for then."""
+    scale = 1.0 if what == "memory" else 1 / 1024
+    name = {"memory": "Memory", "disk": "Disk"}[what]
+    unit = _MB_OF.get(hold.values.get("unit", ""))
+    said = _number(hold.values.get("limit"), unit) if unit is not None else None
+    had = (hold.facts.get(key) for key in (f"{name}Provisioned", f"{HELD}Request{name}"))
+    return said or next((n for n in (_number(value, scale) for value in had) if n), None)
 
 
 _TIMES = {46: "AllowedJobDuration", 47: "AllowedExecuteDuration"}

@@ -22,6 +22,8 @@ _IGNORED = frozenset({EventType.GENERIC, EventType.IMAGE_SIZE})
 _UNTOLD = frozenset(
     {Kind.INPUT_FINISHED, Kind.OUTPUT_QUEUED, Kind.OUTPUT_STARTED, Kind.OUTPUT_FINISHED}
 )
+#: Events whose reason is read: a hold may leave it to the exception before it.
+_SAYING = frozenset({Kind.HELD, Kind.SHADOW_EXCEPTION})
 #: The queue's names of what the resource table of a 004 or 005 event tells.
 _ASKED = {"Memory": "RequestMemory", "Disk": "RequestDisk", "GPUs": "RequestGpus"}
 _USED = {"Memory": "MemoryUsage", "Disk": "DiskUsage"}
@@ -64,7 +66,7 @@ def told_by(event: Event, log: str, place: int) -> Told | None:
         site, slot = event.site, event.slot
     elif number in (EventType.EVICTED, EventType.TERMINATED):
         facts = _facts(event)
-    text = event.reason if kind is Kind.HELD else ""
+    text = event.reason if kind in _SAYING else ""
     return Told(
         log, place, event.time, number, kind, event.cluster, event.proc,
         code, subcode, text, site, slot, user, facts,
@@ -152,6 +154,7 @@ def of_columns(columns: Columns) -> Iterator[list[Told]]:
         number, (EventType.EXECUTE, EventType.AD_INFORMATION, EventType.REMOTE_ERROR)
     )
     held = kind == Kind.HELD
+    saying = np.isin(kind, list(_SAYING))
     coded = held & (columns.code != _none())
     for log, name in enumerate(columns.logs):
         rows = np.flatnonzero(about & (columns.log == log))
@@ -167,7 +170,7 @@ def of_columns(columns: Columns) -> Iterator[list[Told]]:
                 columns.proc[rows].tolist(),
                 np.where(coded, columns.code, 0)[rows].tolist(),
                 np.where(coded, columns.subcode, 0)[rows].tolist(),
-                np.where(held, columns.text, -1)[rows].tolist(),
+                np.where(saying, columns.text, -1)[rows].tolist(),
                 np.where(places_of, columns.site, -1)[rows].tolist(),
                 np.where(places_of, columns.slot, -1)[rows].tolist(),
                 np.where(number == EventType.AD_INFORMATION, columns.user, -1)[rows].tolist(),

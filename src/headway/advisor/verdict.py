@@ -13,7 +13,9 @@ from headway.advisor.hold import Hold
 from headway.advisor.judge import Estimate, interval
 from headway.advisor.phrases import sentences, span
 from headway.advisor.raising import raised, raised_time
-from headway.holds.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, code_name, filled
+from headway.holds.reason import Reason
+from headway.holds.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, filled
+from headway.holds.words import words_of
 
 if TYPE_CHECKING:
     from headway.advisor.checks import Findings
@@ -32,7 +34,6 @@ _CATEGORY, _MEDIUM_LIMIT = "JobDurationCategory", "20:00:00"
 _SECONDS_A_DAY = 86400.0
 #: So much later than announced a job may be released by itself.
 _LATE = 120.0
-_MOST_SAID = 160
 
 
 @dataclass(frozen=True)
@@ -332,13 +333,5 @@ def _command(hold: Hold, decision: _Decision, commands: Commands) -> str:
 
 
 def _words(hold: Hold) -> dict[str, str]:
-    from headway.events.classad import inert
-
-    made = {name: inert(value, 300) for name, value in hold.values.items()}
-    made["code"] = code_name(hold.code, hold.subcode)
-    said = inert(hold.reason, _MOST_SAID).strip(" |.")
-    if said:
-        made["said"] = f"“{said}”"
-    if "path" in made:
-        made["name"] = made["path"].rpartition("/")[2] or made["path"]
-    return made
+    reason = Reason(hold.template, hold.values)
+    return words_of(hold.code, hold.subcode, hold.reason, reason, hold.facts)

@@ -4,6 +4,9 @@ The template is the reason with its paths, hosts, names and numbers replaced by 
 `<path>`, `<host>`, `<n>` …; numbers that say what happened (an HTTP status, an errno, an exit code)
 stay. A template's template is the template itself. The reason is hostile text and may be megabytes:
 only its beginning counts, and no pattern looks back over what it has read.
+
+A policy expression that a reason quotes is not its meaning: most name several limits, and only one
+of them was met. `rule` says what an expression is about, if it is about one thing alone.
 """
 
 from __future__ import annotations
@@ -64,6 +67,37 @@ _MASK = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _KIND = {"sinful": "host", "point": "host"}
+#: Files that HTCondor or the site makes on the node: their names say what failed.
+_NODE_FILE = re.compile(
+    r"condor_exec\.exe|_condor_std(?:out|err)|[\w-]{0,40}job[_-]?wrapper[\w.-]{0,20}", re.ASCII
+)
+
+#: HTCondor's words for a rule that was met, and those of a node whose rule has no words of its own.
+_RULE = re.compile(
+    r"(The (?:job attribute|system macro) \w{1,60} expression )'(.*)'( evaluated to \w{4,9})\W*\Z"
+)
+_WANTED = re.compile(r"(.{0,300}\bWANT_HOLD = )(.*)\Z")
+_WORD = re.compile(r"(?<![\w.\"])[A-Za-z_]\w{0,100}", re.ASCII)
+_QUOTED = re.compile(r'"[^"]{0,1000}"')
+#: What the attributes of a rule are about; those that are about nothing are left out.
+_ABOUT = {
+    name.lower(): topic
+    for topic, names in {
+        "memory": "MemoryUsage RequestMemory ResidentSetSize ResidentSetSize_RAW ImageSize Memory "
+        "MemoryProvisioned ProportionalSetSizeKb",
+        "disk": "DiskUsage DiskUsage_RAW RequestDisk Disk DiskProvisioned",
+        "cores": "CpusUsage RequestCpus Cpus CpusProvisioned",
+        "time": "JobCurrentStartDate JobStartDate JobCurrentStartExecutingDate RemoteWallClockTime "
+        "EnteredCurrentStatus CumulativeSlotTime",
+        "starts": "NumJobStarts NumShadowStarts JobRunCount NumShadowExceptions NumHolds "
+        "NumSystemHolds NumRestarts",
+        "exit": "ExitCode ExitBySignal ExitSignal ExitStatus",
+        "": "JobStatus LastJobStatus JobUniverse time CurrentTime ServerTime isUndefined undefined "
+        "ifThenElse true false is isnt MY TARGET int floor real",
+    }.items()
+    for name in names.split()
+}
+_NOT_RUNNING = re.compile(r"(?i)JobStatus ?={1,2}[?!]?={0,1} ?[013-9]\b")
 
 
 class Reason(NamedTuple):
@@ -80,10 +114,14 @@ def parse(reason: str) -> Reason:
     `url`, `path`, `host`, `slot`, `site`, `user`: the first that it names. `text`: the first words
     between quotes. `source`: the cache or origin that a transfer came from. `protocol`, `status`
     (HTTP), `errno`, `exit` (of a plugin), `plugin`. `limit` and `used`, in the reason's own units,
-    with `unit`. Of a hold by Headway itself: `fault`, what failed, and `pause`, the seconds until
-    the job is released by itself.
+    with `unit`. `rule`: what a policy expression is about, such as "memory"; empty where that is
+    several things. Of a hold by Headway itself: `fault`, what failed, and `pause`, the seconds
+    until the job is released by itself.
     """
     text = " ".join(reason[:LONGEST].split())
+    ruled = _RULE.match(text) or _WANTED.match(text)
+    if ruled:
+        return _of_rule(ruled)
     values: dict[str, str] = {}
     masked = _masked(text, values)
     known = _settled(masked)
@@ -93,7 +131,40 @@ def parse(reason: str) -> Reason:
             values[name] = next(group for group in match.groups() if group)[:_LONGEST_VALUE]
             if name in ("limit", "used") and match.lastindex == 2:
                 values["unit"] = match[2].lower()
-    return Reason(known.template, MappingProxyType({**known.values, **values}))
+    made = {**known.values, **values}
+    if made.get("path", "").rstrip(".") == made.get("plugin", "").rstrip("."):
+        made.pop("path", None)  # the program that moves files is none of them
+    if "url" in made:
+        made["url"] = made["url"].rstrip(":.")
+    return Reason(known.template, MappingProxyType(made))
+
+
+def _of_rule(found: re.Match[str]) -> Reason:
+    """A reason that quotes an expression, which says no more than what it is about."""
+    values: dict[str, str] = {}
+    template = f"{_masked(found[1], values)} <text>"
+    if found.lastindex == 3:
+        template += found[3]
+    values |= {"text": found[2][:_LONGEST_VALUE], "rule": about(found[2])}
+    return Reason(template, MappingProxyType(values))
+
+
+def about(expression: str) -> str:
+    """What a policy expression is about, if it is one thing.
+
+    Args:
+        expression: A ClassAd expression, such as `MemoryUsage > 2000`.
+
+    Returns:
+        "memory", "disk", "cores", "time", "starts" or "exit"; empty where it names several of
+        these, or something else.
+    """
+    words = {word.lower() for word in _WORD.findall(_QUOTED.sub("", expression[:LONGEST]))}
+    topics = {_ABOUT.get(word, "other") for word in words} - {""}
+    # A job that waits for too long has not run for too long.
+    if topics == {"time"} and _NOT_RUNNING.search(expression[:LONGEST]):
+        return ""
+    return topics.pop() if len(topics) == 1 and topics != {"other"} else ""
 
 
 class _Kind(NamedTuple):
@@ -135,6 +206,9 @@ def _masked(text: str, values: dict[str, str]) -> str:
                 kind = "path"
         if kind not in ("n", "id"):
             values.setdefault(kind, found[:_LONGEST_VALUE])
+        if kind == "path":
+            name = found[-80:].replace("\\", "/").rpartition("/")[2]
+            return f"<path>/{name}" if _NODE_FILE.fullmatch(name) else "<path>"
         return f"<{kind}>"
 
     return printable(_MASK.sub(put, text))[:_LONGEST_TEMPLATE].strip(" |.")
@@ -156,6 +230,8 @@ _VALUES = tuple(
     (name, hint, re.compile(pattern, re.ASCII))
     for name, hint, pattern in (
         ("protocol", "using protocol", r"using protocol (\w{1,20})"),
+        ("url", "url file = <url>", r"URL file = ([^\s|;)]{1,500})"),
+        ("url", "http_proxy=<url> (<url>", r"http_proxy=\S{1,300} \(([^\s)]{1,500})\)"),
         ("status", "4", _STATUS),
         ("status", "5", _STATUS),
         ("errno", "errno", r"(?i)errno[ =:]{1,2}(\d{1,4})"),

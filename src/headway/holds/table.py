@@ -33,7 +33,10 @@ CODE_NAMES = {
     40: "EC2ConnectionProblem", 41: "EC2ServerError", 42: "EC2InstancePotentiallyLost",
     43: "PreScriptFailed", 44: "PostScriptFailed", 45: "SingularityTestFailed",
     46: "JobDurationExceeded", 47: "JobExecuteExceeded", 48: "HookShadowPrepareJobFailure",
+    49: "CannotSwitchPrimaryGroup",
 }  # fmt: skip
+#: Codes from here on, and subcodes that are as far below zero, send a job away and do not hold it.
+VACATE = 1000
 
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*(?:\{[^{}]*\}[^{}]*)?))?\}")
 
@@ -58,6 +61,8 @@ class Entry:
     do: str
     codes: frozenset[int] | None
     from_code: int | None
+    rule: str
+    general: bool
     subcodes: frozenset[int] | None
     least: int | None
     way: str
@@ -77,48 +82,123 @@ class Entry:
     cost: float
     versions: str
 
-    def fits(self, code: int, subcode: int, text: str, status: int | None, way: str) -> bool:
-        """Whether the entry is about holds of this kind; what costs least is looked at first."""
+    def fits(self, case: Case, *, by_words: bool) -> bool:
+        """Whether the entry is about this case; what costs least is looked at first.
+
+        Args:
+            case: What the event says.
+            by_words: Whether only what the reason says counts, where a subcode would do as well.
+        """
+        if by_words and self.general:
+            return False
+        code = case.code
         if self.from_code is not None:
-            return code >= self.from_code or subcode <= -self.from_code
-        coded = self.codes is None or code in self.codes
+            return code >= self.from_code or case.subcode <= -self.from_code
+        # Where the words say which way files went, the code has nothing to add.
+        coded = self.codes is None or code in self.codes or bool(self.way and case.way_said)
         if self.either:
-            return coded or self._said(text)
-        if not coded or (self.way and self.way != way):
+            return (self.codes is not None and coded) or self._said(case)
+        if not coded or (self.way and self.way != case.way):
             return False
-        if self.status is not None and status not in self.status:
+        if self.status is not None and case.status not in self.status:
             return False
+        listed = self._listed(case.subcode)
+        if self.either_subcode:
+            return self._said(case) or (listed and not by_words)
+        return listed and ((self.reason is None and not self.rule) or self._said(case))
+
+    def _listed(self, subcode: int) -> bool:
         if self.least is not None and subcode < self.least:
             return False
-        listed = self.subcodes is None or subcode in self.subcodes
-        if self.either_subcode:
-            return listed or self._said(text)
-        return listed and (self.reason is None or self._said(text))
+        return self.subcodes is None or subcode in self.subcodes
 
-    def _said(self, text: str) -> bool:
-        return self.reason is not None and self.reason.search(text[:LONGEST]) is not None
+    def _said(self, case: Case) -> bool:
+        if self.rule and self.rule == case.rule:
+            return True
+        return self.reason is not None and self.reason.search(case.text[:LONGEST]) is not None
+
+
+class Case(NamedTuple):
+    """What an event says of why a job stopped."""
+
+    code: int
+    subcode: int
+    text: str  # the reason's template, and what it quotes
+    status: int | None  # of HTTP
+    way: str  # which way files moved
+    way_said: bool  # and whether it was the reason that said so
+    rule: str  # what a policy expression is about
 
 
 _OUTPUT_SAID = re.compile(
     r"transfer output files failure|(?:starter|execution point)\b[^;]{0,200}?\bfailed to send file"
-    r"|shadow\b[^;]{0,200}?\bfailed to (?:receive|write)|failed to (?:upload|transfer output)",
+    r"|shadow\b[^;]{0,200}?\bfailed to (?:receive|write|create)"
+    r"|failed to (?:upload|transfer output)",
     re.IGNORECASE,
 )
 _INPUT_SAID = re.compile(
     r"transfer input files failure|shadow\b[^;]{0,200}?\bfailed to send file"
-    r"|starter\b[^;]{0,200}?\bfailed to (?:receive|write)|failed to (?:download|transfer input)",
+    r"|starter\b[^;]{0,200}?\bfailed to (?:receive|write)|failed to (?:download|transfer input)"
+    r"|\binput file transfer\b",
     re.IGNORECASE,
 )
+#: A plugin's words alone are those of a node that fetches: of an upload the starter speaks first.
+_FETCHED = re.compile(r"FILETRANSFER:|failed to transfer files", re.IGNORECASE)
 
 
-def way_of(code: int, text: str) -> str:
-    """Which way files moved: the reason's first word on it, else the code."""
+def way_of(code: int, text: str) -> tuple[str, bool]:
+    """Which way files moved, and whether the reason says so; where it is silent, the code does."""
     found = [
         (match.start(), way)
         for way, pattern in ((OUTPUT, _OUTPUT_SAID), (INPUT, _INPUT_SAID))
         if (match := pattern.search(text[:LONGEST]))
     ]
-    return min(found)[1] if found else {12: OUTPUT, 13: INPUT}.get(code, "")
+    if found:
+        return min(found)[1], True
+    if _FETCHED.search(text[:LONGEST]):
+        return INPUT, True
+    return {12: OUTPUT, 13: INPUT}.get(code, ""), False
+
+
+#: The code that HTCondor gives a hold with these words: a 007 has the words and no code.
+_CODE_SAID = re.compile(
+    r"(?P<c6>\bfailed to execute\b|executable does not exist)"
+    r"|(?P<c7>as standard (?:output|error)\b|standard (?:output|error) file\b)"
+    r"|(?P<c8>as standard input\b|standard input file\b)"
+    r"|(?P<c14>initial working directory)"
+    r"|(?P<c22>initialize user log)"
+    r"|(?P<c34>memory limit|out-of-memory event|\b(?:memory|disk|cpus?) usage exceeded"
+    r"|exceeded allocated disk)"
+    r"|(?P<c35>cannot pull image|unable to launch container)"
+    r"|(?P<c36>failed to upload checkpoint)"
+    r"|(?P<c4>job credentials are not available|proxy about to expire)"
+    r"|(?P<c47>exceeded allowed \w{3,7} duration)"
+    r"|(?P<c19>hook_prepare_job|prepare-hook)",
+    re.IGNORECASE,
+)
+_GLOBUS = 2  # its subcodes are Globus's own numbers
+#: Codes whose subcode is an errno, which the reason gives in words as well.
+_ERRNO_CODES = frozenset({6, 7, 8, 9, 10, 12, 13, 14})
+_ERRNO_SAID = {
+    "No such file or directory": 2, "Permission denied": 13, "Exec format error": 8,
+    "Input/output error": 5, "Cannot allocate memory": 12, "No space left on device": 28,
+    "Stale file handle": 116, "Disk quota exceeded": 122, "Is a directory": 21,
+    "Not a directory": 20, "Text file busy": 26,
+}  # fmt: skip
+_ERRNO = re.compile("|".join(map(re.escape, _ERRNO_SAID)))
+
+
+def _codes(code: int, subcode: int, text: str, errno: str) -> tuple[int, int]:
+    """Code and subcode, by the words where HTCondor gave none."""
+    if (not 0 < code < VACATE and subcode > -VACATE) or code == _GLOBUS:
+        said = _CODE_SAID.search(text[:LONGEST])
+        if said and "FILETRANSFER" not in text:
+            code, subcode = int((said.lastgroup or "c0")[1:]), 0
+    if code in _ERRNO_CODES and not subcode:
+        words = _ERRNO.search(text[:LONGEST])
+        number = int(errno) if errno else _ERRNO_SAID[words[0]] if words else 0
+        return code, number
+    return code, subcode
 
 
 @cache
@@ -145,15 +225,32 @@ def classify(code: int | None, subcode: int | None, reason: str) -> Entry:
 def find(code: int, subcode: int, reason: Reason) -> Entry:
     """As `classify`, for a reason that is parsed already."""
     values = reason.values
-    return _find(code, subcode, reason.template, values.get("text", ""), values.get("status", ""))
+    return _find(
+        code,
+        subcode,
+        reason.template,
+        "" if "rule" in values else values.get("text", ""),
+        values.get("status", ""),
+        values.get("errno", ""),
+        values.get("rule", ""),
+    )
 
 
 @lru_cache(maxsize=32768)
-def _find(code: int, subcode: int, template: str, quoted: str, status: str) -> Entry:
-    number = int(status) if status.isdecimal() else None
+def _find(
+    code: int, subcode: int, template: str, quoted: str, status: str, errno: str, rule: str
+) -> Entry:
     text = f"{template} {quoted}" if quoted else template
-    way = way_of(code, text)
-    return next(entry for entry in table() if entry.fits(code, subcode, text, number, way))
+    code, subcode = _codes(code, subcode, text, errno)
+    way, said = way_of(code, text)
+    number = int(status) if status.isdecimal() else None
+    case = Case(code, subcode, text, number, way, said, rule)
+    # The words first: of many rules the subcode is whatever somebody chose.
+    for by_words in (True, False):
+        for entry in table():
+            if entry.fits(case, by_words=by_words):
+                return entry
+    raise AssertionError("the last entry of holds.toml fits everything")
 
 
 def code_name(code: int, subcode: int) -> str:
@@ -204,6 +301,8 @@ def _entry(row: dict[str, Any]) -> Entry:
         do=known.pop("do"),
         codes=numbers("codes"),
         from_code=known.pop("from_code", None),
+        rule=known.pop("rule", ""),
+        general=known.pop("general", False),
         subcodes=numbers("subcodes"),
         least=known.pop("from", None),
         way=known.pop("way", ""),
