@@ -33,8 +33,9 @@ def test_the_study_names_the_cut_off_the_404s_and_the_20_hours(accounts: Account
     found = find(accounts)
     assert [one.title for one in found[:3]] == [
         "232 input transfers were cut off at 1 hour: 322.7 GPU hours lost",
-        "16 jobs were held for the same reason, 15 of them consecutive (794570.13 to 794570.27) "
-        "within 32 s: 404 page not found",
+        "16 jobs were held for the same reason: the data server answered that "
+        "osdf:///nrp/osdf/ILSVRC2012/ILSVRC2012_img_train.tar is not there (404); 15 of them "
+        "consecutive (794570.13 to 794570.27) within 32 s",
         "2 jobs were stopped at the time limit of 20 hours: 40.7 GPU hours lost",
     ]
     cut, burst, limit = found[:3]
@@ -296,12 +297,14 @@ def test_no_large_share_of_holds_goes_unnamed() -> None:
     # Hours apart, so that no burst explains them.
     jobs = [held(12, 2, reason.format(n), begin=1e6 + 1e4 * n) for n in range(6)]
     [found] = find(told(jobs))
-    assert found.key == "held:12/2"
+    assert found.key == "held:output-file-missing"
     assert found.title.startswith("6 jobs of 6 were held: ")
-    assert "No such file" in found.title
+    assert "ended without writing a file that it should" in found.title
     assert "(code 12/2)" in found.title
     assert (found.jobs, found.lost_jobs, found.cost_s) == (6, 6, 360)
-    assert found.advice[0].lines == ("headway advise log",)
+    assert "Read the job's stderr" in found.advice[0].text
+    assert found.advice[1].lines == ("headway advise log",)
+    assert not any("condor_release" in line for step in found.advice for line in step.lines)
 
 
 def test_a_hold_that_has_a_name_is_named_once() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.report.made import Row, told
 
@@ -41,8 +43,8 @@ def test_a_burst_of_404s_over_consecutive_jobs() -> None:
     accounts = told([{"tries": [success()]}] * 10 + burst(15))
     [found] = hold_burst(accounts)
     assert found.title == (
-        "15 jobs were held for the same reason, 15 of them consecutive (1.10 to 1.24) within 28 s: "
-        "server returned 404 Not Found"
+        "15 jobs were held for the same reason: the data server answered that osdf:///data/x.tar "
+        "is not there (404); 15 of them consecutive (1.10 to 1.24) within 28 s"
     )
     assert (found.jobs, found.lost_jobs, found.cost_s) == (15, 15, 15.0)
     assert "The object is there" in found.why
@@ -256,3 +258,99 @@ def test_released_or_fresh_holds_are_no_neglect() -> None:
     jobs: list[Row] = [{"outcome": "held", "held": [(13, 256, "x", DAY)]}]
     jobs.append({"tries": [not_found(held_s=9 * DAY, released=True), success()]})
     assert unreleased(told(jobs)) == []
+
+
+def same(number: int, code: int, subcode: int, reason: str, **row: Any) -> list[Row]:
+    """Jobs that are held for one reason within seconds, each after an hour of work."""
+    tried: Row = {"ending": "hold", "code": code, "subcode": subcode, "reason": reason}
+    tried |= {"parts": {"compute": 3600.0}, "held_s": 500.0} | row
+    return [{"outcome": "held", "begin": 2e6 + n, "tries": [tried]} for n in range(number)]
+
+
+def commands(found: Any) -> list[str]:
+    return [line for step in found.advice for line in step.lines]
+
+
+AT_NODE = (
+    "Error from slot1@n: STARTER at 10.0.0.1 failed to send file(s) to <192.0.2.1:9618>: error "
+    "reading from /var/lib/condor/execute/dir_1/model.pt: (errno 2) No such file or directory; "
+    "SHADOW failed to receive file(s) from <10.0.0.1:2>"
+)
+AT_ACCESS_POINT = (
+    "Transfer output files failure at access point ap1 while receiving files from execution point "
+    "slot1@n. Details: writing to file /eos/user/a/out.txt: (errno 2) No such file or directory"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "reason", "said"),
+    [
+        # A 13 that is an output, which was called an object that is there.
+        (13, 2, AT_NODE, "ended without writing a file that it should: model.pt"),
+        (12, 2, AT_ACCESS_POINT, "could not write the results to /eos/user/a/out.txt"),
+        (12, 256, "Transfer output files failure at execution point slot1@n using protocol osdf. "
+         "Details: 404: No namespace found for path ( URL file = osdf:///a/b )|",
+         "no such place for the results: osdf:///a/b"),
+        (3, 0, "The job attribute OnExitHold expression 'ExitCode =!= 0' evaluated to TRUE",
+         "ended with an error"),
+        (26, 102, "Excessive CPU usage", "more processor cores"),
+    ],
+)  # fmt: skip
+def test_what_would_compute_all_of_it_again_is_not_released(
+    code: int, subcode: int, reason: str, said: str
+) -> None:
+    accounts = told([{"tries": [success()]}] * 10 + same(12, code, subcode, reason))
+    [found] = hold_burst(accounts)
+    assert said in found.title and found.jobs == 12
+    assert not any("release" in line for line in commands(found))
+    assert "The object is there" not in found.why and found.advice
+
+
+def test_a_file_of_the_access_point_is_not_called_a_url() -> None:
+    reason = (
+        "Transfer input files failure at access point ap1 while sending files to execution point "
+        "slot1@n. Details: reading from file /home/a/in.dat: (errno 2) No such file or directory"
+    )
+    [found] = hold_burst(told([{"tries": [success()]}] * 10 + same(8, 13, 2, reason)))
+    assert "/home/a/in.dat" in found.title
+    assert "URL" not in found.why + " ".join(step.text for step in found.advice)
+    assert not any("release" in line for line in commands(found))
+
+
+def test_a_long_reason_is_not_cut_before_its_cause() -> None:
+    path = "/var/lib/condor/execute/dir_1/" + "deep/" * 60 + "x"
+    told_reason = f"Error from slot1@n: cannot do what it should with {path}: gone for ever"
+    [found] = hold_burst(told(same(8, 999, 0, told_reason)))
+    assert "gone for ever" in found.title and len(found.title) < 300
+
+
+def test_only_holds_of_this_kind_are_released() -> None:
+    """Two kinds with one code in one cluster: the command names the jobs."""
+    other = (
+        "Transfer input files failure at execution point slot1@n using protocol osdf. Details: "
+        "server returned 403 Forbidden ( URL file = osdf:///b )|"
+    )
+    jobs = [{"tries": [success()]}] * 10 + burst(6) + same(1, 13, 256, other)
+    [found] = hold_burst(told(jobs))
+    assert commands(found)[0] == "condor_release 1.10 1.11 1.12 1.13 1.14 1.15"
+
+
+def test_a_hold_without_a_reason_has_that_of_its_attempt() -> None:
+    jobs = same(8, 0, 0, "Error from slot1@n: Docker job has gone over memory limit of 8055 Mb")
+    accounts = told(jobs)
+    silent = accounts.holds.with_columns(reason=pl.lit("Reason unspecified"))
+    [found] = under_asked(replace(accounts, holds=silent))
+    assert found.key == "under-asked:memory" and found.jobs == 8
+
+
+def test_what_is_held_for_days_is_told_by_its_cause() -> None:
+    held = [(12, 2, AT_ACCESS_POINT, 9 * DAY)]
+    jobs = [
+        {"outcome": "held", "held": held},
+        {"outcome": "held", "held": [(13, 2, AT_NODE, DAY * 8)]},
+    ]
+    [found] = unreleased(told(jobs))
+    assert found.table is not None
+    rows = {row[0]: row for row in found.table.rows}
+    assert "could not write the results" in rows["12/2"][3] and "mkdir" in rows["12/2"][4]
+    assert "ended without writing a file" in rows["13/2"][3]

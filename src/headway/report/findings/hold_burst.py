@@ -7,15 +7,17 @@ import zlib
 
 import polars as pl
 
+from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, Entry
 from headway.report.accounts import Accounts
-from headway.report.findings.duration import CODES as DURATION_CODES
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import OBJECT_AT_FAULT, TOO_LONG, with_template
-from headway.report.findings.resources import CODES as RESOURCE_CODES
+from headway.report.findings.reasons import OBJECT_AT_FAULT, Told, caused_holds, on_purpose, what
+from headway.report.findings.resources import DISK, MEMORY
 from headway.report.findings.scope import Scope, scope
 from headway.report.numbers import span
 from headway.report.words import Outcome
 from headway.text import many
+
+__all__ = ["hold_burst", "longest_run", "what"]
 
 #: Holds that follow each other within this time have, one may think, the same cause.
 GAP = 300.0
@@ -23,27 +25,21 @@ GAP = 300.0
 AT_LEAST = 5
 #: How many kinds of hold are told; the rest is in the table of holds.
 MOST = 5
-#: Somebody's own doing, or told better by another detector.
-NOT_THESE = (1, 15, 16, 34, *DURATION_CODES)
-_PREAMBLE = re.compile(
-    r"\ATransfer (?:in|out)put files failure at .*?(?:Details:|using protocol \S+)"
-    r"\s*(?:Details:)?\s*"
-)
-#: Hold codes of failed transfers, output and input.
-TRANSFERS = (12, 13)
+#: Told better by another detector.
+NOT_THESE = ("over-time", "over-time-by-policy", "own-rule-time", *MEMORY.causes, *DISK.causes)
+_MOST_CLUSTERS, _MOST_NAMED = 5, 10
 
 
 def hold_burst(accounts: Accounts) -> list[Finding]:
     """One finding for each kind of hold that came in a burst."""
-    told = pl.col("code").is_in(NOT_THESE) | (
-        (pl.col("code") == 21) & pl.col("subcode").is_in(list(RESOURCE_CODES))
-    )
-    held = accounts.holds.filter(~told.fill_null(False) & pl.col("time").is_not_null())
-    held = held.filter(~pl.col("reason").cast(pl.String).str.contains(TOO_LONG).fill_null(False))
-    if held.height < AT_LEAST:
+    if accounts.holds.height < AT_LEAST:
         return []
+    told = [*NOT_THESE, *on_purpose()]
+    held = caused_holds(accounts).filter(
+        ~pl.col("cause").is_in(told) & pl.col("time").is_not_null()
+    )
     kind = ["code", "subcode", "template"]
-    held = with_template(held).sort(*kind, "time", nulls_last=True)
+    held = held.sort(*kind, "time", nulls_last=True)
     new = (pl.col("time").diff() > GAP) | pl.any_horizontal(
         pl.col(name).ne_missing(pl.col(name).shift()) for name in kind
     )
@@ -71,38 +67,37 @@ def _finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame) -> Fi
     burst = inside.sort("size", "burst", descending=[True, False])
     burst = burst.filter(pl.col("burst") == burst.item(0, "burst")).sort("time")
     row = burst.row(0, named=True)
-    code, reason = row["code"], str(row["reason"])
+    kind_of = Told(held)
     about = _about(accounts, held)
     first, last, run = longest_run(accounts.jobs.join(burst, on="job", how="semi"))
     length = float(burst.item(-1, "time")) - float(burst.item(0, "time"))
     in_burst, in_all = burst.get_column("job").n_unique(), about.jobs.len()
-    arrived = _arrived(accounts, about.jobs) if code in TRANSFERS else 0
-    number = f"{code if code is not None else '?'}/{row['subcode'] if code is not None else '?'}"
+    arrived = _arrived(accounts, about.jobs) if kind_of.entry.way == INPUT else 0
     evidence = [
-        ("the reason", shown(reason)),
-        ("code/subcode", number),
+        ("the reason", shown(row["reason"])),
+        ("code/subcode", kind_of.codes[0]),
         ("held for it in all", many(in_all, "job")),
         ("in the largest burst", f"{many(in_burst, 'job')} within {span(max(length, 1))}"),
     ]
     told = ""
     if run >= AT_LEAST:
-        told = f", {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
+        told = f"; {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
         evidence.append(("consecutive jobs", f"{run:,}: {first} to {last}"))
     evidence.append(("without a result to this day", many(about.lost.len(), "job")))
     if arrived:
         evidence.append(("inputs of jobs of the same clusters that did arrive", f"{arrived:,}"))
     kind = zlib.crc32(str(row["template"]).encode("utf-8", "replace"))
     return Finding(
-        key=f"hold-burst:{number}:{kind:08x}",
-        title=f"{many(in_all, 'job')} were held for the same reason{told}: {what(reason)}",
-        why=_why(code, reason, arrived),
+        key=f"hold-burst:{kind_of.codes[0]}:{kind:08x}",
+        title=f"{many(in_all, 'job')} were held for the same reason: {kind_of.headline}{told}",
+        why=_why(kind_of, arrived),
         cost_s=about.cost_s,
         jobs=in_all,
         attempts=about.attempts.len(),
         lost_jobs=about.lost.len(),
         named=about.named,
         evidence=tuple(evidence),
-        advice=_advice(accounts, about.lost, code, row["subcode"], arrived),
+        advice=_advice(accounts, about.lost, held, kind_of, arrived),
         claim=about.claim,
         lost=about.lost,
     )
@@ -130,74 +125,111 @@ def _arrived(accounts: Accounts, jobs: pl.Series) -> int:
     return accounts.attempts.filter(moved).join(mates, on="job", how="semi").height
 
 
-def what(reason: str) -> str:
-    """The heart of a reason: what a transfer's details say, without slot and URL."""
-    text = _PREAMBLE.sub("", reason[:2000]).rpartition("|Error: ")[2].partition("( URL file")[0]
-    return shown(text.strip(" |") or "no reason given", 120)
-
-
-def _why(code: int | None, reason: str, arrived: int) -> str:
-    if code not in TRANSFERS:
+def _why(told: Told, arrived: int) -> str:
+    entry = told.entry
+    if entry.id == "unknown":
         return (
             "The same words on many jobs within minutes point to one cause outside the jobs, or to "
             "one mistake in all of them."
         )
+    if not _by_url(entry):
+        return told.why
     if not arrived:
         return (
             "HTCondor holds a job at the first failed transfer that its plugin does not call "
             "retriable. No input of these clusters ever arrived: the URL or the rights are wrong."
         )
-    if re.search(OBJECT_AT_FAULT, reason):
-        return (
+    there = (
+        "Other jobs of the same clusters got their input: the source failed for a while, and "
+        "HTCondor holds a job at the first failure that its plugin does not call retriable."
+    )
+    if re.search(OBJECT_AT_FAULT, told.reason):
+        there = (
             "The object is there, for other jobs of the same clusters got their input: for a "
             "while the source answered wrongly, and HTCondor holds a job at the first such "
             "answer, without another try."
         )
-    return (
-        "Other jobs of the same clusters got their input: the source failed for a while, and "
-        "HTCondor holds a job at the first failure that its plugin does not call retriable."
-    )
+    return there
+
+
+def _by_url(entry: Entry) -> bool:
+    """Whether it is about an input that a source gives, not about a file of the access point."""
+    return entry.way == INPUT and "file" not in entry.checks
+
+
+def _may_release(entry: Entry, arrived: int) -> bool:
+    """Whether a plain release is worth its try: it is cheap, or what failed passes by itself."""
+    if _by_url(entry):
+        return bool(arrived)
+    return entry.kind == TRANSIENT or (entry.kind == DEPENDS and entry.step in BEFORE_START)
 
 
 def _advice(
-    accounts: Accounts, lost: pl.Series, code: int | None, subcode: int | None, arrived: int
+    accounts: Accounts, lost: pl.Series, held: pl.DataFrame, told: Told, arrived: int
 ) -> tuple[Step, ...]:
+    entry = told.entry
     steps: list[Step] = []
-    if code in TRANSFERS and not arrived:
+    if _by_url(entry) and not arrived:
         steps.append(do("Check the URL, its spelling and your rights with a fetch by hand."))
-    held = accounts.jobs.filter(pl.col("outcome") == Outcome.HELD.value)
-    held = held.join(lost.to_frame("job"), on="job", how="semi")
-    if held.height and code is not None and (arrived or code not in TRANSFERS):
-        clusters = held.get_column("cluster").unique().sort().head(5).to_list()
-        where = " || ".join(f"ClusterId == {cluster}" for cluster in clusters)
+    elif not _by_url(entry) and entry.id != "unknown":
+        steps.append(do(told.do))
+    may = _may_release(entry, arrived)
+    if may and (line := _release(accounts, lost, held)):
         text = "Release them: nothing is wrong with the jobs."
-        if code not in TRANSFERS:
+        if entry.step not in BEFORE_START:
+            text = "Release them. Each start does the work again, from its last checkpoint."
+        elif not _by_url(entry):
             text = "Release them when the cause is mended."
-        # Of the same code there may be holds that must not be released.
-        which = f"HoldReasonCode == {code}"
-        which += f" && HoldReasonSubCode == {subcode}" if subcode else ""
-        steps.append(shell(text, f"condor_release -constraint '{which} && ({where})'"))
-    if code in TRANSFERS:
-        steps += [
-            submit(
-                "Let HTCondor release such holds by itself, within bounds.",
-                f"periodic_release = HoldReasonCode == {code} && NumHolds < 5 && "
-                "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
-            ),
-            shell(
-                "Such lines, with growing pauses, are among those that `headway wrap` adds to a "
-                "copy of a submit file.",
-                "headway wrap JOB.sub",
-            ),
-            job_toml(
-                "In job.toml the agent tries again within the attempt, and Headway releases the "
-                "job after a pause.",
-                "[retries]",
-                "input = 5",
-                'backoff = "60 s"',
-            ),
-        ]
+        steps.append(shell(text, line))
+    if may and _by_url(entry):
+        steps += _automatic(held)
     return tuple(steps)
+
+
+def _release(accounts: Accounts, lost: pl.Series, held: pl.DataFrame) -> str:
+    """The command that releases those of the jobs that are held now, and no others."""
+    stuck = accounts.jobs.filter(pl.col("outcome") == Outcome.HELD.value)
+    mine = stuck.join(lost.to_frame("job"), on="job", how="semi")
+    code, subcode = held.row(0, named=True)["code"], held.row(0, named=True)["subcode"]
+    if not mine.height or code is None:
+        return ""
+    clusters = mine.get_column("cluster").unique().sort()
+    alike = (pl.col("hold_code") == code) & (pl.col("hold_subcode").eq_missing(subcode))
+    alike &= pl.col("cluster").is_in(clusters.implode())
+    others = stuck.filter(alike).join(mine, on="job", how="anti").height
+    if others or clusters.len() > _MOST_CLUSTERS:
+        # The same code stands for holds that must not be released.
+        names = [str(name) for name in mine.get_column("id").to_list()]
+        return f"condor_release {' '.join(names)}" if len(names) <= _MOST_NAMED else ""
+    where = " || ".join(f"ClusterId == {cluster}" for cluster in clusters.to_list())
+    which = f"HoldReasonCode == {code}" + (f" && HoldReasonSubCode == {subcode}" if subcode else "")
+    return f"condor_release -constraint '{which} && ({where})'"
+
+
+def _automatic(held: pl.DataFrame) -> tuple[Step, ...]:
+    """How such holds are released without anybody."""
+    row = held.row(0, named=True)
+    which = f"HoldReasonCode == {row['code']}"
+    which += f" && HoldReasonSubCode == {row['subcode']}" if row["subcode"] else ""
+    return (
+        submit(
+            "Let HTCondor release such holds by itself, within bounds.",
+            f"periodic_release = {which} && NumHolds < 5 && "
+            "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
+        ),
+        shell(
+            "Such lines, with growing pauses, are among those that `headway wrap` adds to a "
+            "copy of a submit file.",
+            "headway wrap JOB.sub",
+        ),
+        job_toml(
+            "In job.toml the agent tries again within the attempt, and Headway releases the "
+            "job after a pause.",
+            "[retries]",
+            "input = 5",
+            'backoff = "60 s"',
+        ),
+    )
 
 
 def longest_run(jobs: pl.DataFrame) -> tuple[str, str, int]:

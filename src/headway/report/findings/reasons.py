@@ -1,10 +1,20 @@
-"""The reasons that logs give: what kind of reason it is, and the limit or the source in it."""
+"""The reasons that logs give: what they mean, by the table of holds, and what they name.
+
+`headway advise` and the report read one table, `headway.holds`, so that they cannot disagree.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import polars as pl
+
+from headway.holds import Entry, Reason, classify, filled, parse, table
+from headway.holds.table import NEVER
+from headway.holds.words import words_of
+from headway.report.accounts import Accounts
+from headway.report.findings.finding import shown
 
 #: A reason's kind shows in its beginning; one line of a hostile log may be megabytes.
 _LONGEST = 600
@@ -40,6 +50,130 @@ def with_template(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.with_columns(pl.col("reason").cast(pl.String).fill_null(""))
     kinds = frame.select("reason").unique().with_columns(template=masked(pl.col("reason")))
     return frame.join(kinds, on="reason", how="left", maintain_order="left")
+
+
+#: A hold that gives no reason; the exception before it may have given one.
+_SILENT = r"(?i)^\W*(reason )?(unspecified)?\W*$"
+#: How many different reasons of one kind are looked at for what they have in common.
+_COMPARED = 100
+_KIND = ["code", "subcode", "template"]
+
+
+def with_cause(frame: pl.DataFrame) -> pl.DataFrame:
+    """Adds `template` and `cause`, the id of the table's entry, to a frame with codes and reasons.
+
+    One reason of each kind is classified, however many rows there are.
+    """
+    frame = with_template(frame)
+    kinds = frame.select(*_KIND, "reason").unique(_KIND, keep="first", maintain_order=True)
+    causes = [
+        classify(code, subcode, reason).id
+        for code, subcode, reason in kinds.select("code", "subcode", "reason").iter_rows()
+    ]
+    kinds = kinds.select(_KIND).with_columns(cause=pl.Series(causes, dtype=pl.String))
+    return frame.join(kinds, on=_KIND, how="left", nulls_equal=True, maintain_order="left")
+
+
+def caused_holds(accounts: Accounts) -> pl.DataFrame:
+    """The holds with `template` and `cause`; one without a reason has that of its attempt."""
+    reason = pl.col("reason").cast(pl.String)
+    ended = accounts.attempts.select("attempt", ended=reason)
+    holds = accounts.holds.with_columns(reason=reason)
+    silent = holds.get_column("reason").fill_null("").str.contains(_SILENT)
+    if silent.any():
+        holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
+        told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
+        holds = holds.with_columns(reason=told).drop("ended")
+    return with_cause(holds)
+
+
+def on_purpose() -> list[str]:
+    """The causes of holds that somebody wants."""
+    return [entry.id for entry in table() if entry.kind == NEVER]
+
+
+def entry_named(cause: str) -> Entry:
+    """The entry of the table with this id."""
+    return next(entry for entry in table() if entry.id == cause)
+
+
+class Told:
+    """A kind of hold in words, by some holds of it: what the table says, with what all name."""
+
+    def __init__(self, holds: pl.DataFrame) -> None:
+        """Of rows of `caused_holds` with one cause."""
+        row = holds.row(0, named=True)
+        self.entry = entry_named(row["cause"])
+        self.reason = str(row["reason"] or "")
+        codes = holds.select("code", "subcode").unique().sort("code", "subcode", nulls_last=True)
+        self.codes = [_number(code, sub) for code, sub in codes.head(3).iter_rows()]
+        reasons = holds.get_column("reason").unique(maintain_order=True).head(_COMPARED).to_list()
+        common = Reason("", _common(parse(str(reason or "")) for reason in reasons))
+        self._words = words_of(row["code"] or 0, row["subcode"] or 0, self.reason, common)
+        if len(reasons) > 1:
+            self._words["said"] = f"“{what(self.reason)}”"
+
+    @property
+    def headline(self) -> str:
+        """What happened, as the end of a sentence."""
+        if self.entry.id == "unknown":
+            return what(self.reason)
+        text = shown(filled(self.entry.headline, self._words), 400).removesuffix(".")
+        return text[0].lower() + text[1:] if text[1:2].islower() else text
+
+    @property
+    def why(self) -> str:
+        """Why that is."""
+        return filled(self.entry.why, self._words)
+
+    @property
+    def do(self) -> str:
+        """What to do about it."""
+        return filled(self.entry.do, self._words)
+
+    @property
+    def number(self) -> str:
+        """The codes: "code 12/2", "codes 12/256, 13/256"."""
+        return f"code{'s' if len(self.codes) > 1 else ''} {', '.join(self.codes)}"
+
+
+def _number(code: int | None, subcode: int | None) -> str:
+    return "?" if code is None else f"{code}/{subcode or 0}"
+
+
+def _common(reasons: Iterable[Reason]) -> dict[str, str]:
+    """The values that all reasons share."""
+    found: dict[str, str] | None = None
+    for reason in reasons:
+        values = dict(reason.values)
+        found = values if found is None else dict(found.items() & values.items())
+    return found or {}
+
+
+_PREAMBLE = re.compile(
+    r"\A(?:Error from [^:]{1,200}: )?(?:Transfer (?:in|out)put files failure at .{1,400}?"
+    r"(?:Details:|using protocol \S{1,40})\s*(?:Details:)?\s*)?(?:Error from [^:]{1,200}: )?"
+    r"(?:(?:STARTER|SHADOW) at \S{1,100} failed to send file\(s\) to <[^>]{1,300}>[:;] ?:? ?)?"
+)
+_TAIL = re.compile(r"; (?:STARTER|SHADOW) failed to (?:receive|send) file|\( URL file")
+_LONGEST_HEART = 120
+
+
+def what(reason: str) -> str:
+    """The heart of a reason: what failed, without slot and URL; long words are cut in the middle.
+
+    Args:
+        reason: The reason in the words of the log.
+
+    Returns:
+        One line, made harmless, that ends where the cause stands.
+    """
+    text = _PREAMBLE.sub("", reason[:2000], count=1)
+    text = _TAIL.split(text, maxsplit=1)[0].rpartition("|Error: ")[2]
+    text = shown(text.strip(" |") or "no reason given", 2000)
+    if len(text) <= _LONGEST_HEART:
+        return text
+    return f"{text[:50].rstrip()} … {text[-(_LONGEST_HEART - 53) :].lstrip()}"
 
 
 #: "Input File transfer stalled for 3601 seconds": how old the transfer was when it was cut.

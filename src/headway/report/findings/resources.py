@@ -10,16 +10,15 @@ import polars as pl
 from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
+from headway.report.findings.reasons import caused_holds, with_cause
 from headway.report.findings.scope import scope
 from headway.report.numbers import binary, percent
 from headway.report.words import Outcome
 from headway.spec.units import exact_size
 from headway.text import many
 
-#: Subcodes of holds by 34 and by policies (21, 26): HTCondor's own, CHTC's disk, IceCube's memory.
-CODES = {102: "memory", 103: "disk", 104: "disk", 1001: "memory"}
-#: The hold codes under which these subcodes mean that.
-HELD_BY = (21, 26, 34)
+#: The codes of limits and rules, under which a job is stopped for what it used.
+HELD_BY = (3, 21, 26, 34)
 
 #: Below this share of the request, at the 95th percentile, a request is far too large.
 FAR_BELOW = 0.5
@@ -35,7 +34,7 @@ class _Resource:
     unit: int  # bytes of what HTCondor counts in
     small: float  # a request below this many bytes keeps no job from a slot
     step: float  # what to round up to, in bytes
-    words: str  # in reasons
+    causes: tuple[str, ...]  # in the table of holds
 
     @property
     def used(self) -> pl.Expr:
@@ -53,8 +52,10 @@ class _Resource:
         return f"request_{self.name} = {size.replace('iB', 'B')}", f'{self.name} = "{size}"'
 
 
-MEMORY = _Resource("memory", 2**20, 4 * 2**30, 2**30, r"(?i)\bmemory\b")
-DISK = _Resource("disk", 2**10, 20 * 2**30, 2**30, r"(?i)\bdisk (usage|space|use)|\bdisk\b.*exceed")
+MEMORY = _Resource(
+    "memory", 2**20, 4 * 2**30, 2**30, ("over-memory", "over-memory-icecube", "over-resources")
+)
+DISK = _Resource("disk", 2**10, 20 * 2**30, 2**30, ("over-disk",))
 
 
 def over_asked(accounts: Accounts) -> list[Finding]:
@@ -126,17 +127,12 @@ def under_asked(accounts: Accounts) -> list[Finding]:
 
 
 def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
-    names = [code for code, name in CODES.items() if name == kind.name]
-    code, subcode = pl.col("code"), pl.col("subcode")
-    by_code = code.is_in(HELD_BY) & subcode.is_in(names)
-    # Policies have subcodes of their own making, or none: then the text tells.
-    text = pl.col("reason").cast(pl.String)
-    by_text = (
-        code.is_in((3, *HELD_BY)) & ~subcode.is_in(list(CODES)) & text.str.contains(kind.words)
-    )
-    over = (by_code | by_text.fill_null(False)).fill_null(False)
-    attempts = accounts.attempts.filter(over)
-    holds = accounts.holds.filter(over)
+    over = pl.col("cause").is_in(kind.causes)
+    holds = caused_holds(accounts).filter(over)
+    limited = with_cause(
+        accounts.attempts.filter(pl.col("code").is_in(HELD_BY)).drop("cause")
+    ).filter(over)
+    attempts = accounts.attempts.join(limited, on="attempt", how="semi")
     if not attempts.height and not holds.height:
         return None
     about = scope(accounts, attempts, jobs=holds.get_column("job"))

@@ -12,7 +12,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, shell, shown
-from headway.report.findings.hold_burst import what
+from headway.report.findings.reasons import Told, caused_holds, what
 from headway.report.findings.scope import Scope, listed, read_last_words, scope
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
@@ -20,7 +20,12 @@ from headway.text import many
 #: What concerns this share of the jobs, or of all slot time, has to be named.
 SHARE = 0.1
 _POLICY = "The job attribute "  # HTCondor's words for a rule of the submit file that put a job back
-_PURPOSE = {1: "somebody held them by hand", 15: "they were submitted on hold"}
+
+
+_PURPOSE = {
+    "user-request": "somebody held them by hand",
+    "submitted-on-hold": "they were submitted on hold",
+}
 
 
 def unnamed(accounts: Accounts) -> list[Finding]:
@@ -30,34 +35,31 @@ def unnamed(accounts: Accounts) -> list[Finding]:
 
 
 def _holds(accounts: Accounts) -> Iterator[Finding]:
-    kinds = accounts.holds.group_by("code", "subcode").agg(jobs=pl.col("job").n_unique())
-    for code, subcode, _ in kinds.sort(
-        "jobs", "code", "subcode", descending=[True, False, False], nulls_last=True
-    ).iter_rows():
-        is_kind = pl.col("code").eq_missing(code) & pl.col("subcode").eq_missing(subcode)
-        held = accounts.holds.filter(is_kind)
+    if not accounts.holds.height:
+        return
+    holds = caused_holds(accounts)
+    kinds = holds.group_by("cause").agg(jobs=pl.col("job").n_unique())
+    for cause, _ in kinds.sort("jobs", "cause", descending=[True, False]).iter_rows():
+        held = holds.filter(pl.col("cause") == cause)
         ended = accounts.attempts.join(
             held.select("attempt").drop_nulls(), on="attempt", how="semi"
         )
         about = scope(accounts, ended, jobs=held.get_column("job"))
         if not _is_large(accounts, about):
             continue
-        number = "no code" if code is None else f"code {code}/{subcode or 0}"
+        told = Told(held)
         were = "was" if about.jobs.len() == 1 else "were"
-        # Nearly every reason names its own file or slot: the first stands for all.
-        reasons = held.get_column("reason").cast(pl.String).drop_nulls()
-        reason = str(reasons[0]) if reasons.len() else ""
         yield _finding(
             accounts,
             about,
-            key=f"held:{'none' if code is None else f'{code}/{subcode or 0}'}",
-            words=f"{were} held: {_PURPOSE.get(code) or what(reason)} ({number})",
-            why="No pattern that Headway knows explains these holds; the reason is in the words of "
-            "the log."
-            if code not in _PURPOSE
-            else "A held job does nothing until somebody releases it.",
-            evidence=(("the reason", shown(reason)), ("code/subcode", number)) if reason else (),
-            advice=_about_holds(accounts, about),
+            key=f"held:{cause}",
+            words=f"{were} held: {_PURPOSE.get(cause, told.headline)} ({told.number})",
+            why=told.why,
+            # Nearly every reason names its own file or slot: the first stands for all.
+            evidence=(("the reason", shown(told.reason)), ("code/subcode", told.number))
+            if told.reason
+            else (("code/subcode", told.number),),
+            advice=(do(told.do), *_about_holds(accounts, about)),
         )
 
 

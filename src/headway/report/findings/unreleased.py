@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.finding import Finding, Step, Table, job_toml, shell, shown
-from headway.report.findings.hold_burst import what
+from headway.report.findings.finding import Finding, Step, Table, job_toml, shell
+from headway.report.findings.reasons import Told, caused_holds, on_purpose
 from headway.report.findings.scope import median, scope
 from headway.report.numbers import count, days
 from headway.report.words import Outcome
@@ -17,17 +19,16 @@ _DAY = 86400.0
 LONG = 3 * _DAY
 #: The OSPool may remove jobs that have been held for longer.
 OSPOOL = 14 * _DAY
-#: Holds by the user's own hand (1), or on purpose (15, 16).
-ON_PURPOSE = (1, 15, 16)
+_MOST = 6
 
 
 def unreleased(accounts: Accounts) -> list[Finding]:
     """At most one finding: the jobs that have been held for days."""
     held = accounts.jobs.filter(pl.col("outcome") == Outcome.HELD.value).select("job", "id")
-    last = accounts.holds.sort("time").unique("job", keep="last", maintain_order=True)
+    last = caused_holds(accounts).sort("time").unique("job", keep="last", maintain_order=True)
     stuck = last.join(held, on="job").filter(
         pl.col("released").is_null()
-        & ~pl.col("code").is_in(ON_PURPOSE).fill_null(False)
+        & ~pl.col("cause").is_in(on_purpose())
         & (pl.col("held_s") >= LONG)
     )
     if not stuck.height:
@@ -35,15 +36,8 @@ def unreleased(accounts: Accounts) -> list[Finding]:
     about = scope(accounts, accounts.attempts.head(0), jobs=stuck.get_column("job"))
     longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
     over = stuck.filter(pl.col("held_s") >= OSPOOL).height
-    kinds = (
-        stuck.group_by("code", "subcode")
-        .agg(
-            jobs=pl.len(),
-            reason=pl.col("reason").cast(pl.String).drop_nulls().first(),
-            held_s=pl.col("held_s").max(),
-        )
-        .sort("jobs", "code", descending=[True, False], nulls_last=True)
-    )
+    kinds = stuck.group_by("cause").agg(jobs=pl.len(), held_s=pl.col("held_s").max())
+    kinds = kinds.sort("jobs", "cause", descending=[True, False]).head(_MOST)
     evidence = [
         ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
         (f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them", count(over)),
@@ -63,11 +57,8 @@ def unreleased(accounts: Accounts) -> list[Finding]:
             named=about.named,
             evidence=tuple(evidence),
             table=Table(
-                ("code", "jobs", "longest", "reason"),
-                tuple(
-                    (_code(r), count(r["jobs"]), days(r["held_s"]), what(r["reason"] or ""))
-                    for r in kinds.head(6).iter_rows(named=True)
-                ),
+                ("code", "jobs", "longest", "what it is", "what to do"),
+                tuple(_row(stuck, kind) for kind in kinds.iter_rows(named=True)),
             ),
             advice=_advice(),
             lost=about.lost,
@@ -80,8 +71,10 @@ def _median(stuck: pl.DataFrame) -> float | None:
     return median(stuck.get_column("held_s"))
 
 
-def _code(row: dict[str, object]) -> str:
-    return shown(f"{'?' if row['code'] is None else row['code']}/{row['subcode'] or 0}")
+def _row(stuck: pl.DataFrame, kind: dict[str, Any]) -> tuple[str, ...]:
+    told = Told(stuck.filter(pl.col("cause") == kind["cause"]))
+    codes = ", ".join(told.codes)
+    return codes, count(kind["jobs"]), days(kind["held_s"]), told.headline, told.do
 
 
 def _advice() -> tuple[Step, ...]:
