@@ -38,9 +38,13 @@ DIFFERENT = {
 }  # fmt: skip
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 @cache
 def reasons() -> tuple[dict[str, Any], ...]:
-    return tuple(tomllib.loads(FILE.read_text(encoding="utf-8"))["reason"])
+    return tuple(read_toml(FILE)["reason"])
 
 
 def both(reason: dict[str, Any], what: str) -> set[str]:

@@ -17,7 +17,7 @@ from headway.pool.policy import releases
 from headway.spec import Retries
 
 from .made import NOT_FOUND, RESET, hold
-from .test_reasons import reasons
+from .test_reasons import read_toml, reasons
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests" / "events" / "logs"
@@ -122,7 +122,11 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "subcode", "reason", "cause"), OTHERS)
+#: How sites, users and plugins put it.
+WORDS = [tuple(row) for row in read_toml(Path(__file__).with_name("words.toml"))["words"]]
+
+
+@pytest.mark.parametrize(("code", "subcode", "reason", "cause"), [*OTHERS, *WORDS])
 def test_the_text_decides_then_the_code(code: int, subcode: int, reason: str, cause: str) -> None:
     assert entry_of(hold(code, subcode, reason)).id == cause
 
@@ -172,7 +176,7 @@ def test_the_table_is_whole() -> None:
 
 def test_every_entry_can_be_met() -> None:
     """None stands in the shade of one before it."""
-    met = {entry_of(hold(code, sub, reason)).id for code, sub, reason, _ in OTHERS}
+    met = {entry_of(hold(code, sub, reason)).id for code, sub, reason, _ in OTHERS + WORDS}
     met |= {cause for cause, _, _ in SCENARIOS.values()}
     met |= {classify(r.get("code"), r.get("subcode"), r["text"]).id for r in reasons()}
     for code in range(60):

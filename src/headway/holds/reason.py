@@ -69,7 +69,9 @@ _MASK = re.compile(
 _KIND = {"sinful": "host", "point": "host"}
 #: Files that HTCondor or the site makes on the node: their names say what failed.
 _NODE_FILE = re.compile(
-    r"condor_exec\.exe|_condor_std(?:out|err)|[\w-]{0,40}job[_-]?wrapper[\w.-]{0,20}", re.ASCII
+    r"condor_exec\.exe|_condor_std(?:out|err)|singularity|apptainer|docker"
+    r"|[\w-]{0,40}job[_-]?wrapper[\w.-]{0,20}",
+    re.ASCII,
 )
 
 #: HTCondor's words for a rule that was met, and those of a node whose rule has no words of its own.

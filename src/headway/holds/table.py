@@ -133,7 +133,7 @@ class Case(NamedTuple):
 _OUTPUT_SAID = re.compile(
     r"transfer output files failure|(?:starter|execution point)\b[^;]{0,200}?\bfailed to send file"
     r"|shadow\b[^;]{0,200}?\bfailed to (?:receive|write|create)"
-    r"|failed to (?:upload|transfer output)",
+    r"|failed to (?:upload|transfer output)|attempts to transfer output",
     re.IGNORECASE,
 )
 _INPUT_SAID = re.compile(
@@ -165,6 +165,7 @@ _CODE_SAID = re.compile(
     r"(?P<c6>\bfailed to execute\b|executable does not exist)"
     r"|(?P<c7>as standard (?:output|error)\b|standard (?:output|error) file\b)"
     r"|(?P<c8>as standard input\b|standard input file\b)"
+    r"|(?P<c9>standard (?:output|error) stream)|(?P<c10>standard input stream)"
     r"|(?P<c14>initial working directory)"
     r"|(?P<c22>initialize user log)"
     r"|(?P<c34>memory limit|out-of-memory event|\b(?:memory|disk|cpus?) usage exceeded"
