@@ -62,8 +62,8 @@ def test_a_release_that_came_back_is_followed_by_a_growing_pause() -> None:
 def test_after_three_that_came_back_it_is_not_believed_to_pass() -> None:
     found, history = asked(again(3))
     advice = advise(found, history, now=found.time + 10**6)
-    assert advice.act is Act.REMOVE and "come back 3 times" in " ".join(advice.reasons)
-    assert advice.command == "condor_rm 1.0"
+    assert advice.act is Act.UNKNOWN and "come back 3 times" in " ".join(advice.reasons)
+    assert advice.command == "" and "Find out what stops it" in advice.reasons[-1]
     found, history = asked(again(4, NOT_FOUND))
     advice = advise(found, history, now=found.time + 10**6)
     assert advice.act is Act.CHANGE and "correct the name" in advice.changes[0].words

@@ -69,7 +69,10 @@ def decide(
         reasons += checks.words if checks else ()
         reasons += decision.because
         reasons += _patience(hold, now)
-    reasons.append(_do(entry, decision.act, words, checked=_decided(checks)))
+    if decision.act is Act.UNKNOWN and _came_back(evidence) >= _ENOUGH:
+        reasons.append("Find out what stops it before it is released again.")
+    else:
+        reasons.append(_do(entry, decision.act, words, checked=_decided(checks)))
     found = decision.estimate
     lost, forgone, unit = _costs(hold, entry, evidence, estimate)
     return Advice(
@@ -221,15 +224,14 @@ def _made(hold: Hold, change: Advisable, words: dict[str, str]) -> Change:
 
 
 def _given_up(hold: Hold, entry: Entry, estimate: Estimate, back: int) -> _Decision:
-    """Its own releases speak against it, which no other job's events can make them do."""
+    """Its own releases speak against it, which no other job's events can make them do.
+
+    Nothing is wrong with the job itself, so it is not removed: it can go on when that is mended.
+    """
     if entry.changes or entry.raises:
         return _change(hold, entry, estimate)
-    return _Decision(
-        Act.REMOVE,
-        estimate,
-        because=(f"It has come back {back} times: what stops it does not pass.",),
-        next_check=_SECONDS_A_DAY,
-    )
+    said = f"It has come back {back} times: what stops it does not pass by itself."
+    return _Decision(Act.UNKNOWN, estimate, because=(said,), next_check=_SECONDS_A_DAY)
 
 
 def _wait(
