@@ -41,7 +41,7 @@ def test_the_study_in_words(study: Report) -> None:
     lines = text.splitlines()
     findings = [each for each in lines if each[:5].strip().rstrip(".").isdigit()]
     assert "cut off at 1 hour" in findings[0]
-    assert "held for the same reason, 15 of them consecutive" in findings[1]
+    assert "held for the same reason: the data server answered" in findings[1]
     assert "time limit of 20 hours" in findings[2]
     assert len(findings) == 3
     assert "compute share 43.3 %" in text and "Slot time 766.7 h" in text
