@@ -159,6 +159,24 @@ def test_heal_does_release_what_passes() -> None:
     assert len(passing) >= 15 and verbs[Verb.RELEASE] >= 0.9 * len(passing)
 
 
+@pytest.mark.parametrize("reason", reasons(), ids=lambda reason: str(reason["id"]))
+def test_every_advice_cites_what_it_rests_on(reason: dict[str, Any]) -> None:
+    """The entry of the table, why it is so, the cases behind the chance, and what to do."""
+    if reason["event"] != "012":
+        return
+    code, subcode = reason.get("code", 0), reason.get("subcode", 0)
+    hold = hold_of(JobId("a.log", 1, 0), NOW, code, subcode, reason["text"])
+    advice = advise(hold, History())
+    entry = classify(code, subcode, reason["text"])
+    assert advice.cause == entry.id and advice.headline.endswith(".")
+    assert "{" not in " ".join([advice.headline, *advice.reasons])
+    assert len(advice.reasons) >= 2 and all(said.strip() for said in advice.reasons)
+    if advice.probability is not None:
+        assert advice.cases == 0 and "no other case" in " ".join(advice.reasons)
+    cited = advice.as_json()["hold"]
+    assert (cited["code"], cited["subcode"]) == (code, subcode) and advice.as_json()["log"]
+
+
 def test_a_template_of_a_template_is_itself() -> None:
     for reason in reasons():
         template = parse(reason["text"]).template

@@ -30,6 +30,7 @@ _PAUSE, _LONGEST_PAUSE = 300.0, 3600.0
 #: How likely a release succeeds once the change is made, and how many cases that guess is worth.
 _AFTER, _AFTER_WORTH = 0.75, 4.0
 _AFTER_CHECK, _AFTER_QUIET, _CHECK_WORTH = 0.9, 0.75, 8.0
+_NO_CASES = "The logs at hand show no other case, so the chance is that of the table of holds."
 _CATEGORY, _MEDIUM_LIMIT = "JobDurationCategory", "20:00:00"
 _SECONDS_A_DAY = 86400.0
 #: So much later than announced a job may be released by itself.
@@ -65,7 +66,7 @@ def decide(
     words = _words(hold)
     reasons = [filled(entry.why, words)]
     if entry.kind != NEVER:
-        reasons += sentences(hold, evidence, entry)
+        reasons += list(sentences(hold, evidence, entry)) or [_NO_CASES]
         reasons += checks.words if checks else ()
         reasons += decision.because
         reasons += _patience(hold, now)

@@ -95,7 +95,8 @@ def print_card(advice: Advice, asked: Asked, now: float) -> None:
     _print(advice.headline, "", style="bold")
     print(paint(f"  {_circumstances(advice, now)}", "dim"))
     if hold.reason:
-        _print(f"the log says: {hold.reason[:600]}", "", style="dim")
+        where = f" (012 of {hold.job} in {hold.log[:200]})" if hold.log else ""
+        _print(f"the log says{where}: {hold.reason[:600]}", "", style="dim")
     print()
     for reason in advice.reasons:
         _print(reason, "- ")
