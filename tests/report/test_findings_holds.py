@@ -151,6 +151,10 @@ def test_a_policy_in_words_counts_and_others_do_not() -> None:
     ran = over_time(3, "ran too long", ending="hold")
     [found] = duration(told([{"outcome": "held", "tries": [ran]}]))
     assert found.title.startswith("1 job was stopped at the time limit: ")
+    # What a rule names is not what it met.
+    rule = "The job attribute PeriodicHold expression 'RemoteWallClockTime > 9 || NumHolds > 2'"
+    either = over_time(3, f"{rule} evaluated to TRUE", ending="hold")
+    assert duration(told([{"outcome": "held", "tries": [either]}])) == []
     other = over_time(3, "bad exit", ending="hold")
     assert duration(told([{"outcome": "held", "tries": [other]}])) == []
     assert duration(told([{"tries": [success()]}] * 50)) == []

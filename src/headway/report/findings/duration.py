@@ -30,7 +30,7 @@ ATTEMPTS_AT_LEAST = 5
 def duration(accounts: Accounts) -> list[Finding]:
     """One finding for each limit; the log names it, so a single job is enough."""
     code, reason = pl.col("code"), pl.col("reason").cast(pl.String)
-    by_policy = code.is_in(POLICIES) & reason.str.contains(TOO_LONG)
+    by_policy = pl.col("attempt").is_in(_stopped_by_rules(accounts).implode())
     over = (pl.col("ending") == Cause.OVER_TIME.value) | code.is_in(list(CODES)) | by_policy
     # What computed nothing until then is no matter of time, and another finding's.
     over = over.fill_null(False) & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
@@ -43,6 +43,14 @@ def duration(accounts: Accounts) -> list[Finding]:
     )
     parts = cut.sort("limit", nulls_last=True).group_by("limit", maintain_order=True)
     return [_finding(accounts, at if isinstance(at, float) else None, p) for (at,), p in parts]
+
+
+def _stopped_by_rules(accounts: Accounts) -> pl.Series:
+    """The attempts that a rule of the job or of the pool ended because of their time."""
+    from headway.report.findings.reasons import with_cause
+
+    ruled = with_cause(accounts.attempts.filter(pl.col("code").is_in(POLICIES)).drop("cause"))
+    return ruled.filter(pl.col("cause").is_in(TOO_LONG)).get_column("attempt")
 
 
 def _limit(reason: str | None) -> float | None:

@@ -10,7 +10,14 @@ import polars as pl
 from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, Entry
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import OBJECT_AT_FAULT, Told, caused_holds, on_purpose, what
+from headway.report.findings.reasons import (
+    OBJECT_AT_FAULT,
+    TOO_LONG,
+    Told,
+    caused_holds,
+    on_purpose,
+    what,
+)
 from headway.report.findings.resources import DISK, MEMORY
 from headway.report.findings.scope import Scope, scope
 from headway.report.numbers import span
@@ -26,7 +33,7 @@ AT_LEAST = 5
 #: How many kinds of hold are told; the rest is in the table of holds.
 MOST = 5
 #: Told better by another detector.
-NOT_THESE = ("over-time", "over-time-by-policy", "own-rule-time", *MEMORY.causes, *DISK.causes)
+NOT_THESE = ("over-time", *TOO_LONG, *MEMORY.causes, *DISK.causes)
 _MOST_CLUSTERS, _MOST_NAMED = 5, 10
 
 

@@ -182,12 +182,8 @@ STALLED = r"(?i)transfer stalled for (\d{1,7}) s"
 _ALLOWED = re.compile(r"(?i)exceeded allowed (job|execute) duration of (\S+)")
 _CLOCK = re.compile(r"(?:(\d{1,4})\+)?(?:(\d{1,4}):)?(\d{1,4}):(\d{2})")
 
-#: What policies that hold for the running time say, in the words of pools and users.
-TOO_LONG = (
-    r"(?i)(exceeded allowed \w+ duration|\b(ran|running|run|been running) (for )?(too long|longer)"
-    r"|wall ?(clock )?time|time limit|run ?time (limit|exceed)|max\w* (run|wall)\s?time"
-    r"|exceeded .{0,40}\b(hours|duration)\b)"
-)
+#: The causes of holds by rules of the job or of the pool that are about its time.
+TOO_LONG = ("over-time-by-policy", "own-rule-time")
 
 
 def allowed_duration(reason: str | None) -> tuple[str, float] | None:
