@@ -12,6 +12,7 @@ from tests.report.made import Row, told
 from headway.report.findings.duration import duration
 from headway.report.findings.hold_burst import hold_burst, longest_run
 from headway.report.findings.resources import over_asked, under_asked
+from headway.report.findings.unnamed import unnamed
 from headway.report.findings.unreleased import unreleased
 
 DAY = 86400.0
@@ -358,3 +359,23 @@ def test_what_is_held_for_days_is_told_by_its_cause() -> None:
     rows = {row[0]: row for row in found.table.rows}
     assert "could not write the results" in rows["12/2"][3] and "mkdir" in rows["12/2"][4]
     assert "ended without writing a file" in rows["13/2"][3]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (None, "Error from slot1@n: The job wrapper failed to execute the job: no singularity",
+         "the site's own wrapper could not start the command"),
+        (None, "Error from slot1@n: Failed to execute '/x/condor_exec.exe': (errno=8: 'Exec format"
+         " error')", "the job's executable is no program for it"),
+        (1008, "Job disconnected too long: JobLeaseDuration (2400 seconds) expired",
+         "the access point lost contact with the node"),
+        (1019, "Preempted for a Priority user", "the node was wanted for somebody else"),
+    ],
+)  # fmt: skip
+def test_exceptions_and_evictions_are_known_by_their_words(
+    code: int | None, reason: str, said: str
+) -> None:
+    lost: Row = {"ending": "system", "code": code, "reason": reason, "parts": {"compute": 9e3}}
+    [found] = unnamed(told([{"tries": [lost, success()]} for _ in range(4)]))
+    assert said in found.title and found.advice[0].text and "No pattern" not in found.why

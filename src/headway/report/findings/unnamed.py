@@ -12,7 +12,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, shell, shown
-from headway.report.findings.reasons import Told, caused_holds, what
+from headway.report.findings.reasons import Told, caused_holds, what, with_cause
 from headway.report.findings.scope import Scope, listed, read_last_words, scope
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
@@ -78,21 +78,32 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
             words = f"failed: {what(said[0])}"
         elif cause is Cause.FAILED and not said and values:
             words = f"failed: return value {listed(map(str, values))}"
+        told = None if cause is Cause.FAILED else _by_words(ended)
+        why = "No pattern that Headway knows explains this loss."
+        step = do(f"Look at what the log says of {about.first_two}.")
+        if cause is Cause.FAILED:
+            why, step = "The cause is in the command's own words.", read_last_words(about)
+        elif told:
+            words, why, step = f"lost time: {told.headline}", told.why, do(told.do)
         yield _finding(
             accounts,
             about,
             key=f"lost:{cause.value}",
             words=words,
-            why="The cause is in the command's own words."
-            if cause is Cause.FAILED
-            else "No pattern that Headway knows explains this loss.",
-            evidence=(("the reason", what(said[0])),) if said else (),
-            advice=(
-                read_last_words(about)
-                if cause is Cause.FAILED
-                else do(f"Look at what the log says of {about.first_two}."),
-            ),
+            why=why,
+            evidence=(("the reason", what(told.reason if told else said[0])),) if said else (),
+            advice=(step,),
         )
+
+
+def _by_words(ended: pl.DataFrame) -> Told | None:
+    """What the reasons of most of these attempts say, if the table of holds knows it."""
+    said = with_cause(ended.drop("cause")).filter(pl.col("reason") != "")
+    kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
+    if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
+        return None
+    told = Told(said.filter(pl.col("cause") == kinds.item(0, "cause")))
+    return None if told.entry.id == "unknown" else told
 
 
 def _is_large(accounts: Accounts, about: Scope) -> bool:
