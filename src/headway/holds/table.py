@@ -133,13 +133,13 @@ class Case(NamedTuple):
 _OUTPUT_SAID = re.compile(
     r"transfer output files failure|(?:starter|execution point)\b[^;]{0,200}?\bfailed to send file"
     r"|shadow\b[^;]{0,200}?\bfailed to (?:receive|write|create)"
-    r"|failed to (?:upload|transfer output)|attempts to transfer output",
+    r"|failed to (?:upload|transfer output)|attempts to transfer output|stage-out failed",
     re.IGNORECASE,
 )
 _INPUT_SAID = re.compile(
     r"transfer input files failure|shadow\b[^;]{0,200}?\bfailed to send file"
     r"|starter\b[^;]{0,200}?\bfailed to (?:receive|write)|failed to (?:download|transfer input)"
-    r"|\binput file transfer\b",
+    r"|\binput file transfer\b|stage-in failed",
     re.IGNORECASE,
 )
 #: A plugin's words alone are those of a node that fetches: of an upload the starter speaks first.
