@@ -262,3 +262,25 @@ def test_the_node_s_copy_of_an_executable_is_not_what_the_user_is_told_of() -> N
     assert "the job's executable" in alone.headline
     known = advise(made.hold(6, 8, said, facts={"Cmd": "/home/a/train.sh"}), History())
     assert "/home/a/train.sh" in known.headline
+
+
+def test_others_who_got_past_a_limit_had_changed_something() -> None:
+    """Nothing in a log says what they changed: a plain release would repeat it for nothing."""
+    said = "Job has gone over cgroup memory limit of 2048 megabytes."
+
+    def over(proc: int, at: float) -> list[Event]:
+        return [
+            submitted(proc, at),
+            made.executing(proc, at + 1),
+            made.held(proc, at + 3600, said, 34, 102),
+        ]
+
+    good = [
+        event
+        for n in range(1, 60)
+        for event in [*over(n, n), made.released(n, 4000 + n), *made.went(n, 4100 + n)]
+    ]
+    history = made.history_of(made.in_order(good, over(0, 9000)))
+    hold_of_it = history.held()[-1]
+    advice = advise(hold_of_it, history)
+    assert advice.act is Act.CHANGE and advice.changes[0].attribute == "RequestMemory"

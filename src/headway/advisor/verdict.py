@@ -14,7 +14,15 @@ from headway.advisor.judge import Estimate, interval
 from headway.advisor.phrases import sentences, span
 from headway.advisor.raising import raised, raised_time
 from headway.holds.reason import Reason
-from headway.holds.table import NEVER, PERMANENT, TRANSIENT, Advisable, Entry, filled
+from headway.holds.table import (
+    BEFORE_START,
+    NEVER,
+    PERMANENT,
+    TRANSIENT,
+    Advisable,
+    Entry,
+    filled,
+)
 from headway.holds.words import words_of
 
 if TYPE_CHECKING:
@@ -150,7 +158,8 @@ def _act(
         if checked:
             return checked
     p = estimate.probability
-    if entry.kind == PERMANENT and p < _LIKELY:
+    # Others who got past it after a long run had mostly changed something, which no log tells.
+    if entry.kind == PERMANENT and (p < _LIKELY or entry.step not in BEFORE_START):
         return _change(hold, entry, estimate)
     back = _came_back(evidence)
     if back >= _ENOUGH and not evidence.released_own.success and p < _LIKELY:
