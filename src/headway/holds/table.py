@@ -146,6 +146,9 @@ _INPUT_SAID = re.compile(
 _FETCHED = re.compile(r"FILETRANSFER:|failed to transfer files", re.IGNORECASE)
 
 
+_TRANSFERS = {OUTPUT: 12, INPUT: 13}
+
+
 def way_of(code: int, text: str) -> tuple[str, bool]:
     """Which way files moved, and whether the reason says so; where it is silent, the code does."""
     found = [
@@ -157,7 +160,7 @@ def way_of(code: int, text: str) -> tuple[str, bool]:
         return min(found)[1], True
     if _FETCHED.search(text[:LONGEST]):
         return INPUT, True
-    return {12: OUTPUT, 13: INPUT}.get(code, ""), False
+    return next((way for way, number in _TRANSFERS.items() if number == code), ""), False
 
 
 #: The code that HTCondor gives a hold with these words: a 007 has the words and no code.
@@ -178,6 +181,7 @@ _CODE_SAID = re.compile(
     re.IGNORECASE,
 )
 _GLOBUS = 2  # its subcodes are Globus's own numbers
+_PLUGIN = 256  # from here on a subcode is a plugin's exit code, times this
 #: Codes whose subcode is an errno, which the reason gives in words as well.
 _ERRNO_CODES = frozenset({6, 7, 8, 9, 10, 12, 13, 14})
 _ERRNO_SAID = {
@@ -189,16 +193,19 @@ _ERRNO_SAID = {
 _ERRNO = re.compile("|".join(map(re.escape, _ERRNO_SAID)))
 
 
-def _codes(code: int, subcode: int, text: str, errno: str) -> tuple[int, int]:
-    """Code and subcode, by the words where HTCondor gave none."""
+def _codes(code: int, subcode: int, text: str, errno: str, way: str) -> tuple[int, int]:
+    """Code and subcode, by the words where HTCondor gave none; `way`: as the words have it."""
     if (not 0 < code < VACATE and subcode > -VACATE) or code == _GLOBUS:
         said = _CODE_SAID.search(text[:LONGEST])
-        if said and "FILETRANSFER" not in text:
+        if way:
+            code, subcode = _TRANSFERS[way], 0
+        elif said:
             code, subcode = int((said.lastgroup or "c0")[1:]), 0
-    if code in _ERRNO_CODES and not subcode:
+    if code in _ERRNO_CODES and subcode < _PLUGIN:
         words = _ERRNO.search(text[:LONGEST])
-        number = int(errno) if errno else _ERRNO_SAID[words[0]] if words else 0
-        return code, number
+        if errno:
+            return code, int(errno)
+        return code, subcode or (_ERRNO_SAID[words[0]] if words else 0)
     return code, subcode
 
 
@@ -242,8 +249,8 @@ def _find(
     code: int, subcode: int, template: str, quoted: str, status: str, errno: str, rule: str
 ) -> Entry:
     text = f"{template} {quoted}" if quoted else template
-    code, subcode = _codes(code, subcode, text, errno)
     way, said = way_of(code, text)
+    code, subcode = _codes(code, subcode, text, errno, way if said else "")
     number = int(status) if status.isdecimal() else None
     case = Case(code, subcode, text, number, way, said, rule)
     # The words first: of many rules the subcode is whatever somebody chose.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Iterable
 
 import polars as pl
@@ -74,17 +75,25 @@ def with_cause(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.join(kinds, on=_KIND, how="left", nulls_equal=True, maintain_order="left")
 
 
+#: The holds of the last accounts, which several detectors ask for one after another.
+_LAST: list[tuple[weakref.ref[Accounts], pl.DataFrame]] = []
+
+
 def caused_holds(accounts: Accounts) -> pl.DataFrame:
     """The holds with `template` and `cause`; one without a reason has that of its attempt."""
+    if _LAST and _LAST[0][0]() is accounts:
+        return _LAST[0][1]
     reason = pl.col("reason").cast(pl.String)
-    ended = accounts.attempts.select("attempt", ended=reason)
     holds = accounts.holds.with_columns(reason=reason)
     silent = holds.get_column("reason").fill_null("").str.contains(_SILENT)
     if silent.any():
+        ended = accounts.attempts.select("attempt", ended=reason)
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
         told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
         holds = holds.with_columns(reason=told).drop("ended")
-    return with_cause(holds)
+    holds = with_cause(holds)
+    _LAST[:] = [(weakref.ref(accounts, lambda _: _LAST.clear()), holds)]
+    return holds
 
 
 def on_purpose() -> list[str]:
