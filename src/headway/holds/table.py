@@ -172,7 +172,7 @@ _CODE_SAID = re.compile(
     r"|(?P<c14>initial working directory)"
     r"|(?P<c22>initialize user log)"
     r"|(?P<c34>memory limit|out-of-memory event|\b(?:memory|disk|cpus?) usage exceeded"
-    r"|exceeded allocated disk)"
+    r"|exceeded allocated disk|job killed: v?mem)|(?P<c26>job killed: (?:wall|cput))"
     r"|(?P<c35>cannot pull image|unable to launch container)"
     r"|(?P<c36>failed to upload checkpoint)"
     r"|(?P<c4>job credentials are not available|proxy about to expire)"
