@@ -17,7 +17,7 @@ from headway.report.findings.finding import (
     job_toml,
     shown,
 )
-from headway.report.findings.hold_burst import what
+from headway.report.findings.reasons import what
 from headway.report.findings.scope import ended, listed, median, scope
 from headway.report.findings.stats import wilson
 from headway.report.numbers import count, percent, span

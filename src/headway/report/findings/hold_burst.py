@@ -16,7 +16,6 @@ from headway.report.findings.reasons import (
     Told,
     caused_holds,
     on_purpose,
-    what,
 )
 from headway.report.findings.resources import DISK, MEMORY
 from headway.report.findings.scope import Scope, scope
@@ -24,7 +23,7 @@ from headway.report.numbers import span
 from headway.report.words import Outcome
 from headway.text import many
 
-__all__ = ["hold_burst", "longest_run", "what"]
+__all__ = ["hold_burst", "longest_run"]
 
 #: Holds that follow each other within this time have, one may think, the same cause.
 GAP = 300.0

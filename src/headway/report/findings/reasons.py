@@ -22,6 +22,8 @@ _LONGEST = 600
 
 # In this order: what stays readable first, then what differs from job to job.
 _MASKS = (
+    # Nor is one error of the system another one.
+    (r"(?i)\b(errno)[ :=]+(\d{1,3})\b", "${1}_$2"),
     # A 404 is another thing than a 503: the digits of an HTTP status stay.
     (r"(?i)\b(returned|status|http/\S+|code|error)([ :=]+)([45]\d\d)\b", "$1 HTTP_$3"),
     (
