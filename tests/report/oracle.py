@@ -169,9 +169,15 @@ def oracle(
 ) -> list[Job]:
     """All jobs of the columns, in the order of the accounts."""
     jobs = jobs_of(rows_of(columns))
-    newest = max((row.time for job in jobs for row in job), default=0)
-    end = newest if until is None else max(newest, int(until * SECOND))
-    return _with_sites([_job(rows, end, outputs or {}) for rows in jobs])
+    newest: dict[int, int] = {}
+    for log, time in zip(columns.log.tolist(), columns.time.tolist(), strict=True):
+        newest[log] = max(newest.get(log, 0), time)
+
+    def end(rows: list[Row]) -> int:
+        known = max(newest[row.log] for row in rows)
+        return known if until is None else max(known, int(until * SECOND))
+
+    return _with_sites([_job(rows, end(rows), outputs or {}) for rows in jobs])
 
 
 def rows_of(columns: Columns) -> list[Row]:

@@ -43,8 +43,8 @@ def account(
 ) -> Accounts:
     """The accounts of all jobs in the columns.
 
-    Jobs that go on are accounted up to `until`, unless told up to the last event of all. Jobs whose
-    last event is before `since` are left out. `outputs` says of jobs whether their declared outputs
+    Jobs that go on are accounted up to `until`, unless told up to the last event of their own log:
+    nobody knows what came after it. Jobs whose last event is before `since` are left out. `outputs` says of jobs whether their declared outputs
     are there; one that is not makes a failed job of one that ended with 0.
     """
     found = strands(columns)
@@ -95,7 +95,7 @@ def _attempts(columns: Columns, walk: Walk) -> Attempts:
     return Attempts(
         job=job,
         begin_us=walk.time[opened],
-        end_us=np.where(over, np.append(walk.time, 0)[end], walk.until),
+        end_us=np.where(over, np.append(walk.time, 0)[end], walk.until[job]),
         open=~over,
         executed=executed,
         teller=teller,

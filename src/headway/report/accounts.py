@@ -1,4 +1,4 @@
-"""The accounts: three tables that say where every second of every job went."""
+"""The accounts: tables that say where every second of every job went."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOBS: Schema = {
     "begin": pl.Float64,  # its first event
     "submitted": pl.Float64,
     "matched": pl.Float64,  # its first attempt
-    "end": pl.Float64,  # its last event; for a job that goes on, the end of the report
+    "end": pl.Float64,  # its last event; for a job that goes on, the last of its log
     "return_value": pl.Int32,
     "signal": pl.Int32,
     "hold_code": pl.Int32,  # of its last hold, also where it was released

@@ -40,7 +40,8 @@ def frames(
     attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts)
     attempt_frame["cause"] = _enum(np.where(idle, CAUSE[Cause.IDLE], attempts.cause), Cause)
     job_frame = _job_frame(columns, walk, jobs, attempts, pieces, about, texts, attempt_frame)
-    begin, until = int(jobs.begin_us.min(initial=walk.until)), walk.until
+    until = int(walk.until.max(initial=0))
+    begin = int(jobs.begin_us.min(initial=until))
     return Accounts(
         jobs=pl.DataFrame(job_frame, schema=JOBS),
         attempts=pl.DataFrame(attempt_frame, schema=ATTEMPTS),
@@ -302,5 +303,5 @@ def _hold_frame(
         "subcode": _optional(columns.subcode[row]),
         "reason": texts.of(columns.text[row]),
         "released": _moments(np.where(released, end, -1)),
-        "held_s": _seconds(np.where(end < 0, walk.until, end) - begin),
+        "held_s": _seconds(np.where(end < 0, walk.until[walk.job[holds.held]], end) - begin),
     }

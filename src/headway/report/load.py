@@ -70,8 +70,12 @@ def load(
     columns = with_phases(columns, rows)
     proof = _proof(columns, outputs, notes) if outputs else None
     accounts = account(columns, since=since, outputs=proof)
-    if _alive(found) and accounts.jobs["outcome"].is_in(_GOES_ON).any():
-        accounts = account(columns, since=since, outputs=proof, until=time.time())
+    going = accounts.jobs.filter(pl.col("outcome").is_in(_GOES_ON))
+    if _alive(found):
+        if going.height:
+            accounts = account(columns, since=since, outputs=proof, until=time.time())
+    else:
+        notes += _not_over(going)
     if since is not None:
         notes += _left_out(columns, accounts, since)
     records = matched(accounts, rows)
@@ -221,13 +225,29 @@ def _supervised(folder: RunFolder) -> bool:
         return False
 
 
+def _not_over(going: pl.DataFrame) -> list[str]:
+    """Says of jobs that have no end in their logs from when on nothing is known of them."""
+    if going.is_empty():
+        return []
+    ends = sorted({_minute(end) for end in going["end"].unique()})
+    since = ends[0] if len(ends) == 1 else f"between {ends[0]} and {ends[-1]}"
+    return [
+        f"{many(going.height, 'job')} not over when the log ends ({since}):"
+        " what came after that is not known, and not counted"
+    ]
+
+
+def _minute(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
 def _left_out(columns: Columns, accounts: Accounts, since: float) -> list[str]:
     from headway.report.strand import strands
 
     missing = len(strands(columns).first) - accounts.jobs.height
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
+    when = _minute(since)
     if accounts.jobs.is_empty():
-        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(int(columns.time.max()) / 1e6))
+        last = _minute(int(columns.time.max()) / 1e6)
         raise ReportError(
             f"no job has an event since {when}; the last event is of {last}",
             remedy="go further back with --since, or leave it out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,9 @@ def strands(columns: Columns) -> Strands:
 
     A job is known by its cluster, proc and the time of its 000: access points count clusters from 1
     each, so two logs can name different jobs alike, and a job can be in two logs, its own and the
-    pool's, where it must count once.
+    pool's, where it must count once. A log that begins in the middle of a job has no 000: it goes
+    on with the newest job of that name by then which another log in its folder began, or which
+    tells one of the same events.
     """
     about_jobs = (columns.proc >= 0) & (columns.cluster >= 0) & (columns.number < 100)
     rows, key = _by_id(columns, np.flatnonzero(about_jobs))
@@ -107,15 +110,35 @@ def _jobs(columns: Columns, rows: Longs) -> list[Longs]:
                 now = (None, [])
                 parts.append(now)
             now[1].append(row)
-    jobs: dict[int | None, list[list[int]]] = {}
+    jobs: dict[tuple[int, str], list[list[int]]] = {}  # without a submit second: the folder
     for submitted, part in sorted(parts, key=lambda p: (p[0] is None, p[0] or 0)):
-        key = submitted
-        if key is None:
-            begin = int(columns.time[part[0]]) // _SECOND
-            known = [at for at in jobs if at is not None and at <= begin]
-            key = max(known, default=None)
+        key = (submitted, "") if submitted is not None else _home(columns, part, jobs)
         jobs.setdefault(key, []).append(part)
     return [_merged(columns, parts) for parts in jobs.values()]
+
+
+def _home(
+    columns: Columns, part: list[int], jobs: dict[tuple[int, str], list[list[int]]]
+) -> tuple[int, str]:
+    """The job that events without a 000 are of."""
+    begin, folder = int(columns.time[part[0]]) // _SECOND, _folder(columns, part)
+    told = _told(columns, part)
+    for key in sorted((key for key in jobs if _NEVER < key[0] <= begin), reverse=True):
+        near = any(_folder(columns, other) == folder for other in jobs[key])
+        if near or any(told & _told(columns, other) for other in jobs[key]):
+            return key
+    return _NEVER, folder
+
+
+_NEVER = -(2**62)
+
+
+def _folder(columns: Columns, part: list[int]) -> str:
+    return os.path.dirname(columns.logs[int(columns.log[part[0]])])
+
+
+def _told(columns: Columns, part: list[int]) -> set[tuple[int, int]]:
+    return {(int(columns.number[row]), int(columns.time[row]) // _SECOND) for row in part}
 
 
 def _merged(columns: Columns, parts: list[list[int]]) -> Longs:

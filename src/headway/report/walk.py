@@ -33,8 +33,8 @@ class Walk:
         self.kind = columns.kind[self.rows].copy()
         self._check_outputs(columns, outputs)
         self.time = self._forward(columns.time[self.rows])
-        newest = int(self.time.max(initial=0))
-        self.until = newest if until is None else max(newest, int(until * 1e6))
+        #: Per job as far as is known of it, where it is not over.
+        self.until = self._until(columns, until)
         self._live()
         if self._distrust(columns):
             self._live()
@@ -44,6 +44,17 @@ class Walk:
         self.kind[late & (self.ended[self.job] >= 0)] = Kind.OTHER
         self.attempt = self._attempts()
         self.length = self._lengths()
+
+    def _until(self, columns: Columns, until: float | None) -> Longs:
+        """The last event of the log that a job is in, of the longest where it is in several.
+
+        What comes after it nobody knows, unless `until` says that the job is still there.
+        """
+        if not len(self.first):
+            return self.first
+        ends = last_events(columns)[columns.log[self.rows]]
+        found = np.maximum.reduceat(ends, self.first)
+        return found if until is None else np.maximum(found, int(until * 1e6))
 
     def _live(self) -> None:
         """The life of each job after each of its events, and what the event did."""
@@ -139,6 +150,16 @@ class Walk:
             row = self.rows[at]
             if (int(columns.cluster[row]), int(columns.proc[row])) in missing:
                 self.kind[at] = Kind.FAILED
+
+
+def last_events(columns: Columns) -> Longs:
+    """The time of the last event of each log."""
+    found = np.zeros(int(columns.log.max(initial=-1)) + 1, np.int64)
+    if len(columns):
+        # A log's rows lie together, so that there are few stretches.
+        starts = np.flatnonzero(np.append(True, columns.log[1:] != columns.log[:-1]))
+        np.maximum.at(found, columns.log[starts], np.maximum.reduceat(columns.time, starts))
+    return found
 
 
 _STOPPED = (Kind.DONE, Kind.DONE_CHECKPOINT)
