@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,8 @@ class Clock:
     already given stay as they are.
 
     Without a year, the first date is put as late as possible but not after `reference` (one day is
-    allowed for zones), and no date is put more than a week before the one that precedes it.
+    allowed for zones), or after `latest` where that is told, and no date is put more than a week
+    before the one that precedes it. Where dates with a year follow, those without one end there.
 
     Without a zone, dates are this machine's local time with its daylight saving rules; the hour
     that occurs twice in autumn is taken for its first run. Where hints contradict that, there is
@@ -49,15 +51,21 @@ class Clock:
     daylight saving time reads an hour wrong on the other side.
     """
 
-    def __init__(self, reference: float, zone: tzinfo | None = None) -> None:
+    def __init__(
+        self, reference: float, zone: tzinfo | None = None, *, latest: float | None = None
+    ) -> None:
         #: Whether a date without a year has been seen.
         self.yearless = False
         #: What dates without a zone are read in; None: this machine's zone.
         self.zone = zone
         self._reference = reference
         # Where the search for the year of the first date begins.
-        self._latest = reference + _DAY
-        self._tries = _TRIES
+        self._latest = reference + _DAY if latest is None else latest
+        self._tries = _TRIES if latest is None else 0
+        # Whether a date with a year has been seen; of a log that begins without, the last
+        # date before the first one with a year, and that one.
+        self._dated = False
+        self._turn: tuple[float, float] | None = None
         self._first: float | None = None
         self._last: float | None = None
         self._known: dict[tuple[bytes, bytes | None], float] = {}
@@ -93,6 +101,14 @@ class Clock:
         """The clock to read the whole log with once more, or None if this one did it right."""
         if self._first is None or self._last is None or not self._tries:
             return None
+        if self._turn:
+            before, dated = self._turn
+            years = math.floor((dated + _WEEK - before) / _YEAR)
+            if years:
+                clock = Clock(self._reference, self.zone)
+                clock._latest = self._first + (years + 0.5) * _YEAR
+                clock._tries = self._tries - 1
+                return clock
         if self._hints:
             zone, years = judge(self._hints.values(), self.zone, self.yearless)
             if zone is self.zone and not years:
@@ -111,6 +127,30 @@ class Clock:
             return clock
         return None
 
+    @property
+    def sure(self) -> bool:
+        """Whether the year is known: from dates, hints, or a file that was written to just then."""
+        if not self.yearless or self._dated or self._hints or self._last is None:
+            return True
+        return abs(self._last - self._reference) <= _DAY
+
+    def year(self, minute: bytes) -> int:
+        """The year of the first date of a log, as its zone has it; see `seconds`."""
+        found = self.seconds(minute, None)
+        if found is None:
+            raise ValueError("there is no such date")
+        return datetime.fromtimestamp(found, self.zone).year
+
+    def passed(self, last: float, dated: bool, turn: tuple[float, float] | None) -> None:
+        """Note that the reader itself has told the dates from the first up to this one.
+
+        Args:
+            last: When the last of them is.
+            dated: Whether one of them has a year.
+            turn: Where the log begins without, the last before the first with one, and that one.
+        """
+        self._last, self._dated, self._turn = last, dated, turn
+
     def onward(self) -> Clock:
         """The clock for the rest of the log: this one, or one that believes the hints."""
         if not self._fresh or self._last is None:
@@ -128,7 +168,11 @@ class Clock:
     def _find(self, text: str, zone: bytes | None) -> float:
         offset = self.zone if zone is None else _zone(zone)
         if text[2] != "/":
-            return _epoch(text, offset)
+            found = _epoch(text, offset)
+            if self.yearless and not self._dated and self._last is not None:
+                self._turn = self._last, found
+            self._dated = True
+            return found
         # Nine years always hold a 29 February.
         if self._last is None:
             year = datetime.fromtimestamp(self._latest, timezone.utc).year

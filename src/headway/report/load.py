@@ -76,6 +76,7 @@ def load(
             accounts = account(columns, since=since, outputs=proof, until=time.time())
     else:
         notes += _not_over(going)
+    notes += _without_year(columns)
     if since is not None:
         notes += _left_out(columns, accounts, since)
     records = matched(accounts, rows)
@@ -234,6 +235,17 @@ def _not_over(going: pl.DataFrame) -> list[str]:
     return [
         f"{many(going.height, 'job')} not over when the log ends ({since}):"
         " what came after that is not known, and not counted"
+    ]
+
+
+def _without_year(columns: Columns) -> list[str]:
+    """Says of how many files nobody knows for sure which year their dates mean."""
+    if not columns.yearless:
+        return []
+    return [
+        f"{many(len(columns.yearless), 'log')} without a year in the dates, such as"
+        f" {inert(columns.yearless[0], 200)}: nothing there says which year it was; the latest that"
+        " fits the files beside it and its own date is taken"
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.columnar.columns import Columns, Usage
+from headway.events.clock import Clock
 from headway.events.columnar.moments import all_with_year, tell
 from headway.events.columnar.part import (
     TEXTS,
@@ -24,6 +25,7 @@ from headway.events.columnar.part import (
 )
 from headway.events.columnar.rows import is_nothing, row_of
 from headway.events.columnar.strings import Strings
+from headway.events.columnar.years import YEAR, Span, agreed
 from headway.events.event import Event
 from headway.events.skip import Skip, bounded
 
@@ -88,7 +90,7 @@ def assemble(
     pool.default_factory = pool.__len__
     # One part after the other, as it comes: others may still be being read.
     parts = [_pooled(part, pool) for part in parts]
-    _tell_times(parts, files)
+    doubtful = _tell_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
     usage = _usage(parts)
@@ -105,6 +107,7 @@ def assemble(
         skipped=[(files[place].name, skip) for part in parts for place, skip in part.skipped],
         unread=[(one.name, one.unread) for one in files if one.unread],
         unfinished=[(one.name, one.unfinished) for one in files if one.unfinished],
+        yearless=[files[place].name for place in doubtful],
     )
 
 
@@ -151,20 +154,52 @@ class _Stretch(NamedTuple):
         return self.part.columns[name][self.start : self.stop]
 
 
-def _tell_times(parts: Iterable[Part], files: Sequence[File]) -> None:
-    """Give the parts their times, log by log; an event without one becomes a skip."""
+def _tell_times(parts: Sequence[Part], files: Sequence[File]) -> list[int]:
+    """Give the parts their times, file by file; an event without one becomes a skip.
+
+    The files whose year nothing tells for sure are given back.
+    """
     untold = [part for part in parts if part.time is None]
     stretches = [stretch for part in untold for stretch in _stretches(part)]
     for part in untold:
         part.time = np.empty(len(part))
+    unsure: dict[int, list[_Stretch]] = {}
     for file, group in groupby(stretches, key=lambda stretch: stretch.file):
-        _tell_file(list(group), files[file].modified)
+        mine = list(group)
+        if not _tell_file(mine, Clock(files[file].modified)):
+            unsure[file] = mine
+    doubtful = _agree(parts, files, unsure) if unsure else []
     for part in untold:
         assert part.time is not None
         if np.isnan(part.time).any():
             _drop_dateless(part)
         for name in _CLOCK:
             del part.columns[name]
+    return doubtful
+
+
+def _agree(
+    parts: Sequence[Part], files: Sequence[File], unsure: Mapping[int, Sequence[_Stretch]]
+) -> list[int]:
+    """Put the files without a year beside others that have one, and tell which are in doubt."""
+    spans: dict[int, Span] = {}
+    for part in parts:
+        assert part.time is not None
+        stops = np.cumsum(part.sizes).tolist()
+        for file, stop, size in zip(part.files, stops, part.sizes, strict=True):
+            times = part.time[stop - size : stop]
+            times = times[~np.isnan(times)]
+            if len(times):
+                mine = Span(float(times.min()), float(times.max()))
+                spans[file] = mine.with_(spans[file]) if file in spans else mine
+    names = [file.name for file in files]
+    known = {file: span for file, span in spans.items() if file not in unsure}
+    open_ = {file: (spans[file], files[file].modified) for file in unsure if file in spans}
+    years, doubtful = agreed(names, known, open_)
+    for file, back in years.items():
+        latest = spans[file].begin - (back - 0.5) * YEAR
+        _tell_file(unsure[file], Clock(files[file].modified, latest=latest))
+    return doubtful
 
 
 def _stretches(part: Part) -> Iterator[_Stretch]:
@@ -178,7 +213,8 @@ def _stretches(part: Part) -> Iterator[_Stretch]:
         start += size
 
 
-def _tell_file(stretches: Sequence[_Stretch], modified: float) -> None:
+def _tell_file(stretches: Sequence[_Stretch], clock: Clock) -> bool:
+    """Give the events of one file their times; whether their year is sure."""
     minute, second, fraction = (
         np.concatenate([stretch.column(name) for stretch in stretches])
         for name in ("minute", "second", "fraction")
@@ -190,12 +226,14 @@ def _tell_file(stretches: Sequence[_Stretch], modified: float) -> None:
         hint_row.append(part.hint_row[first:last] + (begin - start))
         hint.append(part.hint[first:last])
         begin += stop - start
-    told = tell(minute, second, fraction, np.concatenate(hint_row), np.concatenate(hint), modified)
+    hints = np.concatenate(hint_row), np.concatenate(hint)
+    told, clock = tell(minute, second, fraction, *hints, clock)
     begin = 0
     for part, _, start, stop in stretches:
         assert part.time is not None
         part.time[start:stop] = told[begin : begin + stop - start]
         begin += stop - start
+    return clock.sure
 
 
 def _drop_dateless(part: Part) -> None:

@@ -74,6 +74,8 @@ class Columns:
     unread: list[tuple[str, str]] = field(default_factory=list)  # file, why
     #: What lies behind the last complete event of a file: an event that is still being written.
     unfinished: list[tuple[str, Skip]] = field(default_factory=list)
+    #: Files whose dates have no year, where nothing tells for sure which one is meant.
+    yearless: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.number)
@@ -84,4 +86,4 @@ def column_names() -> list[str]:
     return [f.name for f in fields(Columns) if f.name not in _REST]
 
 
-_REST = {"usage", "strings", "files", "logs", "owners", "skipped", "unread", "unfinished"}
+_REST = {"usage", "strings", "files", "logs", "owners", "skipped", "unread", "unfinished", "yearless"}
