@@ -72,7 +72,8 @@ def decoded(rest: bytes) -> str:
         text = rest.decode()
     except UnicodeDecodeError:
         text = rest.decode("latin-1")
-    return text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
+    # The last line has its own carriage return and that of the end mark.
+    return text.replace("\r\n", "\n").rstrip("\r") if "\r" in text else text
 
 
 def cut_lines(rest: bytes, offset: int, skipped: Skips) -> bytes:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.columnar.columns import Columns, Usage
 from headway.events.clock import Clock
+from headway.events.columnar.columns import Columns, Usage
 from headway.events.columnar.moments import all_with_year, tell
 from headway.events.columnar.part import (
     TEXTS,

@@ -5,6 +5,7 @@ A body that HTCondor does not write just so is odd: it is left to `details`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,12 +21,11 @@ from headway.events.kind import BY_TRANSFER
 
 Places = NDArray[np.int32]
 
-_TAB, _RETURN, _QUOTE, _OPEN, _CLOSE = b'\t\r"<>'
+_TAB, _RETURN, _QUOTE, _AND = b'\t\r"&'
 _EXECUTING = b"Job executing on host: "
 _TO_HOST = b"\tTransferring to host: "
 _ERROR_ON = b"Error from starter on "
 _CODE, _SUBCODE = b"\tCode ", b" Subcode "
-_ALIAS = b"&alias="
 _SITE = b"GLIDEIN_ResourceName"
 
 
@@ -87,18 +87,23 @@ def _first_lines(bodies: Bodies) -> Found:
 
 
 def _transfer(bodies: Bodies) -> Found:
-    host = _none(bodies)
-    starts, ends = bodies.line(1)
-    odd = ~bodies.view.says(starts, _TO_HOST)
-    rows = np.flatnonzero(~odd)
-    host[rows], odd[rows] = _machines(bodies, starts[rows] + len(_TO_HOST), ends[rows])
+    host, lines = _none(bodies), Lines(bodies)
+    odd = np.zeros(len(host), np.bool_)
+    # A line before it may tell how long the transfer was queued.
+    mine = np.flatnonzero(begins(lines.word, _TO_HOST[:8]))
+    mine = mine[bodies.view.says(lines.start[mine] + 8, _TO_HOST[8:])]
+    owners = lines.once(mine, odd)
+    host[owners] = _machines(bodies, lines.start[mine] + len(_TO_HOST), lines.end[mine])
     return Found({"host": host}, odd)
 
 
 def _execute(bodies: Bodies) -> Found:
     view, slot, site = bodies.view, _none(bodies), _none(bodies)
-    host, odd = _machines(bodies, bodies.text + len(_EXECUTING), bodies.newlines[bodies.first])
-    odd |= ~view.says(bodies.text, _EXECUTING)
+    host, odd = _none(bodies), ~view.says(bodies.text, _EXECUTING)
+    rows = np.flatnonzero(~odd)
+    host[rows] = _machines(
+        bodies, bodies.text[rows] + len(_EXECUTING), bodies.newlines[bodies.first[rows]]
+    )
     lines = Lines(bodies)
     mine = np.flatnonzero(begins(lines.word, b"\tSlotNam"))
     mine = mine[view.says(lines.start[mine] + 8, b"e: ")]
@@ -187,21 +192,30 @@ def _in_name(byte: NDArray[np.uint8]) -> Flags:
     return np.asarray(((byte | 0x20) - 0x61 < 26) | (byte - 0x30 < 10) | (byte == 0x5F))
 
 
-def _machines(bodies: Bodies, starts: Longs, ends: Longs) -> tuple[Places, Flags]:
-    """The machines' names in addresses like `<…?…&alias=name…>`, and which are none like that."""
-    view, names = bodies.view, bodies.details.names
-    data = view.data
-    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
-    alias = np.array([data.find(_ALIAS, a, b) for a, b in bounds], np.int64)
-    query = np.array([data.find(b"?", a, b) for a, b in bounds], np.int64)
-    odd = (view.byte[starts] != _OPEN) | (view.byte[ends - 1] != _CLOSE)
-    odd |= (query < 0) | (query > alias) | view.says(query + 1, _ALIAS[1:])
-    rows = np.flatnonzero(~odd)
-    host = np.full(len(starts), -1, np.int32)
-    found = view.slices(alias[rows] + len(_ALIAS), ends[rows] - 1)
-    host[rows] = [names[name] for name in found]
-    odd |= host < 0
-    return host, odd
+#: An address with a port, and the first alias of one with a query.
+_ADDRESS = re.compile(rb"<([A-Za-z0-9][A-Za-z0-9._-]*):[0-9]{1,9}([?>])")
+_ALIASED = re.compile(rb"alias=([A-Za-z0-9][A-Za-z0-9._-]*)[&>]")
+
+
+def _machines(bodies: Bodies, starts: Longs, ends: Longs) -> list[int]:
+    """The machines that addresses are of: by their alias, else by their IP.
+
+    One machine has many addresses: the port and the socket differ from job to job.
+    """
+    data, names, others = bodies.view.data, bodies.details.names, bodies.details.machines
+    found = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        match = _ADDRESS.match(data, start, end)
+        if match and match[2] == b"?":
+            at = data.find(b"alias=", match.end(), end)
+            if at >= 0 and data[at - 1] in b"?&":
+                # A second question mark would make it part of another value.
+                plain = at == match.end() or data[at - 1] == _AND
+                match = _ALIASED.match(data, at, end) if plain else None
+        elif match and match.end() < end:
+            match = None
+        found.append(names[match[1]] if match else others[data[start:end]])
+    return found
 
 
 _TRANSFERS = {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFER_TEXTS.items()}

@@ -86,4 +86,14 @@ def column_names() -> list[str]:
     return [f.name for f in fields(Columns) if f.name not in _REST]
 
 
-_REST = {"usage", "strings", "files", "logs", "owners", "skipped", "unread", "unfinished", "yearless"}
+_REST = {
+    "usage",
+    "strings",
+    "files",
+    "logs",
+    "owners",
+    "skipped",
+    "unread",
+    "unfinished",
+    "yearless",
+}

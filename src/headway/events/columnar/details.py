@@ -39,7 +39,6 @@ _AD = re.compile(
 )
 _REQUEUED = "(0) Job terminated and was requeued"
 _NO_CODES = (NONE, NONE)
-_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _TABLE = b"\n\tPartitionable Resources"
 
 Made = TypeVar("Made")
@@ -91,22 +90,20 @@ class Details:
         self._quoted = Memory(lambda raw: place(raw.decode().strip().strip('"')))
         #: The machine of a 001's first line.
         self._host = Memory(lambda raw: place(_host(raw.decode())))
-        self._destination = Memory(lambda raw: place(machine(raw.decode().strip())))
-        #: The name that begins what follows `alias=` in an address; -1 if it is no usual one.
-        self.names = Memory(self._name)
+        #: Machines by any address, and by names that are nothing else.
+        self.machines = Memory(lambda raw: place(machine(raw.decode().strip())))
+        self.names = Memory(lambda raw: place(raw.decode()))
         self._error_slot = Memory(lambda raw: place(_error_slot(raw.decode())))
         self._site = Memory(lambda raw: place(_text(raw)))
         self._codes: Memory[tuple[int, int] | None] = Memory(_pair(_CODES))
         self.requeued = Memory(lambda raw: raw.decode().strip().startswith(_REQUEUED))
-        self.evicted_codes: Memory[tuple[int, int] | None] = Memory(_pair(_EVICTED))
+        self.evicted_codes: Memory[tuple[int, int] | None] = Memory(_evicted_codes)
+        #: Where the columns `Usage` and `Request` of a table end, by its first line.
+        self.titles = Memory(_titles)
         self.endings: Memory[tuple[int, int] | None] = Memory(_pair(_ENDING))
         self._cpu_seconds = Memory(_cpu_seconds)
         self._tables = Memory(_table)
         self._place = place
-
-    def _name(self, raw: bytes) -> int:
-        name = raw.partition(b"&")[0]
-        return self._place(name.decode()) if _NAME.match(name) else -1
 
     def execute(self, rest: bytes) -> tuple[int, int, int]:
         """Host, slot and site of a 001."""
@@ -130,7 +127,7 @@ class Details:
         if at < 0:
             return (-1,)
         end = rest.find(b"\n", at + 24)
-        return (self._destination[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
+        return (self.machines[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
 
     def ad(self, rest: bytes) -> tuple[int, int, int]:
         """Site, slot and user of a 028."""
@@ -152,8 +149,15 @@ class Details:
     def held(self, rest: bytes) -> tuple[int, int, int] | None:
         """Code, subcode and reason of a 012."""
         lines = rest.split(b"\n")
-        codes = self._codes[lines[2]] if len(lines) == 3 else _NO_CODES if len(lines) == 2 else None
-        return (*codes, self._reason[lines[1]]) if codes else None
+        codes = self._codes[lines[-1]] if len(lines) > 2 else None
+        if codes:
+            del lines[-1]
+        elif len(lines) < 2 or (len(lines) > 2 and b"Code" in lines[-1]):
+            return None
+        if len(lines) == 2:
+            return (*(codes or _NO_CODES), self._reason[lines[1]])
+        reason = "|".join(line.decode().strip() for line in lines[1:])
+        return (*(codes or _NO_CODES), self._place(_reason(reason)))
 
     def remote_error(self, rest: bytes) -> tuple[int, int, int, int] | None:
         """Code, subcode, reason and slot of a 021."""
@@ -164,8 +168,10 @@ class Details:
         """What a 004 says."""
         first = rest.find(b"\n")
         codes = self.evicted_codes[rest[:first]] if first > 0 else None
-        if not codes or rest.find(_REQUEUED.encode(), first) >= 0:
+        if not codes:
             return None
+        if rest.find(_REQUEUED.encode(), first) >= 0:
+            return self._requeued(rest, first, codes)
         text = -1
         at = rest.find(b"\n\tReason: ", first)
         if at >= 0:
@@ -174,6 +180,19 @@ class Details:
         measured = self._measured(rest, first)
         kind = Kind.TRANSFER_FAILED if codes[0] in TRANSFER_CODES else Kind.EVICTED
         return Ending(kind, *codes, NONE, NONE, text, measured) if measured else None
+
+    def _requeued(self, rest: bytes, first: int, codes: tuple[int, int]) -> Ending | None:
+        lines = rest.split(b"\n")
+        if not self.requeued[lines[1]] or len(lines) < 7:
+            return None
+        ending, measured = self.endings[lines[6]], self._measured(rest, first)
+        if not ending or not measured:
+            return None
+        at = 8 if ending[1] != NONE else 7
+        line = lines[at].decode().strip() if len(lines) > at else ""
+        reason = "" if line.startswith("Partitionable Resources") else line
+        text = self._place(reason.removeprefix("Reason: "))
+        return Ending(Kind.REQUEUED, *codes, *ending, text, measured)
 
     def terminated(self, rest: bytes) -> Ending | None:
         """What a 005 says."""
@@ -265,6 +284,16 @@ def _cpu_seconds(line: bytes) -> float:
     n = [int(group) for group in match.groups()]
     days, hours, minutes = n[0] + n[4], n[1] + n[5], n[2] + n[6]
     return float(((days * 24 + hours) * 60 + minutes) * 60 + n[3] + n[7])
+
+
+def _evicted_codes(text: bytes) -> tuple[int, int] | None:
+    # Before HTCondor 10 there were none.
+    return _pair(_EVICTED)(text) if b"Code" in text else _NO_CODES
+
+
+def _titles(header: bytes) -> tuple[int, int]:
+    found = [header.find(title) for title in (b"Usage", b"Request")]
+    return (found[0] + 5, found[1] + 7) if min(found) >= 0 else (0, 0)
 
 
 Cells = tuple[int, float, "float | None"] | tuple[()] | None

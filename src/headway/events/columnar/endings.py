@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from headway.events.columnar.bodies import Bodies, Lines
 from headway.events.columnar.headers import (
+    TENS,
     Flags,
     Longs,
     Template,
     Words,
     integers,
+    long_integers,
     two,
     u64,
     word,
@@ -23,14 +25,17 @@ from headway.events.columnar.rows import Measured
 from headway.events.columnar.view import begins
 
 _WIDTH = len(Measured._fields)
-_HEADER = b"\tPartitionable Resources :    Usage  Request"
+_HEADER = b"\tPartitionable Resources :"
 _COLON = _HEADER.index(b":")
-_USED, _ASKED = _COLON + 1, _HEADER.index(b"Usage") + 5
-_ROW_LENGTH = len(_HEADER)
+#: How far a table may reach, and how wide its cells may be.
+_REACH, _CELL = 64, 16
 _SPACES, _HIGH = word(b" " * 8), word(b"\x80" * 8)
+_USED, _ASKED = 0, 1
+_ACCORD = b"\tJob terminated of its own accord at "
+_DAY, _HOUR, _SECOND = Template(b"0000-00-"), Template(b"00T00:00"), Template(b":00Z????")
 
-#: The beginning of a resource's line, what follows it, and where its cells are and belong in
-#: `Measured`; -1: nowhere.
+#: The beginning of a resource's line, what follows it, and which cells belong where in `Measured`;
+#: -1: nowhere.
 _RESOURCES = (
     (b"\t   Memo", b"ry ", (_USED, 0), (_ASKED, 1)),
     (b"\t   Disk", b" ", (_USED, 2), (_ASKED, 3)),
@@ -56,9 +61,12 @@ class Endings:
         #: Bodies that have to be read in another way.
         self.odd = bodies.last == bodies.first
         self.measured = np.full((count, _WIDTH), np.nan)
-        #: The lines with a reason and with a time in UTC, by body; -1 for none.
+        #: The lines with a reason, by body; -1 for none.
         self.reason = np.full(count, -1)
-        self.told = np.zeros(count, np.bool_)
+        #: The times in UTC that bodies tell, and where they might, but not in the usual words.
+        self.utc = np.full(count, np.nan)
+        self.unclear = np.zeros(count, np.bool_)
+        self._titles = bodies.details.titles
         self._read()
 
     def line(self, lines: Longs) -> tuple[Longs, Longs]:
@@ -76,7 +84,7 @@ class Endings:
         known = self._start == self._end
         known |= begins(begin, b"\t(0)") | begins(begin, b"\t(1)")
         told = begins(begin, b"\tJob ter")
-        self.told[self._owner[told]] = True
+        self._moments(np.flatnonzero(told))
         known |= told
         known |= self._reasons(begin)
         known |= self._cpu_times(begins(begin, b"\t\tUsr "))
@@ -86,6 +94,32 @@ class Endings:
 
     def _once(self, lines: Longs) -> Longs:
         return self._lines.once(lines, self.odd)
+
+    def _moments(self, lines: Longs) -> None:
+        """Read when jobs ended of their own accord."""
+        owners, at = self._owner[lines], self._start[lines]
+        good = self._view.says(at, _ACCORD)
+        at = at + len(_ACCORD)
+        day, hour, second = self._word[at], self._word[at + 8], self._word[at + 16]
+        good &= _DAY.fits(day)
+        # The day of the month stands in the third byte behind the dash.
+        good &= _HOUR.fits(hour) & _SECOND.fits(second)
+        date, clock = _DAY.pairs(day), _HOUR.pairs(hour)
+        year = two(date, 0) * 100 + two(date, 2)
+        month, of_month = two(date, 5), two(clock, 0)
+        hours, minutes, seconds = two(clock, 3), two(clock, 6), two(_SECOND.pairs(second), 1)
+        good &= (year > 1970) & (month >= 1) & (month <= 12) & (of_month >= 1) & (of_month <= 28)
+        good &= (hours < 24) & (minutes < 60) & (seconds < 60)
+        months = (year - 1970) * 12 + month - 1
+        days = np.where(good, months, 0).astype("datetime64[M]").astype("datetime64[D]")
+        whole = days.astype(np.int64) + of_month - 1
+        self.utc[owners] = np.where(
+            good, ((whole * 24 + hours) * 60 + minutes) * 60 + seconds, np.nan
+        )
+        several = owners[1:][owners[1:] == owners[:-1]]
+        self.unclear[owners[~good]] = True
+        self.unclear[several] = True
+        self.utc[self.unclear] = np.nan
 
     def _reasons(self, begin: Words) -> Flags:
         found: Flags = begins(begin, b"\tReason:") & (self._byte[self._start + 8] == 0x20)
@@ -118,11 +152,8 @@ class Endings:
         found: Flags = ((begin & u64(0xFF)) == 0x09) & _digit((begin >> u64(8)) & u64(0xFF))
         lines = np.flatnonzero(found)
         at = self._start[lines] + 1
-        value, width = integers(self._word[at])
-        more, wider = integers(self._word[at + 8])
-        long = width == 8
-        value = np.where(long, value * _TENS[wider] + more, value)
-        at = at + width + np.where(long, wider, 0)
+        value, width = long_integers(self._word, at)
+        at = at + width
         good = self._view.says(at, b"  -  Total ")
         for text, place in (
             (b"  -  Run Bytes Sent By Job", _SENT),
@@ -138,13 +169,17 @@ class Endings:
         header = begins(begin, _HEADER[:8])
         lines = np.flatnonzero(header)
         good = self._view.says(self._start[lines], _HEADER)
-        self._once(lines)
+        titles = self._view.slices(self._start[lines], self._end[lines])
+        ends = np.array([self._titles[title] for title in titles], np.int64).reshape(-1, 2)
+        good &= (ends[:, 0] > _COLON) & (ends[:, 1] > ends[:, 0]) & (ends[:, 1] <= _REACH)
+        self._stops = np.zeros((len(self.odd), 2), np.int64)
+        self._stops[self._once(lines)] = ends
         header[lines[~good]] = False
-        row = begins(begin, b"\t   ") & (self._end - self._start >= _ROW_LENGTH)
+        row = begins(begin, b"\t   ") & (self._end - self._start > _COLON)
         row &= self._byte[self._start + _COLON] == 0x3A
         row &= self._byte[self._start + 4] > 0x20
         if not self._view.ascii:  # the columns are characters, not bytes
-            for column in range(0, _ROW_LENGTH, 8):
+            for column in range(0, _REACH, 8):
                 row &= (self._word[self._start + column] & _HIGH) == 0
         # A table ends with the first line that is not of it.
         inside = header | row
@@ -173,32 +208,71 @@ class Endings:
         self.odd[self._owner[lines[~good]]] = True
 
     def _cells(self, cells: list[tuple[Longs, int, int]]) -> None:
-        """Read cells at these columns of these lines into their places."""
+        """Read these cells of these lines into their places.
+
+        A number stands anywhere in its cell, with nothing but blanks around it.
+        """
         lines = np.concatenate([lines for lines, _, _ in cells])
         sizes = [len(lines) for lines, _, _ in cells]
         place = np.repeat([place for _, _, place in cells], sizes)
-        at = self._start[lines] + np.repeat([column for _, column, _ in cells], sizes)
-        cell = self._word[at + 1]
-        lead = _zero_bytes(cell ^ _SPACES)
-        value, width = integers(cell >> (lead << u64(3)))
-        rest = lead + width.astype(np.uint64)
+        column = np.repeat([column for _, column, _ in cells], sizes)
+        owner, start = self._owner[lines], self._start[lines]
+        stops = self._stops[owner]
+        at = start + np.where(column == _USED, _COLON + 1, stops[:, 0])
+        stop = np.minimum(
+            start + np.where(column == _USED, stops[:, 0], stops[:, 1]), self._end[lines]
+        )
+        size = np.maximum(stop - at, 0)
+        low, high = self._word[at], self._word[at + 8]
+        # What is behind the cell becomes zero, which counts as blank.
+        low &= _KEEP[np.minimum(size, 8)]
+        high &= _KEEP[np.clip(size - 8, 0, 8)]
+        lead = _zero_bytes(low ^ _SPACES)
+        low, high = _shifted(low, high, lead)
+        more = np.flatnonzero(lead == 8)
+        if more.size:
+            low[more], high[more] = _shifted(
+                low[more], high[more], _zero_bytes(low[more] ^ _SPACES)
+            )
+        value, width = integers(low)
         found = value.astype(np.float64)
-        point = np.flatnonzero((_at(cell, rest) == 0x2E) & (width > 0))
+        long = np.flatnonzero(width == 8)
+        if long.size:
+            digits, wider = integers(high[long])
+            found[long] = value[long] * TENS[wider] + digits
+            width[long] += wider
+        rest = width.astype(np.uint64)
+        point = np.flatnonzero(
+            (_at(low, np.minimum(rest, u64(7))) == 0x2E) & (width > 0) & (width < 7)
+        )
         if point.size:
-            digits, places = integers(cell[point] >> ((rest[point] + u64(1)) << u64(3)))
-            power = _TENS[places]
+            digits, places = integers(low[point] >> ((rest[point] + u64(1)) << u64(3)))
+            power = TENS[places]
             found[point] = (value[point] * power + digits) / power
             rest[point] += (places + 1).astype(np.uint64)
-        empty = cell == _SPACES
+        low, high = _shifted(low, high, np.minimum(rest, u64(8)))
+        long = np.flatnonzero(rest > 8)
+        if long.size:
+            low[long], high[long] = _shifted(low[long], high[long], rest[long] - u64(8))
+        empty = width == 0
         found[empty] = np.nan
-        good = (self._byte[at] == 0x20) & (empty | (width > 0))
-        good &= (cell >> (rest << u64(3))) == (_SPACES >> (rest << u64(3)))
-        self.odd[self._owner[lines[~good]]] = True
-        self.measured[self._owner[lines], place] = found
+        good = (size <= _CELL) & (((low | high) & ~_SPACES) == 0)
+        self.odd[owner[~good]] = True
+        self.measured[owner, place] = found
 
 
-#: Powers of ten; as whole numbers, and exact as floats too.
-_TENS = np.array([10**n for n in range(9)])
+#: The bits of the first bytes of a word, by how many.
+_KEEP = np.array([256**n - 1 for n in range(9)], np.uint64)
+
+
+def _shifted(low: Words, high: Words, count: Words) -> tuple[Words, Words]:
+    """Two words as one of sixteen bytes, without its first ones, which are 8 at most."""
+    bits = count << u64(3)
+    # A shift by all 64 bits does nothing in C.
+    whole = count == 8
+    back = np.where(count == 0, u64(0), high << (u64(64) - np.maximum(bits, u64(1))))
+    made = np.where(whole, high, (low >> np.where(whole, u64(0), bits)) | back)
+    return made, np.where(whole, u64(0), high >> np.where(whole, u64(0), bits))
 
 
 def _digit(byte: NDArray[np.unsignedinteger]) -> Flags:

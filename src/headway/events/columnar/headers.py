@@ -74,6 +74,9 @@ _NUMBER = Template(b"000 (???")
 _DAY_OF_YEAR, _MINUTE_OF_DAY, _SECOND = (
     Template(text) for text in (b"0000-00-", b"00?00:00", b":00?????")
 )
+_OFFSET, _OFFSET_PLAIN = Template(b"?00:00??"), Template(b"?0000???")
+#: Digits that a cluster, a proc and a subproc have at most.
+_ID = 10
 _YEARLESS_HOUR, _YEARLESS_SECOND = Template(b"00/00 00"), Template(b":00:00??")
 
 
@@ -105,6 +108,21 @@ _HALVES = (
 )
 
 
+#: Powers of ten; as whole numbers, and exact as floats too.
+TENS = np.array([10**n for n in range(9)])
+
+
+def long_integers(at_word: Words, at: Longs) -> tuple[Longs, Longs]:
+    """The numbers of up to sixteen digits at these places, and how many digits they have."""
+    value, width = integers(at_word[at])
+    long = np.flatnonzero(width == 8)
+    if long.size:
+        more, wider = integers(at_word[at[long] + 8])
+        value[long] = value[long] * TENS[wider] + more
+        width[long] += wider
+    return value, width
+
+
 @dataclass
 class Headers:
     """What the headers say; where `ok` is not set they are not plain, and the rest is noise."""
@@ -131,9 +149,9 @@ def read_headers(data: bytes, starts: Longs) -> Headers:
     at = starts + 5
     ids = []
     for stop in b"..)":
-        value, width = integers(at_word[at])
+        value, width = long_integers(at_word, at)
         at = at + width
-        ok &= (width > 0) & (at_byte[at] == stop)
+        ok &= (width > 0) & (width <= _ID) & (at_byte[at] == stop)
         at += 1
         ids.append(value)
     ok &= at_byte[at] == 0x20
@@ -157,10 +175,26 @@ def read_headers(data: bytes, starts: Longs) -> Headers:
     if utc.any():
         minute = minute + ZONE * utc
         at = at + utc
+    east = at_byte[at] == 0x2B
+    signed = np.flatnonzero(east | (at_byte[at] == 0x2D))
+    if signed.size:
+        zone, width = _offsets(at_word[at[signed]], east[signed])
+        minute, at = minute.copy(), at.copy()
+        minute[signed] += ZONE * zone
+        at[signed] += width
     behind = at_byte[at]
     space = behind == 0x20
     ok &= space | (behind == 0x0A)
     return Headers(ok, number, ids[0], ids[1], ids[2], minute, second, fraction, at + space)
+
+
+def _offsets(signs: Words, east: Flags) -> tuple[Longs, Longs]:
+    """The zones `+hh:mm` or `+hhmm` that begin these words, and how long they are; 0: none."""
+    colon, plain = _OFFSET.fits(signs), _OFFSET_PLAIN.fits(signs)
+    pairs = _OFFSET.pairs(signs)
+    minutes = np.where(colon, two(pairs, 4), two(_OFFSET_PLAIN.pairs(signs), 3))
+    zone = 2 + np.where(east, 0, 10000) + two(pairs, 1) * 100 + minutes
+    return np.where(colon | plain, zone, 0), np.where(colon, 6, np.where(plain, 5, 0))
 
 
 def _with_year(day: Words, hour: Words, second: Words) -> tuple[Longs, Longs]:

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.events.chunk import END
 from headway.events.columnar.headers import (
-    Flags,
     Longs,
     Words,
     headers_among,
@@ -20,18 +18,19 @@ from headway.events.columnar.headers import (
 
 _HEADER = b"000 ("
 _MARK = b"...\n"
-_MARK_WITH_CARRIAGE = b"...\r\n"
+#: Blank lines before a header that are passed over; what has more is read with care.
+_BLANK_LINES = 4
 
 
 class Chunks(NamedTuple):
     """Where the complete chunks of a block are."""
 
-    starts: Longs
+    begins: Longs
+    starts: Longs  # behind blank lines
     ends: Longs
     newlines: Longs
-    first: Longs  # the newline that ends the first line, among them
+    first: Longs  # the newline that ends the line at `starts`, among them
     last: Longs  # the newline before the end mark, among them
-    carriage: Flags | None  # whether the end mark has one
     suspects: Longs  # chunks with more than one header
     tail: int  # where the last chunk's end mark ends
 
@@ -40,20 +39,33 @@ def find_chunks(data: bytes, size: int) -> Chunks:
     """The chunks of a padded block, whose own bytes are the first `size`."""
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8, size) == 0x0A)
     lines = words(data)[newlines + 1]
-    marks = (lines & mask(_MARK)) == word(_MARK)
-    with_carriage = b"\r" in data
-    if with_carriage:
-        marks |= (lines & mask(_MARK_WITH_CARRIAGE)) == word(_MARK_WITH_CARRIAGE)
-    ends = np.flatnonzero(marks)
+    ends = np.flatnonzero((lines & mask(_MARK)) == word(_MARK))
     ends = _without_overlaps(ends)
     if not ends.size:
-        return Chunks(ends, ends, newlines, ends, ends, None, ends, 0)
+        return Chunks(ends, ends, ends, newlines, ends, ends, ends, 0)
     stops = newlines[ends + 1] + 1
-    starts = np.concatenate([[0], stops[:-1]])
+    begins = np.concatenate([[0], stops[:-1]])
     first = np.concatenate([[0], ends[:-1] + 2])
-    carriage = stops - newlines[ends] > len(END) if with_carriage else None
+    starts = begins
+    at_byte = np.frombuffer(data, np.uint8)
+    for _ in range(_BLANK_LINES):
+        blank = (at_byte[starts] == 0x0A) & (first < ends)
+        if not blank.any():
+            break
+        starts, first = starts + blank, first + blank
     suspects = _nested(newlines, lines, starts, int(stops[-1]))
-    return Chunks(starts, newlines[ends], newlines, first, ends, carriage, suspects, int(stops[-1]))
+    tail = int(stops[-1])
+    return Chunks(begins, starts, newlines[ends], newlines, first, ends, suspects, tail)
+
+
+def without_carriages(data: bytes, size: int) -> tuple[bytes, int, Longs]:
+    """The block with plain newlines, its size, and the newlines that had a carriage return."""
+    byte = np.frombuffer(data, np.uint8, size)
+    found = np.flatnonzero(byte == 0x0D)
+    found = found[found + 1 < size]
+    found = found[byte[found + 1] == 0x0A]
+    clean = data[:size].replace(b"\r\n", b"\n")
+    return clean + data[size:], len(clean), found - np.arange(len(found))
 
 
 def _nested(newlines: Longs, lines: Words, starts: Longs, tail: int) -> Longs:

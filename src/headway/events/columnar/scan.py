@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +23,7 @@ from headway.events.columnar.headers import (
     Longs,
     read_headers,
 )
-from headway.events.columnar.marks import Chunks, find_chunks
+from headway.events.columnar.marks import Chunks, find_chunks, without_carriages
 from headway.events.columnar.part import (
     Part,
     blank_columns,
@@ -42,6 +44,7 @@ for _number, _kind in BY_NUMBER.items():
 
 _EVICTED, _TERMINATED, _GENERIC, _TRANSFER = 4, 5, 8, 40
 _ENDINGS = (_EVICTED, _TERMINATED)
+_RETURN = 0x0D
 
 
 class Scanner:
@@ -61,12 +64,17 @@ class Scanner:
         """Take in the bytes that follow."""
         data = b"".join((self._tail, data, bytes(PAD)))
         size = len(data) - PAD
+        origin = Origin(data, np.empty(0, np.int64))
+        if b"\r\n" in data:
+            data, size, removed = without_carriages(data, size)
+            origin = Origin(origin.data, removed)
         chunks = find_chunks(data, size)
         if len(chunks.starts):
-            part = _Block(data, size, self.offset, chunks, self._details).part()
+            part = _Block(data, size, self.offset, chunks, self._details, origin).part()
             self._parts.append(part)
-        self._tail = data[chunks.tail : size]
-        self.offset += chunks.tail
+        tail = int(origin.behind(np.array([chunks.tail]))[0])
+        self._tail = origin.data[tail : len(origin.data) - PAD]
+        self.offset += tail
         while len(self._tail) > EVENT_LIMIT + ALMOST_END:
             self._lose(EVENT_LIMIT)
 
@@ -102,18 +110,42 @@ class Scanner:
         return part
 
 
+class Origin(NamedTuple):
+    """A block as it was before its carriage returns were removed, those before a newline."""
+
+    data: bytes
+    removed: Longs  # the newlines that had one, as places in the block without
+
+    def at(self, places: Longs) -> Longs:
+        """Where these places of the block without carriage returns were."""
+        if not self.removed.size:
+            return places
+        return places + np.searchsorted(self.removed, places, "right")
+
+    def behind(self, places: Longs) -> Longs:
+        """Where these places, each of them behind a newline or at the start, were."""
+        return np.where(places > 0, self.at(places - 1) + 1, 0)
+
+
 class _Block:
     """The complete chunks of some bytes on their way to a part."""
 
     def __init__(
-        self, data: bytes, size: int, offset: int, chunks: Chunks, details: Details
+        self,
+        data: bytes,
+        size: int,
+        offset: int,
+        chunks: Chunks,
+        details: Details,
+        origin: Origin,
     ) -> None:
         self._data, self._offset, self._chunks = data, offset, chunks
+        self._origin = origin
         self._view = View(data)
         self._details, self._strings = details, details.strings
         self._skipped = Skips()
         self._usage: list[tuple[Longs, Floats]] = []
-        self._hints: list[tuple[int, float]] = []
+        self._hints: list[tuple[Longs, Floats]] = []
         self._headers = read_headers(data, chunks.starts)
         self._plain = self._find_plain(size)
         self._columns = blank_columns(len(chunks.starts))
@@ -129,8 +161,9 @@ class _Block:
         columns["second"][:] = headers.second
         if headers.fraction is not None:
             columns["fraction"][:] = headers.fraction
-        columns["offset"][:] = chunks.starts + self._offset
-        columns["length"][:] = chunks.ends - chunks.starts
+        starts = self._origin.behind(chunks.starts)
+        columns["offset"][:] = starts + self._offset
+        columns["length"][:] = self._origin.at(chunks.ends) - starts
         columns["kind"][:] = _KINDS[headers.number % 1000]
         for number in (*BODIES, *_ENDINGS):
             rows = np.flatnonzero(self._plain & (headers.number == number))
@@ -190,8 +223,7 @@ class _Block:
         rests = self._rests(rows)
         found = [read(self._details, rest) for rest in rests]
         if number == _TERMINATED:
-            for row, rest in zip(rows.tolist(), rests, strict=True):
-                self._note_hint(row, rest)
+            self._note_hints(rows, rests)
         if None in found:
             odd = [at for at, made in enumerate(found) if made is None]
             self._put(number, {int(rows[at]): rests[at] for at in odd})
@@ -223,8 +255,9 @@ class _Block:
         if number == _TERMINATED:
             columns["value"][mine], columns["signal"][mine] = one, two
             columns["kind"][mine] = np.where(one == 0, Kind.SUCCEEDED, Kind.FAILED)
-            for at in usual[endings.told[usual]].tolist():
-                self._note_hint(int(rows[at]), self._rests(rows[at : at + 1])[0])
+            self._hints.append((mine, endings.utc[usual]))
+            unclear = mine[endings.unclear[usual]]
+            self._note_hints(unclear, self._rests(unclear))
         else:
             columns["code"][mine], columns["subcode"][mine] = one, two
             failed = np.isin(one, list(TRANSFER_CODES))
@@ -252,17 +285,19 @@ class _Block:
         measured = {row: made for row, made in measured.items() if not is_nothing(made)}
         self._usage.append((np.array(list(measured), np.int64), measurements([*measured.values()])))
 
-    def _note_hint(self, row: int, rest: bytes) -> None:
-        utc = utc_hint(rest)
-        if utc is not None:
-            self._hints.append((row, utc))
+    def _note_hints(self, rows: Longs, rests: list[bytes]) -> None:
+        found = [utc_hint(rest) for rest in rests]
+        utc = [np.nan if hint is None else hint for hint in found]
+        self._hints.append((rows, np.array(utc, np.float64)))
 
     def _recover(self, row: int) -> bool:
         """Read a chunk that is not plain, whatever it is; whether it holds an event."""
         chunks, columns = self._chunks, self._columns
-        start = int(chunks.starts[row])
-        chunk = self._data[start : int(chunks.ends[row])]
-        if chunks.carriage is not None and chunks.carriage[row]:
+        one = slice(row, row + 1)
+        start = int(self._origin.behind(chunks.begins[one])[0])
+        end = int(self._origin.at(chunks.ends[one])[0])
+        chunk = self._origin.data[start:end]
+        if self._origin.data[end + len(END) - 1] == _RETURN:
             chunk += b"\r"
         while len(chunk) > EVENT_LIMIT:
             self._skip(start, chunk[:EVENT_LIMIT], NO_END)
@@ -286,7 +321,7 @@ class _Block:
         rest = cut_lines(chunk[found.header.end() :], at, self._skipped)
         self._put(int(number), {row: rest})
         if int(number) == _TERMINATED:
-            self._note_hint(row, rest)
+            self._note_hints(np.array([row]), [rest])
         return True
 
     def _skip(self, start: int, lost: bytes, why: str) -> None:
@@ -297,8 +332,11 @@ class _Block:
         usage_row, usage = _in_order(self._usage)
         measured = ~np.isnan(usage).all(axis=1)
         usage_row, usage = usage_row[measured], usage[measured]
-        self._hints.sort()
-        hint_row = np.array([row for row, _ in self._hints], np.int64)
+        hint_row = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self._hints)])
+        hint = np.concatenate([np.empty(0), *(utc for _, utc in self._hints)])
+        told = np.flatnonzero(~np.isnan(hint))
+        told = told[np.argsort(hint_row[told], kind="stable")]
+        hint_row, hint = hint_row[told], hint[told]
         columns = self._columns
         if not keep.all():
             columns = {name: column[keep] for name, column in columns.items()}
@@ -309,7 +347,7 @@ class _Block:
             usage_row,
             usage,
             hint_row,
-            np.array([utc for _, utc in self._hints], np.float64),
+            hint,
             self._strings.all,
             [(0, skip) for skip in self._skipped],
         )

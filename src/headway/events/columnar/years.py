@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 YEAR = 365.2425 * 86400
@@ -115,7 +116,7 @@ def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
         return {}
     order = sorted(files, key=lambda file: files[file][0].end)
     ends = [files[file][0].end for file in order]
-    gaps = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(ends)]
     widest = max(range(len(gaps)), key=gaps.__getitem__, default=0)
     if not gaps or gaps[widest] <= YEAR - (ends[-1] - ends[0]):
         return {}
