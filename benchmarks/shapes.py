@@ -259,7 +259,7 @@ _AGES: tuple[tuple[str, Header, tuple[tuple[int, str], ...]], ...] = (
             (4, "000 DAG node,001 CCB,006 new,004 no code, table,001 query,005 table,016"),
             (2, "000 <ip:port>,001 query,021,012 code,013,001 query,005 wide table"),
             (1, "000 <ip:port>,001 CCB,007,001 CCB,022,023,005 wide table,028"),
-            (1, "035,000 <ip:port>,001 query,033,029,030,008,009"),
+            (1, "000 <ip:port>,001 query,033,029,030,008,009,036"),
         ),
     ),
     (

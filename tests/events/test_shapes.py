@@ -52,7 +52,9 @@ def test_each_shape_is_read_with_all_others(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(shapes.SHAPES)), st.sampled_from(sorted(shapes.HEADERS)))),
+    st.lists(
+        st.tuples(st.sampled_from(sorted(shapes.SHAPES)), st.sampled_from(sorted(shapes.HEADERS)))
+    ),
     st.integers(1, 3000),
     st.randoms(use_true_random=False),
 )

@@ -92,7 +92,9 @@ def test_dates_with_a_year_end_those_without(tmp_path: Path) -> None:
 
 
 def test_a_file_takes_its_year_from_the_files_beside_it(tmp_path: Path) -> None:
-    write(tmp_path / "a.log", event("03/01 10:00:00", "005", 1, ENDED.format("2014-03-01T10:00:00")))
+    write(
+        tmp_path / "a.log", event("03/01 10:00:00", "005", 1, ENDED.format("2014-03-01T10:00:00"))
+    )
     write(tmp_path / "b.log", event("12/20 10:00:00", "000", 2))
     write(tmp_path / "c.log", event("2013-11-05 10:00:00", "000", 3))
     write(tmp_path / "d.log", event("05/05 10:00:00", "000", 4))

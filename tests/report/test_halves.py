@@ -48,7 +48,9 @@ def test_halves_add_up(logs: list[list[Made]], chosen: int) -> None:
     def accounts(which: list[int]) -> Accounts:
         # The same names, and clusters of their own: no two logs share a job.
         events = [
-            Made(**(vars(event) | {"log": place, "cluster": 1 + log, "time": event.time + log * 99}))
+            Made(
+                **(vars(event) | {"log": place, "cluster": 1 + log, "time": event.time + log * 99})
+            )
             for place, log in enumerate(which)
             for event in logs[log]
         ]

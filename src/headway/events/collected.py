@@ -15,7 +15,10 @@ from headway.errors import EventLogError
 if TYPE_CHECKING:
     import polars as pl
 
+    from headway.events.columnar.assemble import File
     from headway.events.columnar.columns import Columns
+    from headway.events.columnar.part import Part
+    from headway.events.columnar.thin import Thin
 
 #: The file that says what a store holds; what it does not name is not there.
 LEDGER = "collected.json"
@@ -41,11 +44,41 @@ def read_collected(
     Also while it is written to: then it is as it was at one commit. `progress` is told how many
     bytes of how many are read.
     """
-    place = Path(folder)
+    from headway.events.columnar.assemble import assemble
+
+    parts, *rest = _read(Path(folder), None, progress)
+    return assemble(parts, *rest)
+
+
+def read_collected_thin(
+    folder: str | os.PathLike[str],
+    *,
+    since: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Thin:
+    """What accounts need of a store's events, in little memory; see `read_collected`.
+
+    Args:
+        folder: Where the store is.
+        since: Only the jobs that have an event since then are wanted.
+        progress: Is told how many bytes of how many are read.
+
+    Returns:
+        The events; those of other jobs may be among them.
+    """
+    from headway.events.columnar.thin import thin_of, thinned
+
+    parts, *rest = _read(Path(folder), since, progress)
+    return thin_of([thinned(part) for part in parts], *rest)
+
+
+def _read(
+    place: Path, since: float | None, progress: Callable[[int, int], None] | None
+) -> tuple[list[Part], list[File], list[str], list[str]]:
     for _ in range(_TRIES):
         ledger = _ledger(place)
         try:
-            return _columns(place, ledger, _table(place, ledger["parts"], progress))
+            return _parts(place, ledger, _table(place, ledger["parts"], since, progress))
         except FileNotFoundError:
             continue  # small parts have become a large one meanwhile
         except OSError as error:
@@ -66,7 +99,10 @@ def _ledger(folder: Path) -> dict[str, Any]:
 
 
 def _table(
-    folder: Path, parts: Sequence[Mapping[str, Any]], progress: Callable[[int, int], None] | None
+    folder: Path,
+    parts: Sequence[Mapping[str, Any]],
+    since: float | None,
+    progress: Callable[[int, int], None] | None,
 ) -> pl.DataFrame:
     import polars as pl
 
@@ -87,15 +123,17 @@ def _table(
     return pl.concat(tables) if tables else pl.DataFrame()
 
 
-def _columns(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> Columns:
+def _parts(
+    folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame
+) -> tuple[list[Part], list[File], list[str], list[str]]:
     import numpy as np
 
-    from headway.events.columnar.assemble import File, assemble
+    from headway.events.columnar.assemble import File
     from headway.events.columnar.part import placed
     from headway.events.columnar.scan import Scanner
 
     if table.is_empty():
-        return assemble([], [], [], [])
+        return [], [], [], []
     sources = {one["id"]: one for one in ledger["sources"]}
     names = {place: _name(folder, ledger, one["name"]) for place, one in sources.items()}
     known = {(s["id"], f["number"]): f for s in ledger["sources"] for f in s["files"]}
@@ -113,7 +151,7 @@ def _columns(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> Co
     if len(part) != table.height:
         raise _unreadable(folder, f"{table.height - len(part)} of its events are none")
     part.columns["offset"] = table["offset"].to_numpy().copy()
-    return assemble(
+    return (
         [part],
         [
             File(

@@ -8,7 +8,7 @@ by the last checkpoint between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,9 @@ from headway.report.arrays import Attempts, Holds, Jobs
 from headway.report.cause import PATTERNS, End, cause_of
 from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Flags
 from headway.report.evidence import distinct
-from headway.report.frames import frames
+from headway.report.frames import Frames
 from headway.report.strand import Strands, strands
-from headway.report.walk import Walk
+from headway.report.walk import Walk, last_events
 from headway.report.words import Cause, Outcome
 from headway.report.worth import pieces_of
 
@@ -43,18 +43,49 @@ def account(
 ) -> Accounts:
     """The accounts of all jobs in the columns.
 
-    Jobs that go on are accounted up to `until`, unless told up to the last event of their own log:
-    nobody knows what came after it. Jobs whose last event is before `since` are left out. `outputs` says of jobs whether their declared outputs
-    are there; one that is not makes a failed job of one that ended with 0.
+    Jobs that go on are accounted up to `until`; unless told, up to the last event of their own log:
+    nobody knows what came after it. Jobs whose last event is before `since` are left out. `outputs`
+    says of jobs whether their declared outputs are there; one that is not makes a failed job of one
+    that ended with 0.
     """
-    found = strands(columns)
-    if since is not None:
-        found = _recent(columns, found, int(since * 1e6))
-    walk = Walk(columns, found, outputs or {}, until)
-    attempts = _attempts(columns, walk)
-    jobs = _jobs(walk, attempts)
-    pieces = pieces_of(walk, attempts, jobs)
-    return frames(columns, walk, jobs, attempts, pieces, _holds(walk))
+    ends = last_events(columns)
+    return account_parts([columns], ends, until=until, since=since, outputs=outputs)
+
+
+def account_parts(
+    parts: Iterable[Columns],
+    ends: Longs,
+    *,
+    until: float | None = None,
+    since: float | None = None,
+    outputs: Mapping[tuple[int, int], bool] | None = None,
+    events: int | None = None,
+) -> Accounts:
+    """The accounts of logs whose jobs come some after the other, each of them as a whole.
+
+    Args:
+        parts: The columns of some jobs each; at least one.
+        ends: The time of the last event of each log.
+        until: As for `account`.
+        since: As for `account`.
+        outputs: As for `account`.
+        events: How many events there are, where the columns do not have all of them.
+
+    Returns:
+        The accounts of all jobs.
+    """
+    frames, left_out = Frames(), 0
+    for columns in parts:
+        found = strands(columns)
+        if since is not None:
+            every, found = found, _recent(columns, found, int(since * 1e6))
+            left_out += len(every.first) - len(found.first)
+        walk = Walk(columns, found, outputs or {}, until, ends)
+        attempts = _attempts(columns, walk)
+        jobs = _jobs(walk, attempts)
+        pieces = pieces_of(walk, attempts, jobs)
+        frames.add(columns, walk, jobs, attempts, pieces, _holds(walk))
+    return frames.accounts(events, left_out)
 
 
 def _recent(columns: Columns, found: Strands, since: int) -> Strands:

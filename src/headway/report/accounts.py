@@ -158,6 +158,8 @@ class Accounts:
     unread: list[tuple[str, str]] = field(default_factory=list)
     #: Files in the folders of the logs that are none.
     others: int = 0
+    #: Jobs without an event since the time that was asked for.
+    left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
 
     @cached_property

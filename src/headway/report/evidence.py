@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -80,30 +81,52 @@ class About:
         self.received[np.isnan(largest(usage.received)) & ~self.staged] = np.nan
 
 
-def places(texts: Texts, about: About) -> tuple[pl.Series, pl.Series]:
-    """Site and machine of each attempt.
+class Places:
+    """The sites and machines of attempts, of some after the other.
 
     The machine is what stands behind the last @ of its slot, or its host. Where no event names the
     site, it is the only one that the machine is ever at, or the machine itself.
     """
-    used, place = distinct(np.where(about.slot >= 0, about.slot, about.host))
-    names: defaultdict[str | None, int] = defaultdict()
-    names.default_factory = names.__len__
-    slots = [texts.strings[at] if at >= 0 else _SEVERAL for at in used.tolist()]
-    machine = np.array(
-        [names[None if slot == _SEVERAL else slot[slot.rfind("@") + 1 :]] for slot in slots],
-        np.int64,
-    )[place]
-    known = about.site >= 0
-    only = np.full(len(names), -1, np.int64)
-    only[machine[known]] = about.site[known]
-    moves = known & (only[machine] != about.site)
-    only[machine[moves]] = -1
-    if None in names:
-        only[names[None]] = -1
-    site = texts.of(np.where(known, about.site, only[machine]))
-    machines = pl.Series(list(names), dtype=pl.String).gather(pl.Series(machine.astype(np.uint32)))
-    return site.zip_with(site.is_not_null(), machines), machines
+
+    def __init__(self) -> None:
+        self._machines: defaultdict[str | None, int] = defaultdict()
+        self._sites: defaultdict[str, int] = defaultdict()
+        for names in (self._machines, self._sites):
+            names.default_factory = names.__len__
+        self._machine: list[Ints] = []
+        self._site: list[Ints] = []
+
+    def add(self, strings: Sequence[str], about: About) -> None:
+        """Note where these attempts were."""
+        used, place = distinct(np.where(about.slot >= 0, about.slot, about.host))
+        slots = [strings[at] if at >= 0 else _SEVERAL for at in used.tolist()]
+        names = [None if slot == _SEVERAL else slot[slot.rfind("@") + 1 :] for slot in slots]
+        self._machine.append(np.array([self._machines[name] for name in names], np.int32)[place])
+        used, place = distinct(about.site)
+        sites = [self._sites[strings[at]] if at >= 0 else -1 for at in used.tolist()]
+        self._site.append(np.array(sites, np.int32)[place])
+
+    def columns(self) -> tuple[pl.Series, pl.Series]:
+        """Site and machine of each attempt that was noted."""
+        machine = np.concatenate([np.empty(0, np.int32), *self._machine])
+        site = np.concatenate([np.empty(0, np.int32), *self._site])
+        known = site >= 0
+        only = np.full(len(self._machines), -1, np.int32)
+        only[machine[known]] = site[known]
+        moves = known & (only[machine] != site)
+        only[machine[moves]] = -1
+        if None in self._machines:
+            only[self._machines[None]] = -1
+        # A machine without a site is its own: it stands behind the sites.
+        names = [*self._sites, *self._machines]
+        own = machine + len(self._sites)
+        found = np.where(known, site, only[machine])
+        found = np.where(found < 0, own, found)
+        return _named(names, found).cast(pl.Categorical), _named(names, own)
+
+
+def _named(names: Sequence[str | None], places: Longs | Ints) -> pl.Series:
+    return pl.Series(names, dtype=pl.String).gather(pl.Series(places.astype(np.uint32)))
 
 
 #: What the 001 of a parallel universe job says, which is on several machines.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,11 +11,11 @@ from headway.events.columnar.columns import NONE, Columns, Floats, Ints, Longs
 from headway.events.forms.files import NO_LOGS
 from headway.events.kind import Kind
 from headway.events.status import Phase
-from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
+from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts, Schema
 from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
-from headway.report.evidence import About, Texts, places
-from headway.report.idle import cpu_time, mark_idle
+from headway.report.evidence import About, Places, Texts
+from headway.report.idle import IdleAttempts, cpu_time
 from headway.report.walk import Walk
 from headway.report.words import EVICTIONS, SLOT_PHASES, Cause, Outcome, Verdict
 
@@ -24,38 +24,125 @@ Frame = dict[str, Any]
 _SECOND = 1e6
 
 
-def frames(
-    columns: Columns,
-    walk: Walk,
-    jobs: Jobs,
-    attempts: Attempts,
-    pieces: Pieces,
-    holds: Holds,
-) -> Accounts:
-    """The accounts, from the arrays of the accounting."""
-    texts = Texts(columns)
-    about = About(columns, walk)
-    about.cpu_s = cpu_time(pieces, about.cpu_s, about.cpus)
-    idle = mark_idle(columns, walk, attempts, pieces, about.cpu_s)
-    attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts)
-    attempt_frame["cause"] = _enum(np.where(idle, CAUSE[Cause.IDLE], attempts.cause), Cause)
-    job_frame = _job_frame(columns, walk, jobs, attempts, pieces, about, texts, attempt_frame)
-    until = int(walk.until.max(initial=0))
-    begin = int(jobs.begin_us.min(initial=until))
-    return Accounts(
-        jobs=pl.DataFrame(job_frame, schema=JOBS),
-        attempts=pl.DataFrame(attempt_frame, schema=ATTEMPTS),
-        pieces=pl.DataFrame(_piece_frame(pieces), schema=PIECES),
-        holds=pl.DataFrame(_hold_frame(columns, walk, attempts, holds, texts), schema=HOLDS),
-        begin=begin / _SECOND,
-        end=until / _SECOND,
-        events=len(columns),
-        files=list(columns.files),
-        skipped=list(columns.skipped),
-        unfinished=list(columns.unfinished),
-        unread=[(file, why) for file, why in columns.unread if why not in NO_LOGS],
-        others=sum(why in NO_LOGS for _, why in columns.unread),
-    )
+class Frames:
+    """The tables of the accounts, made from the arrays of some jobs after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: list[pl.DataFrame] = []
+        self._attempts: list[pl.DataFrame] = []
+        self._pieces: list[pl.DataFrame] = []
+        self._holds: list[pl.DataFrame] = []
+        self._places = Places()
+        self._idle = IdleAttempts()
+        self._last: list[Ints] = []  # attempt of each job, -1 for none
+        self._count = Counts(0, 0)
+        self._events = 0
+        self._begin, self._until = 2**62, 0
+        self._read: dict[str, Any] = {}
+
+    def add(
+        self,
+        columns: Columns,
+        walk: Walk,
+        jobs: Jobs,
+        attempts: Attempts,
+        pieces: Pieces,
+        holds: Holds,
+    ) -> None:
+        """Take these jobs in."""
+        before, texts, about = self._count, Texts(columns), About(columns, walk)
+        about.cpu_s = cpu_time(pieces, about.cpu_s, about.cpus)
+        self._idle.add(columns, walk, attempts, pieces, about.cpu_s)
+        self._places.add(columns.strings, about)
+        last = np.full(len(jobs.outcome), -1, np.int32)
+        last[attempts.job] = np.arange(len(attempts.job))
+        attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts, before)
+        job_frame = _job_frame(
+            columns, walk, jobs, attempts, pieces, about, texts, attempt_frame, last, before
+        )
+        hold_frame = _hold_frame(columns, walk, attempts, holds, texts, before)
+        self._jobs.append(pl.DataFrame(job_frame, schema=_without(JOBS, "site")))
+        self._attempts.append(
+            pl.DataFrame(attempt_frame, schema=_without(ATTEMPTS, "site", "machine"))
+        )
+        self._pieces.append(pl.DataFrame(_piece_frame(pieces, before), schema=PIECES))
+        self._holds.append(pl.DataFrame(hold_frame, schema=HOLDS))
+        self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
+        self._count = Counts(before.jobs + len(last), before.attempts + len(attempts.job))
+        self._events += len(columns)
+        self._until = max(self._until, int(walk.until.max(initial=0)))
+        self._begin = min(self._begin, int(jobs.begin_us.min(initial=2**62)))
+        self._read = {  # the same for all jobs
+            "files": list(columns.files),
+            "skipped": list(columns.skipped),
+            "unfinished": list(columns.unfinished),
+            "unread": [(file, why) for file, why in columns.unread if why not in NO_LOGS],
+            "others": sum(why in NO_LOGS for _, why in columns.unread),
+        }
+
+    def accounts(self, events: int | None, left_out: int) -> Accounts:
+        """The accounts of all jobs.
+
+        Args:
+            events: How many events there are, where the columns did not have all of them.
+            left_out: Jobs that the columns had and that were not taken in.
+
+        Returns:
+            The accounts; there is nothing left here.
+        """
+        site, machine = self._places.columns()
+        sites = pl.concat([site, pl.Series([None], dtype=pl.Categorical)])
+        last = np.concatenate([np.empty(0, np.int32), *self._last])
+        of_last = pl.Series(np.where(last < 0, len(site), last).astype(np.uint32))
+        jobs = _joined(self._jobs).with_columns(site=sites.gather(of_last))
+        idle = pl.Series(self._idle.flags())
+        attempts = _joined(self._attempts).with_columns(
+            site=site, machine=machine, cause=_idle_if(idle)
+        )
+        return Accounts(
+            jobs=jobs.select(list(JOBS)),
+            attempts=attempts.select(list(ATTEMPTS)),
+            pieces=_with_idle(_joined(self._pieces), idle),
+            holds=_joined(self._holds),
+            begin=min(self._begin, self._until) / _SECOND,
+            end=self._until / _SECOND,
+            events=self._events if events is None else events,
+            left_out=left_out,
+            **self._read,
+        )
+
+
+class Counts(NamedTuple):
+    """How many jobs and attempts come before."""
+
+    jobs: int
+    attempts: int
+
+
+def _idle_if(flag: pl.Series) -> pl.Expr:
+    return pl.when(flag).then(pl.lit(Cause.IDLE.value, PIECES["cause"])).otherwise("cause")
+
+
+def _with_idle(pieces: pl.DataFrame, idle: pl.Series) -> pl.DataFrame:
+    """The pieces, with what idle attempts lost put down to that."""
+    if not idle.any():
+        return pieces
+    owner = pieces.get_column("attempt").fill_null(len(idle)).cast(pl.UInt32)
+    mine = idle.append(pl.Series([False])).gather(owner)
+    lost = pieces.get_column("verdict") == Verdict.BAD.value
+    lost &= pieces.get_column("cause") != Cause.SUSPENDED.value
+    return pieces.with_columns(cause=_idle_if(mine & lost))
+
+
+def _without(schema: Schema, *names: str) -> Schema:
+    return {name: kind for name, kind in schema.items() if name not in names}
+
+
+def _joined(tables: list[pl.DataFrame]) -> pl.DataFrame:
+    """The tables as one, in whose favour they are given up."""
+    found = pl.concat(tables) if len(tables) > 1 else tables[0]
+    tables.clear()
+    return found
 
 
 def _seconds(values: Longs | Floats) -> Floats:
@@ -92,9 +179,9 @@ def _attempt_frame(
     pieces: Pieces,
     about: About,
     texts: Texts,
+    before: Counts,
 ) -> Frame:
     count = len(attempts.job)
-    site, machine = places(texts, about)
     mine = np.flatnonzero(pieces.attempt >= 0)
     owner, length = pieces.attempt[mine], pieces.length_us[mine]
     phase, verdict = pieces.phase[mine], pieces.verdict[mine]
@@ -103,24 +190,22 @@ def _attempt_frame(
     worth = _sums(owner, np.where(result, len(Verdict), verdict), length, count, len(Verdict) + 1)
     good = worth[VERDICT[Verdict.GOOD]] + worth[len(Verdict)]
     teller = _at(walk.rows, attempts.teller, -1)
-    ending = np.array([cause.value for cause in Cause], object)[attempts.cause]
-    ending[attempts.success] = "success"
-    ending[attempts.open] = "open"
+    ending = attempts.cause.astype(np.uint32)
+    ending[attempts.success], ending[attempts.open] = len(Cause), len(Cause) + 1
+    endings = pl.Series([*(cause.value for cause in Cause), "success", "open"])
     first = np.searchsorted(attempts.job, attempts.job)
     staging, ran = np.zeros(count, bool), np.zeros(count, bool)
     staging[walk.attempt[walk.kind == Kind.STAGE_IN]] = True
     ran[walk.attempt[walk.kind == Kind.RUN]] = True
     return {
-        "attempt": np.arange(count),
-        "job": attempts.job,
+        "attempt": np.arange(before.attempts, before.attempts + count),
+        "job": attempts.job + before.jobs,
         "number": np.arange(count) - first + 1,
-        "site": site.cast(pl.Categorical),
-        "machine": machine,
         "begin": _seconds(attempts.begin_us),
         "end": _seconds(attempts.end_us),
         "executed": attempts.executed,
         "arrived": attempts.executed & (ran | ~staging),
-        "ending": ending.tolist(),
+        "ending": endings.gather(pl.Series(ending)),
         "cause": _enum(attempts.cause, Cause),
         "code": _optional(_at(columns.code, teller, NONE)),
         "subcode": _optional(_at(columns.subcode, teller, NONE)),
@@ -165,13 +250,13 @@ def _job_frame(
     about: About,
     texts: Texts,
     attempt_frame: Frame,
+    last: Ints,
+    before: Counts,
 ) -> Frame:
     count = len(jobs.outcome)
     row = walk.rows[walk.first]
     ended = _at(walk.rows, jobs.ended, -1)
     held = _at(walk.rows, jobs.held, -1)
-    last = np.full(count, -1, np.int64)
-    last[attempts.job] = np.arange(len(attempts.job))
     matched = np.full(count, -1, np.int64)
     matched[attempts.job[::-1]] = attempts.begin_us[::-1]
     of_last = pl.Series(np.where(last < 0, len(attempts.job), last).astype(np.uint32))
@@ -205,7 +290,7 @@ def _job_frame(
     owners = owner.gather(pl.Series(np.where(log < len(columns.owners), log, len(owner) - 1)))
     in_transfer = pl.Series(attempt_frame["transfer_in_s"], dtype=pl.Float64)
     return {
-        "job": np.arange(count),
+        "job": np.arange(before.jobs, before.jobs + count),
         "id": pl.select(pl.format("{}.{}", pl.Series(cluster), pl.Series(proc))).to_series(),
         "cluster": cluster,
         "proc": proc,
@@ -213,9 +298,6 @@ def _job_frame(
             pl.Series(log.astype(np.uint32))
         ),
         "user": user.zip_with(user.is_not_null(), owners).cast(pl.Categorical),
-        "site": pl.Series(attempt_frame["site"])
-        .append(pl.Series([None], dtype=pl.Categorical))
-        .gather(of_last),
         "outcome": _enum(jobs.outcome, Outcome),
         "begin": _seconds(jobs.begin_us),
         "submitted": _moments(_at(walk.time, jobs.submitted, -1)),
@@ -257,7 +339,7 @@ def _job_frame(
 _EVICTIONS = [CAUSE[cause] for cause in EVICTIONS]
 
 
-def _piece_frame(pieces: Pieces) -> Frame:
+def _piece_frame(pieces: Pieces, before: Counts) -> Frame:
     """Without the empty ones, and with neighbours of the same kind as one."""
     at = np.flatnonzero(pieces.length_us > 0)
     job, attempt = pieces.job[at], pieces.attempt[at]
@@ -275,8 +357,8 @@ def _piece_frame(pieces: Pieces) -> Frame:
         job, attempt = job[first], attempt[first]
         phase, verdict, cause = phase[first], verdict[first], cause[first]
     return {
-        "job": job,
-        "attempt": _optional(attempt, -1),
+        "job": job + before.jobs,
+        "attempt": _optional(np.where(attempt < 0, -1, attempt + before.attempts), -1),
         "phase": _enum(phase, Phase),
         "verdict": _enum(verdict, Verdict),
         "cause": _enum(cause, Cause),
@@ -286,7 +368,7 @@ def _piece_frame(pieces: Pieces) -> Frame:
 
 
 def _hold_frame(
-    columns: Columns, walk: Walk, attempts: Attempts, holds: Holds, texts: Texts
+    columns: Columns, walk: Walk, attempts: Attempts, holds: Holds, texts: Texts, before: Counts
 ) -> Frame:
     row = walk.rows[holds.held]
     begin = walk.time[holds.held]
@@ -294,9 +376,9 @@ def _hold_frame(
     released = ~np.isin(_at(walk.kind, holds.ended, Kind.HELD), (Kind.HELD, Kind.REMOVED))
     told = np.flatnonzero(attempts.teller >= 0)
     attempt = np.full(len(walk.rows), -1, np.int64)
-    attempt[attempts.teller[told]] = told
+    attempt[attempts.teller[told]] = told + before.attempts
     return {
-        "job": walk.job[holds.held],
+        "job": walk.job[holds.held] + before.jobs,
         "attempt": _optional(attempt[holds.held], -1),
         "time": _seconds(begin),
         "code": _optional(columns.code[row]),

@@ -7,14 +7,16 @@ And in a cluster whose own successes use no CPU time, its absence is a sign of n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from headway.events.columnar.columns import Columns, Floats
+from headway.events.columnar.columns import Columns, Floats, Ints, Longs
 from headway.events.status import Phase
 from headway.report.arrays import Attempts, Pieces
-from headway.report.codes import CAUSE, PHASE, VERDICT, Flags
+from headway.report.codes import CAUSE, PHASE, Flags
 from headway.report.walk import Walk
-from headway.report.words import Cause, Verdict
+from headway.report.words import Cause
 
 #: Seconds in the command below which a slow start is not told from a standstill.
 LONG = 600.0
@@ -50,35 +52,61 @@ def _computing(pieces: Pieces, count: int) -> Floats:
     return np.asarray(np.bincount(pieces.attempt[mine], pieces.length_us[mine], count) / 1e6)
 
 
-def mark_idle(
-    columns: Columns, walk: Walk, attempts: Attempts, pieces: Pieces, cpu_s: Floats
-) -> Flags:
-    """Finds the attempts that computed nothing, and makes that the cause of what they lost.
+class IdleAttempts:
+    """Finds the attempts that computed nothing, among those of some jobs after the other.
 
-    Args:
-        columns: The events.
-        walk: The same, by job.
-        attempts: One entry an attempt.
-        pieces: What became of each piece of time; the cause of lost ones changes in place.
-        cpu_s: The CPU time of each attempt, of `cpu_time`.
-
-    Returns:
-        A flag for each attempt.
+    What a zero means is known only when all jobs were seen.
     """
-    count, compute_s = len(attempts.job), _computing(pieces, len(attempts.job))
-    known, used_s = ~np.isnan(cpu_s), np.nan_to_num(cpu_s)
-    still = known & (used_s <= START + SHARE * compute_s)
-    still &= compute_s >= np.where(np.isin(attempts.cause, _LOST), LONG_IF_LOST, LONG)
-    first = walk.rows[walk.first[attempts.job]]
-    log = columns.log[first].astype(np.int64)
-    alive = np.bincount(log, used_s > 0) > 0
-    cluster = np.unique(columns.cluster[first], return_inverse=True)[1] * len(alive) + log
-    needless = np.isin(cluster, cluster[still & attempts.success])
-    idle = still & ~attempts.success & ~attempts.open & (attempts.checkpoints == 0)
-    idle &= ~np.isin(attempts.cause, _KNOWN) & ~needless
-    if count:
-        idle &= alive[log]
-    lost = (pieces.attempt >= 0) & (pieces.verdict == VERDICT[Verdict.BAD])
-    lost &= (pieces.cause != CAUSE[Cause.SUSPENDED]) & np.append(idle, False)[pieces.attempt]
-    pieces.cause[lost] = CAUSE[Cause.IDLE]
-    return np.asarray(idle)
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+
+    def add(
+        self, columns: Columns, walk: Walk, attempts: Attempts, pieces: Pieces, cpu_s: Floats
+    ) -> None:
+        """Take attempts in.
+
+        Args:
+            columns: The events.
+            walk: The same, by job.
+            attempts: One entry an attempt.
+            pieces: What became of each piece of time.
+            cpu_s: The CPU time of each attempt, of `cpu_time`.
+        """
+        compute_s = _computing(pieces, len(attempts.job))
+        known, used_s = ~np.isnan(cpu_s), np.nan_to_num(cpu_s)
+        still = known & (used_s <= START + SHARE * compute_s)
+        still &= compute_s >= np.where(np.isin(attempts.cause, _LOST), LONG_IF_LOST, LONG)
+        open_ = attempts.open | (attempts.checkpoints > 0)
+        first = walk.rows[walk.first[attempts.job]]
+        self._parts.append(
+            _Part(
+                columns.log[first].astype(np.int32),
+                columns.cluster[first],
+                used_s > 0,
+                still & attempts.success,
+                still & ~attempts.success & ~open_ & ~np.isin(attempts.cause, _KNOWN),
+            )
+        )
+
+    def flags(self) -> Flags:
+        """Whether each attempt that was taken in computed nothing."""
+        if not self._parts:
+            return np.zeros(0, bool)
+        log, cluster, computed, needless, idle = (
+            np.concatenate(each) for each in zip(*self._parts, strict=True)
+        )
+        alive = np.bincount(log, computed) > 0
+        of = np.unique(cluster, return_inverse=True)[1] * len(alive) + log
+        idle &= ~np.isin(of, of[needless])
+        return np.asarray(idle & alive[log] if len(log) else idle)
+
+
+class _Part(NamedTuple):
+    """Of each attempt: its log and cluster, whether it used CPU time, succeeded without, lost."""
+
+    log: Ints
+    cluster: Longs
+    computed: Flags
+    needless: Flags
+    idle: Flags

@@ -18,7 +18,7 @@ from headway.errors import HeadwayError, ReportError
 from headway.events import inert
 from headway.events.kind import Kind
 from headway.pool.folder import RunFolder, Runs
-from headway.report.accounting import account
+from headway.report.accounting import account_parts
 from headway.report.accounts import Accounts
 from headway.report.records import RECORDS, filled, matched, read_records, served
 from headway.report.told import with_phases
@@ -26,7 +26,7 @@ from headway.report.words import Outcome
 from headway.text import RowWords, many
 
 if TYPE_CHECKING:
-    from headway.events.columnar.columns import Columns
+    from headway.events.columnar.thin import Thin
 
 Place = str | os.PathLike[str] | RunFolder
 
@@ -63,40 +63,57 @@ def load(
         raise ReportError("no log and no run is named", remedy="name one, such as events.log")
     found = [locate(place, start) for place in places]
     logs = [_log(each) if isinstance(each, RunFolder) else each for each in found]
-    columns = _read(logs, progress)
-    _check(columns, found)
+    events = _read(logs, since, progress)
+    _check(events, found)
     notes: list[str] = []
-    rows = [row for folder in _folders(columns) for row in read_records(folder)]
-    columns = with_phases(columns, rows)
-    proof = _proof(columns, outputs, notes) if outputs else None
-    accounts = account(columns, since=since, outputs=proof)
+    rows = [row for folder in _folders(events) for row in read_records(folder)]
+    proof = _proof(events, outputs, notes) if outputs else None
+    accounts = _accounted(events, rows, since, proof, None)
     going = accounts.jobs.filter(pl.col("outcome").is_in(_GOES_ON))
     if _alive(found):
         if going.height:
-            accounts = account(columns, since=since, outputs=proof, until=time.time())
+            accounts = _accounted(events, rows, since, proof, time.time())
     else:
         notes += _not_over(going)
-    notes += _without_year(columns)
+    notes += _without_year(events)
     if since is not None:
-        notes += _left_out(columns, accounts, since)
+        notes += _left_out(events, accounts, since)
+    folders = _folders(events)
+    del events  # its memory is better used by what is worked out from here on
     records = matched(accounts, rows)
     name = ", ".join(map(_name, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
-    accounts = _with_rows(accounts, _folders(columns))
+    accounts = _with_rows(accounts, folders)
     return Loaded(name, accounts, records, tuple(notes))
 
 
-def _read(logs: Sequence[Path], progress: Callable[[int, int], None] | None) -> Columns:
-    from headway.events import read_columns
-    from headway.events.collected import is_collected, read_collected
+def _accounted(
+    events: Thin,
+    records: Sequence[Mapping[str, Any]],
+    since: float | None,
+    proof: Mapping[tuple[int, int], bool] | None,
+    until: float | None,
+) -> Accounts:
+    """The accounts of all jobs; those of a log alone, which may be large, some at a time."""
+    parts = [with_phases(events.columns(), records)] if records else events.some_jobs()
+    return account_parts(
+        parts, events.last_events(), until=until, since=since, outputs=proof, events=events.events
+    )
+
+
+def _read(
+    logs: Sequence[Path], since: float | None, progress: Callable[[int, int], None] | None
+) -> Thin:
+    from headway.events.collected import is_collected, read_collected_thin
+    from headway.events.columnar.bulk import read_thin
 
     if not any(is_collected(log) for log in logs):
-        return read_columns(logs, progress=progress)
+        return read_thin(logs, progress=progress)
     if len(logs) > 1:
         raise ReportError(
             "what `headway collect` has kept is reported of alone", remedy="name that folder only"
         )
-    return read_collected(logs[0], progress=progress)
+    return read_collected_thin(logs[0], since=since, progress=progress)
 
 
 def locate(place: Place, start: Path | None = None) -> Path | RunFolder:
@@ -138,20 +155,20 @@ def declared(pattern: str) -> Callable[[int, int], str]:
 
 
 def _proof(
-    columns: Columns, patterns: Sequence[str], notes: list[str]
+    events: Thin, patterns: Sequence[str], notes: list[str]
 ) -> Mapping[tuple[int, int], bool]:
     """Of the jobs that ended with 0, whether their declared outputs are there and not empty.
 
     A name that is not absolute is looked for here and beside the job's log.
     """
     names = [declared(pattern) for pattern in patterns]
-    ended = np.flatnonzero(columns.kind == Kind.SUCCEEDED)
-    folders = [Path(log).parent for log in columns.logs]
+    ended = np.flatnonzero(events.narrow["kind"] == Kind.SUCCEEDED)
+    folders = [Path(log).parent for log in events.logs]
     found: dict[tuple[int, int], bool] = {}
     for cluster, proc, log in zip(
-        columns.cluster[ended].tolist(),
-        columns.proc[ended].tolist(),
-        columns.log[ended].tolist(),
+        events.narrow["cluster"][ended].tolist(),
+        events.narrow["proc"][ended].tolist(),
+        events.log[ended].tolist(),
         strict=True,
     ):
         beside = folders[log]
@@ -187,10 +204,11 @@ def _log(run: RunFolder) -> Path:
     return run.events
 
 
-def _check(columns: Columns, found: Sequence[Path | RunFolder]) -> None:
+def _check(events: Thin, found: Sequence[Path | RunFolder]) -> None:
     """Nothing to report of is an error that says what was there instead."""
-    if len(columns):
+    if len(events):
         return
+    columns = events.columns()
     names = ", ".join(map(_name, found[:3]))
     why = "; ".join(f"{inert(file, 200)} {inert(said, 200)}" for file, said in columns.unread[:3])
     remedy = "name the file that `log =` of your submit file names, or a folder with such files"
@@ -238,13 +256,13 @@ def _not_over(going: pl.DataFrame) -> list[str]:
     ]
 
 
-def _without_year(columns: Columns) -> list[str]:
+def _without_year(events: Thin) -> list[str]:
     """Says of how many files nobody knows for sure which year their dates mean."""
-    if not columns.yearless:
+    if not events.yearless:
         return []
     return [
-        f"{many(len(columns.yearless), 'log')} without a year in the dates, such as"
-        f" {inert(columns.yearless[0], 200)}: nothing there says which year it was; the latest that"
+        f"{many(len(events.yearless), 'log')} without a year in the dates, such as"
+        f" {inert(events.yearless[0], 200)}: nothing there says which year it was; the latest that"
         " fits the files beside it and its own date is taken"
     ]
 
@@ -253,20 +271,17 @@ def _minute(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _left_out(columns: Columns, accounts: Accounts, since: float) -> list[str]:
-    from headway.report.strand import strands
-
-    missing = len(strands(columns).first) - accounts.jobs.height
+def _left_out(events: Thin, accounts: Accounts, since: float) -> list[str]:
     when = _minute(since)
     if accounts.jobs.is_empty():
-        last = _minute(int(columns.time.max()) / 1e6)
+        last = _minute(int(events.time.max()) / 1e6)
         raise ReportError(
             f"no job has an event since {when}; the last event is of {last}",
             remedy="go further back with --since, or leave it out",
         )
-    if not missing:
+    if not accounts.left_out:
         return []
-    return [f"{many(missing, 'job')} without an event since {when} left out"]
+    return [f"{many(accounts.left_out, 'job')} without an event since {when} left out"]
 
 
 def _with_rows(accounts: Accounts, folders: Sequence[RunFolder]) -> Accounts:
@@ -290,9 +305,9 @@ def _with_rows(accounts: Accounts, folders: Sequence[RunFolder]) -> Accounts:
     )
 
 
-def _folders(columns: Columns) -> list[RunFolder]:
+def _folders(events: Thin) -> list[RunFolder]:
     """The run folders among the places where the logs lie."""
-    places = dict.fromkeys(Path(log).absolute().parent for log in columns.logs)
+    places = dict.fromkeys(Path(log).absolute().parent for log in events.logs)
     return [RunFolder(place) for place in places if (place / "run.json").is_file()]
 
 

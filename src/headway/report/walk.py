@@ -24,7 +24,17 @@ class Walk:
         found: Strands,
         outputs: Mapping[tuple[int, int], bool],
         until: float | None,
+        ends: Longs | None = None,
     ) -> None:
+        """Walk through all jobs.
+
+        Args:
+            columns: The events.
+            found: The events of each job together.
+            outputs: Of jobs by cluster and proc, whether their declared outputs are there.
+            until: When jobs that go on were still there; None: nobody knows.
+            ends: The time of the last event of each log; None: it is in the columns.
+        """
         self.rows, self.first, self.job = found.rows, found.first, found.job
         self.last = np.append(self.first[1:], len(self.rows)) - 1
         if not len(self.first):
@@ -34,7 +44,7 @@ class Walk:
         self._check_outputs(columns, outputs)
         self.time = self._forward(columns.time[self.rows])
         #: Per job as far as is known of it, where it is not over.
-        self.until = self._until(columns, until)
+        self.until = self._until(columns, until, last_events(columns) if ends is None else ends)
         self._live()
         if self._distrust(columns):
             self._live()
@@ -45,15 +55,14 @@ class Walk:
         self.attempt = self._attempts()
         self.length = self._lengths()
 
-    def _until(self, columns: Columns, until: float | None) -> Longs:
+    def _until(self, columns: Columns, until: float | None, ends: Longs) -> Longs:
         """The last event of the log that a job is in, of the longest where it is in several.
 
         What comes after it nobody knows, unless `until` says that the job is still there.
         """
         if not len(self.first):
             return self.first
-        ends = last_events(columns)[columns.log[self.rows]]
-        found = np.maximum.reduceat(ends, self.first)
+        found = np.maximum.reduceat(ends[columns.log[self.rows]], self.first)
         return found if until is None else np.maximum(found, int(until * 1e6))
 
     def _live(self) -> None:

@@ -20,6 +20,7 @@ from headway.events.columnar.part import (
     Array,
     Part,
     blank_columns,
+    kept,
     measurements,
     put_rows,
 )
@@ -90,13 +91,13 @@ def assemble(
     pool.default_factory = pool.__len__
     # One part after the other, as it comes: others may still be being read.
     parts = [_pooled(part, pool) for part in parts]
-    doubtful = _tell_times(parts, files)
+    doubtful = tell_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
     usage = _usage(parts)
     return Columns(
         **{name: _joined(parts, name) for name in TYPES if name not in _CLOCK},
-        time=np.concatenate([np.empty(0, np.int64), *map(_microseconds, parts)]),
+        time=np.concatenate([np.empty(0, np.int64), *map(microseconds, parts)]),
         file=file,
         log=np.array([one.log for one in files], np.int32)[file],
         usage=usage,
@@ -135,7 +136,8 @@ def _usage(parts: Sequence[Part]) -> Usage:
     return Usage(row, *(np.ascontiguousarray(column) for column in table.T))
 
 
-def _microseconds(part: Part) -> NDArray[np.int64]:
+def microseconds(part: Part) -> NDArray[np.int64]:
+    """The times of a part's events, which it loses."""
     assert part.time is not None
     found = np.rint(part.time * 1e6).astype(np.int64)
     part.time = None
@@ -154,7 +156,7 @@ class _Stretch(NamedTuple):
         return self.part.columns[name][self.start : self.stop]
 
 
-def _tell_times(parts: Sequence[Part], files: Sequence[File]) -> list[int]:
+def tell_times(parts: list[Part], files: Sequence[File]) -> list[int]:
     """Give the parts their times, file by file; an event without one becomes a skip.
 
     The files whose year nothing tells for sure are given back.
@@ -169,12 +171,11 @@ def _tell_times(parts: Sequence[Part], files: Sequence[File]) -> list[int]:
         if not _tell_file(mine, Clock(files[file].modified)):
             unsure[file] = mine
     doubtful = _agree(parts, files, unsure) if unsure else []
-    for part in untold:
-        assert part.time is not None
-        if np.isnan(part.time).any():
-            _drop_dateless(part)
+    for place, part in enumerate(parts):
+        if part.time is not None and np.isnan(part.time).any():
+            parts[place] = part = _without_dateless(part)
         for name in _CLOCK:
-            del part.columns[name]
+            part.columns.pop(name, None)
     return doubtful
 
 
@@ -236,7 +237,7 @@ def _tell_file(stretches: Sequence[_Stretch], clock: Clock) -> bool:
     return clock.sure
 
 
-def _drop_dateless(part: Part) -> None:
+def _without_dateless(part: Part) -> Part:
     assert part.time is not None
     bad = np.isnan(part.time)
     files = np.repeat(part.files, part.sizes)
@@ -244,14 +245,7 @@ def _drop_dateless(part: Part) -> None:
         offset, length = int(part.columns["offset"][row]), int(part.columns["length"][row])
         part.skipped.append((int(files[row]), Skip(offset, length, "a date that is none")))
     part.skipped = bounded(part.skipped)
-    good = ~bad
-    bounds = np.cumsum([0, *part.sizes])
-    place = np.concatenate([[0], np.cumsum(good)])
-    part.sizes = np.diff(place[bounds]).tolist()
-    kept = good[part.usage_row]
-    part.usage_row, part.usage = place[part.usage_row[kept]], part.usage[kept]
-    part.columns = {name: column[good] for name, column in part.columns.items()}
-    part.time = part.time[good]
+    return kept(part, ~bad)
 
 
 def _within(number: int, limits: np.iinfo[np.int16] | np.iinfo[np.int64]) -> int:

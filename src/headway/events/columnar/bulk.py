@@ -14,8 +14,9 @@ from headway.events.columnar.parcel import Result, pack, unpack
 from headway.events.columnar.part import Part, no_events, placed
 from headway.events.columnar.ranges import ranges
 from headway.events.columnar.scan import Scanner
+from headway.events.columnar.thin import Thin, thin_of, thinned
 from headway.events.columnar.workers import can_fork, each
-from headway.events.forms.files import find_logs
+from headway.events.forms.files import LogChain, find_logs
 from headway.events.forms.opening import file_blocks, open_log
 from headway.events.forms.sniffing import Format
 from headway.events.read import read_log
@@ -57,16 +58,9 @@ def read_columns(
     `workers` is at most how many processes read (None: one for each processor). `progress` is
     told how many bytes of how many are done.
     """
-    unread: list[tuple[str, str]] = []
-    chains = find_logs(paths, unread)
-    files: list[File] = []
-    pieces: list[Piece] = []
-    for log, chain in enumerate(chains):
-        for found in chain.files:
-            files.append(File(str(found.path), log, found.mtime))
-            pieces += _pieces(files, found.format)
+    unread, chains, files, tasks = _found(paths)
     columns = assemble(
-        _parts(_tasks(pieces), files, workers or usable_processors(), progress),
+        _parts(tasks, files, workers or usable_processors(), progress, thin=False),
         files,
         [chain.name for chain in chains],
         [chain.owner or "" for chain in chains],
@@ -75,14 +69,61 @@ def read_columns(
     return columns
 
 
+def read_thin(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Thin:
+    """What accounts need of all complete events of these logs, in little memory.
+
+    Args:
+        paths: Files and folders; see `find_logs`.
+        workers: At most how many processes read; None: one for each processor.
+        progress: Is told how many bytes of how many are done.
+
+    Returns:
+        The events as far as accounts can tell them apart.
+    """
+    unread, chains, files, tasks = _found(paths)
+    thin = thin_of(
+        _parts(tasks, files, workers or usable_processors(), progress, thin=True),
+        files,
+        [chain.name for chain in chains],
+        [chain.owner or "" for chain in chains],
+    )
+    thin.unread = unread
+    return thin
+
+
+def _found(
+    paths: Iterable[str | os.PathLike[str]],
+) -> tuple[list[tuple[str, str]], list[LogChain], list[File], list[list[Piece]]]:
+    """What is no log and why, the logs, their files, and what is to be read in one go each."""
+    unread: list[tuple[str, str]] = []
+    chains = find_logs(paths, unread)
+    files: list[File] = []
+    pieces: list[Piece] = []
+    for log, chain in enumerate(chains):
+        for found in chain.files:
+            files.append(File(str(found.path), log, found.mtime))
+            pieces += _pieces(files, found.format)
+    return unread, chains, files, _tasks(pieces)
+
+
 def _parts(
-    tasks: list[list[Piece]], files: list[File], workers: int, progress: Progress | None
+    tasks: list[list[Piece]],
+    files: list[File],
+    workers: int,
+    progress: Progress | None,
+    *,
+    thin: bool,
 ) -> Iterator[Part]:
     """What is read, in the order of the files; notes there what could not be."""
     sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
     total, done, following = sum(sizes), 0, 0
     waiting: dict[int, list[Result]] = {}
-    for number, made in _each(tasks, workers, total):
+    for number, made in _each(tasks, workers, total, thin):
         done += sizes[number]
         if progress:
             progress(done, total)
@@ -129,17 +170,34 @@ def _tasks(pieces: Iterable[Piece]) -> list[list[Piece]]:
     return tasks
 
 
-def _each(tasks: list[list[Piece]], workers: int, total: int) -> Iterator[tuple[int, list[Result]]]:
+def _each(
+    tasks: list[list[Piece]], workers: int, total: int, thin: bool
+) -> Iterator[tuple[int, list[Result]]]:
+    def packed(number: int) -> list[memoryview]:
+        return pack(_read(tasks[number], thin))
+
     workers = min(workers, len(tasks))
     if workers > 1 and total >= _WORTH_FORKING and can_fork():
-        for number, data in each(len(tasks), lambda number: pack(_read(tasks[number])), workers):
+        for number, data in each(len(tasks), packed, workers):
             yield number, unpack(data)
     else:
         for number, task in enumerate(tasks):
-            yield number, _read(task)
+            # Packed, what waits for the others takes a third.
+            yield (
+                number,
+                unpack(memoryview(b"".join(packed(number)))) if thin else _read(task, thin),
+            )
 
 
-def _read(task: list[Piece]) -> list[Result]:
+def _read(task: list[Piece], thin: bool) -> list[Result]:
+    results = _read_all(task)
+    if thin:
+        for result in results:
+            result.part = thinned(result.part)
+    return results
+
+
+def _read_all(task: list[Piece]) -> list[Result]:
     results: list[Result] = []
     batch = Batch()
     for piece in task:

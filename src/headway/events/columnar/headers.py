@@ -149,8 +149,11 @@ def read_headers(data: bytes, starts: Longs) -> Headers:
     at = starts + 5
     ids = []
     for stop in b"..)":
-        value, width = long_integers(at_word, at)
-        at = at + width
+        minus = at_byte[at] == 0x2D  # of events about a cluster, or about no job
+        value, width = long_integers(at_word, at + minus)
+        if minus.any():
+            value = np.where(minus, -value, value)
+        at = at + width + minus
         ok &= (width > 0) & (width <= _ID) & (at_byte[at] == stop)
         at += 1
         ids.append(value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headway.events.columnar.part import TYPES, Array, Part
+from headway.events.columnar.strings import Packed
 from headway.events.skip import Skip
 
 _HEAD = struct.Struct("<q")
@@ -42,10 +43,11 @@ def pack(results: list[Result]) -> list[memoryview]:
             "rest": {name: put(getattr(result.part, name)) for name in _ARRAYS},
             "time": None if result.part.time is None else put(result.part.time),
             # Inert text has no newlines.
-            "strings": put(np.frombuffer("\n".join(result.part.strings).encode(), np.uint8)),
+            "strings": put(Packed.of(result.part.strings).data),
             "skipped": [(file, *_fields(skip)) for file, skip in result.part.skipped],
             "files": result.part.files,
             "sizes": result.part.sizes,
+            "count": result.part.count,
             "unfinished": [(file, *_fields(skip)) for file, skip in result.unfinished],
             "unread": result.unread,
         }
@@ -81,10 +83,11 @@ def unpack(data: memoryview) -> list[Result]:
                     for name, place in content["columns"].items()
                 },
                 **{name: arrays[place] for name, place in content["rest"].items()},
-                strings=_strings(arrays[content["strings"]]),
+                strings=Packed(arrays[content["strings"]]),
                 skipped=[(file, Skip(*skip)) for file, *skip in content["skipped"]],
                 files=content["files"],
                 sizes=content["sizes"],
+                count=content["count"],
                 time=None if content["time"] is None else arrays[content["time"]],
             ),
             [(file, Skip(*skip)) for file, *skip in content["unfinished"]],
@@ -113,10 +116,6 @@ def _whole(column: Array, name: str, count: int) -> Array:
     # Only the minutes are reckoned with before they become part of a longer column.
     found = column.astype(TYPES[name], copy=False) if name == "minute" else column
     return np.broadcast_to(found, count)
-
-
-def _strings(data: Array) -> list[str]:
-    return data.tobytes().decode().split("\n") if data.size else []
 
 
 def _fields(skip: Skip) -> tuple[int, int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,12 @@ class Part:
     usage: NDArray[np.float64]  # a row as `Measured`
     hint_row: NDArray[np.int64]  # events that tell a time in UTC
     hint: NDArray[np.float64]
-    strings: list[str]
+    strings: Sequence[str]
     skipped: list[tuple[int, Skip]] = field(default_factory=list)  # with the file
     files: list[int] = field(default_factory=lambda: [0])  # places among the files that are read
     sizes: list[int] = field(default_factory=lambda: [0])  # how many events each file has here
     time: NDArray[np.float64] | None = None  # once it is known
+    count: int = 0  # of all its events, where only those are here that tell something
 
     def __len__(self) -> int:
         return len(self.columns["number"])
@@ -94,6 +95,23 @@ def no_events() -> Part:
     """An empty part."""
     none = np.empty(0, np.int64)
     return Part(blank_columns(0), none, measurements([]), none, np.empty(0), [])
+
+
+def kept(part: Part, keep: NDArray[np.bool_]) -> Part:
+    """The part with these of its events only."""
+    place = np.concatenate([[0], np.cumsum(keep)])
+    usage, hint = keep[part.usage_row], keep[part.hint_row]
+    bounds = np.cumsum([0, *part.sizes])
+    return replace(
+        part,
+        columns={name: column[keep] for name, column in part.columns.items()},
+        usage_row=place[part.usage_row[usage]],
+        usage=part.usage[usage],
+        hint_row=place[part.hint_row[hint]],
+        hint=part.hint[hint],
+        sizes=np.diff(place[np.minimum(bounds, len(keep))]).tolist(),
+        time=None if part.time is None else part.time[keep],
+    )
 
 
 def placed(part: Part, files: Sequence[int], starts: Sequence[int]) -> Part:

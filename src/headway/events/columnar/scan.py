@@ -28,6 +28,7 @@ from headway.events.columnar.part import (
     Part,
     blank_columns,
     joined,
+    kept,
     measurements,
     no_events,
     put_rows,
@@ -337,13 +338,8 @@ class _Block:
         told = np.flatnonzero(~np.isnan(hint))
         told = told[np.argsort(hint_row[told], kind="stable")]
         hint_row, hint = hint_row[told], hint[told]
-        columns = self._columns
-        if not keep.all():
-            columns = {name: column[keep] for name, column in columns.items()}
-            place = np.cumsum(keep) - 1
-            usage_row, hint_row = place[usage_row], place[hint_row]
-        return Part(
-            columns,
+        part = Part(
+            self._columns,
             usage_row,
             usage,
             hint_row,
@@ -351,6 +347,7 @@ class _Block:
             self._strings.all,
             [(0, skip) for skip in self._skipped],
         )
+        return part if keep.all() else kept(part, keep)
 
 
 def _in_order(found: list[tuple[Longs, Floats]]) -> tuple[Longs, Floats]:

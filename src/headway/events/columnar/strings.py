@@ -2,9 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from headway.events.classad import inert
 
 _LIMIT = 2000  # bytes
+
+
+class Packed(Sequence[str]):
+    """Texts without newlines, as the bytes that they are."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._data = data
+        self._count = int(np.count_nonzero(data == 0x0A)) + 1 if data.size else 0
+
+    @staticmethod
+    def of(texts: Sequence[str]) -> Packed:
+        """These texts; none of them has a newline."""
+        if isinstance(texts, Packed):
+            return texts
+        return Packed(np.frombuffer("\n".join(texts).encode(), np.uint8))
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """All of them, with a newline between two."""
+        return self._data
+
+    def all(self) -> list[str]:
+        """The texts, one by one."""
+        return self._data.tobytes().decode().split("\n") if self._count else []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.all())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.all()[place]
 
 
 class Strings:

@@ -1,0 +1,275 @@
+"""Thin columns: what accounts need of logs of any size, and nothing else.
+
+Most events of a large log change nothing: image sizes, attribute updates, copies of the job's ad.
+`thinned` leaves out those of them that no account can tell from their neighbours. What is kept of
+an event takes some forty bytes, and its texts lie where they were read. `Thin` gives them back as
+`Columns`, some jobs at a time, so that memory grows with jobs and attempts and not with the file.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.events.columnar.assemble import File, microseconds, tell_times
+from headway.events.columnar.columns import Columns, Longs, Usage
+from headway.events.columnar.headers import YEARLESS, ZONE
+from headway.events.columnar.part import TEXTS, TYPES, Array, Part, kept, measurements
+from headway.events.columnar.strings import Packed
+from headway.events.event import EventType
+from headway.events.kind import Kind
+from headway.events.skip import Skip
+
+#: Events of which columns are made at a time.
+ROWS = 1_000_000
+_KEPT = tuple(
+    name for name in TYPES if name not in ("offset", "length", "minute", "second", "fraction")
+)
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def thinned(part: Part) -> Part:
+    """The part without events that change nothing in accounts, and with the count of all.
+
+    Between two events that mean something for a job's life, the first and the last of the others
+    stay, the first sign of life, and each that names another place or user. All that make time go
+    back stay, and so does the first event of each day where dates have no year.
+    """
+    part.count = len(part)
+    part = kept(part, _telling(part)) if len(part) > 2 and part.time is None else part
+    if _plain_dates(part):
+        for name in ("offset", "length"):  # they are only asked for where a date is none
+            part.columns[name] = np.zeros(len(part), TYPES[name])
+    return part
+
+
+def _telling(part: Part) -> NDArray[np.bool_]:
+    columns, minute = part.columns, part.columns["minute"]
+    keep = np.ones(len(part), np.bool_)
+    zone = minute // ZONE
+    if (zone != zone[0]).any():
+        return keep
+    order, starts = _by_job(part)
+    kind = columns["kind"][order]
+    alive = (kind == Kind.ALIVE) & (columns["number"][order] != EventType.GENERIC)
+    quiet = alive | (kind == Kind.OTHER)
+    begins = quiet & (starts | ~np.append(False, quiet[:-1]))
+    ends = quiet & ~np.append(quiet[1:] & ~starts[1:], False)
+    place = np.arange(len(part))
+    run = np.maximum.accumulate(np.where(begins, place, 0))
+    signs = np.cumsum(alive)
+    first_sign = alive & (signs - (signs - alive)[run] == 1)
+    drop = quiet & ~begins & ~ends & ~first_sign & ~_names_others(part, order, run)
+    time = (minute % ZONE)[order] * 60 + columns["second"][order] + columns["fraction"][order]
+    later = np.append(time[1:], time[-1:]) >= time
+    drop &= later & np.append(True, later[:-1])
+    keep[order[drop]] = False
+    if (minute % ZONE >= YEARLESS).any():
+        day = minute // 10_000
+        keep[1:] |= day[1:] != day[:-1]
+        keep[0] = True
+    return keep
+
+
+def _by_job(part: Part) -> tuple[Longs, NDArray[np.bool_]]:
+    """The events sorted by file, cluster and proc, and which are the first of their job."""
+    cluster, proc = (part.columns[name].astype(np.int64) for name in ("cluster", "proc"))
+    file = np.repeat(np.arange(len(part.sizes)), part.sizes)
+    keys = [proc, cluster, file] if len(part.sizes) > 1 else [proc, cluster]
+    order = np.lexsort(keys)
+    starts = np.zeros(len(part), np.bool_)
+    starts[0] = True
+    for key in keys:
+        values = key[order]
+        starts[1:] |= values[1:] != values[:-1]
+    return order, starts
+
+
+def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
+    """Which events name a place, a user or a text that the one before them in their run did not."""
+    texts = [part.columns[name][order] for name in TEXTS]
+    says = np.logical_or.reduce([text >= 0 for text in texts])
+    place = np.arange(len(order))
+    before = np.maximum.accumulate(np.where(says, place, -1))
+    before = np.append(-1, before[:-1])
+    same = before >= run
+    for text in texts:
+        same &= text[before] == text
+    return np.asarray(says & ~same)
+
+
+def _plain_dates(part: Part) -> bool:
+    date = part.columns["minute"] % ZONE % 10**8
+    month, day, hour, minute = date // 10**6, date // 10**4 % 100, date // 100 % 100, date % 100
+    good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
+    return bool((good & (day <= _DAYS[np.where(good, month, 0)])).all())
+
+
+@dataclass
+class Thin:
+    """The events of logs, as far as accounts need them; see `Columns` for what the words mean."""
+
+    narrow: dict[str, Array]  # the columns in small numbers; texts are places in all of `texts`
+    time: Longs
+    file: Array
+    usage_row: Longs
+    usage: NDArray[np.float32 | np.float64]
+    texts: list[Packed]
+    files: list[File]
+    logs: list[str]
+    owners: list[str]
+    skipped: list[tuple[str, Skip]]
+    yearless: list[str]
+    events: int  # those that were left out too
+    unread: list[tuple[str, str]] = field(default_factory=list)  # what is no log, and why
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @property
+    def log(self) -> Array:
+        """The log of each event."""
+        return np.array([file.log for file in self.files], np.int32)[self.file]
+
+    def columns(self) -> Columns:
+        """All of them at once."""
+        return next(self.some_jobs(len(self)))
+
+    def last_events(self) -> Longs:
+        """The time of the last event of each log."""
+        found, log = np.zeros(len(self.logs), np.int64), self.log
+        if len(log):
+            starts = np.flatnonzero(np.append(True, log[1:] != log[:-1]))
+            np.maximum.at(found, log[starts], np.maximum.reduceat(self.time, starts))
+        return found
+
+    def some_jobs(self, rows: int = ROWS) -> Iterator[Columns]:
+        """The columns of all events, those of about so many at a time.
+
+        Jobs come in the order of their clusters and procs, and each of them as a whole; at least
+        one set of columns comes.
+        """
+        order, bounds = self._in_order(rows)
+        bases = np.cumsum([0, *(len(packed) for packed in self.texts)])
+        usage_of = np.full(len(self), -1, np.int32 if len(self) < 2**31 else np.int64)
+        usage_of[self.usage_row] = np.arange(len(self.usage_row))
+        for begin, end in pairwise(bounds):
+            yield self._columns(np.sort(order[begin:end]), usage_of, bases)
+
+    def _in_order(self, rows: int) -> tuple[Longs, list[int]]:
+        """The rows by job, and where to cut them so that no job is cut."""
+        cluster, proc = self.narrow["cluster"], self.narrow["proc"]
+        if len(self) <= rows:
+            return np.arange(len(self)), [0, len(self)]
+        # Whole clusters where they are small; else their procs too.
+        order = np.lexsort((proc, cluster))
+        same = cluster[order[1:]] == cluster[order[:-1]]
+        same &= proc[order[1:]] == proc[order[:-1]]
+        starts = np.append(0, np.flatnonzero(~same) + 1)
+        wanted = np.arange(rows, len(self), rows)
+        cuts = starts[np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)]
+        return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]
+
+    def _columns(self, rows: Longs, usage_of: Array, bases: Longs) -> Columns:
+        found = {name: column[rows].astype(TYPES[name]) for name, column in self.narrow.items()}
+        strings = self._pool(found, bases)
+        measured = usage_of[rows]
+        mine = np.flatnonzero(measured >= 0)
+        usage = self.usage[measured[mine]].astype(np.float64)
+        file = self.file[rows]
+        return Columns(
+            **found,
+            time=self.time[rows],
+            file=file.astype(np.int32),
+            log=np.array([one.log for one in self.files], np.int32)[file],
+            offset=np.zeros(len(rows), np.int64),
+            usage=Usage(mine, *(np.ascontiguousarray(column) for column in usage.T)),
+            strings=strings,
+            files=[one.name for one in self.files],
+            logs=self.logs,
+            owners=self.owners,
+            skipped=self.skipped,
+            unread=self.unread + [(one.name, one.unread) for one in self.files if one.unread],
+            unfinished=[(one.name, one.unfinished) for one in self.files if one.unfinished],
+            yearless=self.yearless,
+        )
+
+    def _pool(self, found: dict[str, Array], bases: Longs) -> list[str]:
+        """The texts that the columns name, each once; the columns then have their places."""
+        used = np.unique(np.concatenate([found[name] for name in TEXTS]))
+        used = used[used >= 0]
+        pool: defaultdict[str, int] = defaultdict()
+        pool.default_factory = pool.__len__
+        places = np.full(len(used) + 1, -1, np.int32)  # the last one is for none
+        cuts = np.searchsorted(used, bases)
+        for at, packed in enumerate(self.texts):
+            if cuts[at] < cuts[at + 1]:
+                all_ = packed.all()
+                mine = used[cuts[at] : cuts[at + 1]] - bases[at]
+                places[cuts[at] : cuts[at + 1]] = [pool[all_[place]] for place in mine.tolist()]
+        for name in TEXTS:
+            column = found[name]
+            at = np.where(column < 0, len(used), np.searchsorted(used, column))
+            found[name] = places[at]
+        return list(pool)
+
+
+def thin_of(
+    parts: Iterable[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
+) -> Thin:
+    """All parts, which are in the order of the files and `thinned`, as one."""
+    held = list(parts)
+    texts = [Packed.of(part.strings) for part in held]
+    events = sum(part.count for part in held)
+    yearless = tell_times(held, files)
+    skipped = [(files[place].name, skip) for part in held for place, skip in part.skipped]
+    time = np.concatenate([np.empty(0, np.int64), *map(microseconds, held)])
+    starts = np.cumsum([0, *map(len, held)])[:-1]
+    sizes = [size for part in held for size in part.sizes]
+    file = np.repeat(np.array([f for part in held for f in part.files], np.int32), sizes)
+    usage = np.concatenate([measurements([]), *(part.usage for part in held)])
+    usage_row = [part.usage_row + start for part, start in zip(held, starts, strict=True)]
+    bases = np.cumsum([0, *(len(packed) for packed in texts)])[:-1].tolist()
+    columns = {
+        name: _joined(held, name, bases if name in TEXTS else [0] * len(held)) for name in _KEPT
+    }
+    return Thin(
+        columns,
+        time,
+        file.astype(np.int16) if len(files) < 2**15 else file,
+        np.concatenate([np.empty(0, np.int64), *usage_row]),
+        usage,
+        texts,
+        list(files),
+        list(logs),
+        list(owners),
+        skipped,
+        [files[place].name for place in yearless],
+        events,
+    )
+
+
+def _joined(parts: Sequence[Part], name: str, bases: Sequence[int]) -> Array:
+    """One column of all parts, in the smallest numbers that hold it; the parts lose theirs."""
+    pieces: list[Array] = []
+    for part, base in zip(parts, bases, strict=True):
+        column = part.columns.pop(name)
+        if base:
+            column = np.where(column < 0, -1, column.astype(np.int64) + base).astype(np.int32)
+        pieces.append(column)
+    least = min((int(piece.min()) for piece in pieces if piece.size), default=0)
+    most = max((int(piece.max()) for piece in pieces if piece.size), default=0)
+    kinds = (np.int8, np.int16, np.int32, np.int64)
+    kind = next(k for k in kinds if np.iinfo(k).min <= least and most <= np.iinfo(k).max)
+    found = np.empty(sum(map(len, pieces)), kind)
+    begin = 0
+    for place, piece in enumerate(pieces):
+        found[begin : begin + len(piece)] = piece
+        begin += len(piece)
+        pieces[place] = found[:0]  # gives its memory back
+    return found
