@@ -55,9 +55,18 @@ def make_log(
     mix: Mapping[str, int] | None = None,
     days: int = 21,
     seed: int = SEED,
+    attributes: int = 0,
 ) -> Made:
-    """Writes a log of so many jobs, or of at least so many bytes, and says what is in it."""
+    """Writes a log of so many jobs, or of at least so many bytes, and says what is in it.
+
+    Each 001 has so many attributes more, as `ulog_execute_attrs` can bring; with their 80 bytes each
+    they make the log larger and its events not more.
+    """
     stories, weights = stories_of(mix)
+    for story in stories:
+        for step in story.steps:
+            if step.number == 1:
+                step.text = step.text.removesuffix("...\n") + _attributes(attributes) + "...\n"
     if jobs is None:
         mean = float(np.dot([story.size for story in stories], weights))
         jobs = int(1.03 * (size or 0) / mean) + 50
@@ -70,6 +79,10 @@ def make_log(
     if size is not None and written < size:
         raise SystemExit(f"{path}: {written} bytes, not {size}")
     return Made(jobs, len(events.order), written)
+
+
+def _attributes(count: int) -> str:
+    return "".join(f'\tMachineAttr{at:03d} = "{"0123456789" * 6}"\n' for at in range(count))
 
 
 class _Events:

@@ -162,17 +162,19 @@ def _proof(
     A name that is not absolute is looked for here and beside the job's log.
     """
     names = [declared(pattern) for pattern in patterns]
-    ended = np.flatnonzero(events.narrow["kind"] == Kind.SUCCEEDED)
+    cluster, proc, kind = (events.narrow[name].all() for name in ("cluster", "proc", "kind"))
+    ended = np.flatnonzero(kind == Kind.SUCCEEDED)
     folders = [Path(log).parent for log in events.logs]
     found: dict[tuple[int, int], bool] = {}
-    for cluster, proc, log in zip(
-        events.narrow["cluster"][ended].tolist(),
-        events.narrow["proc"][ended].tolist(),
+    for *ids, log in zip(
+        cluster[ended].tolist(),
+        proc[ended].tolist(),
         events.log[ended].tolist(),
         strict=True,
     ):
         beside = folders[log]
-        found[cluster, proc] = all(_is_there(name(cluster, proc), beside) for name in names)
+        job = (int(ids[0]), int(ids[1]))
+        found[job] = all(_is_there(name(*job), beside) for name in names)
     if found and not any(found.values()):
         example = names[0](*next(iter(found)))
         notes.append(

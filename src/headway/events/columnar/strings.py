@@ -36,6 +36,16 @@ class Packed(Sequence[str]):
         """The texts, one by one."""
         return self._data.tobytes().decode().split("\n") if self._count else []
 
+    def at(self, places: NDArray[np.int64]) -> list[str]:
+        """The texts at these places."""
+        if len(places) * 4 > self._count:
+            every = self.all()
+            return [every[place] for place in places.tolist()]
+        ends = np.append(np.flatnonzero(self._data == 0x0A), self._data.size)
+        data, begins = self._data.tobytes(), np.append(0, ends[:-1] + 1)
+        bounds = zip(begins[places].tolist(), ends[places].tolist(), strict=True)
+        return [data[begin:end].decode() for begin, end in bounds]
+
     def __len__(self) -> int:
         return self._count
 

@@ -12,24 +12,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.columnar.assemble import File, microseconds, tell_times
-from headway.events.columnar.columns import Columns, Longs, Usage
+from headway.events.columnar.columns import NONE, Columns, Longs, Usage
 from headway.events.columnar.headers import YEARLESS, ZONE
-from headway.events.columnar.part import TEXTS, TYPES, Array, Part, kept, measurements
+from headway.events.columnar.part import NUMBERS, TEXTS, TYPES, Array, Part, kept, measurements
 from headway.events.columnar.strings import Packed
 from headway.events.event import EventType
 from headway.events.kind import Kind
 from headway.events.skip import Skip
 
 #: Events of which columns are made at a time.
-ROWS = 1_000_000
+ROWS = 500_000
 _KEPT = tuple(
     name for name in TYPES if name not in ("offset", "length", "minute", "second", "fraction")
 )
+#: What most events have.
+_USUAL = dict.fromkeys(TEXTS, -1) | dict.fromkeys(NUMBERS, NONE)
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
@@ -110,15 +113,38 @@ def _plain_dates(part: Part) -> bool:
     return bool((good & (day <= _DAYS[np.where(good, month, 0)])).all())
 
 
+class Column:
+    """One number for each of many rows, in as few bytes as they need."""
+
+    def __init__(self, values: Array, usual: int) -> None:
+        """Take the values; where most of them are `usual`, only the others are kept."""
+        self._count, self._usual = len(values), usual
+        self._rows: Array | None = None
+        rows = np.flatnonzero(values != usual)
+        if len(rows) * 2 < len(values):
+            self._rows = rows.astype(np.int32) if len(values) < 2**31 else rows
+            values = values[rows]
+        self._values = _small(values)
+
+    def all(self) -> Array:
+        """The number of each row, in small numbers where all are kept."""
+        if self._rows is None:
+            return self._values
+        found = np.full(self._count, self._usual, np.result_type(np.int8, _kind(self._usual)))
+        found = found.astype(np.result_type(found, self._values), copy=False)
+        found[self._rows] = self._values
+        return found
+
+
 @dataclass
 class Thin:
     """The events of logs, as far as accounts need them; see `Columns` for what the words mean."""
 
-    narrow: dict[str, Array]  # the columns in small numbers; texts are places in all of `texts`
+    narrow: dict[str, Column]  # texts are places in all of `texts`
     time: Longs
     file: Array
     usage_row: Longs
-    usage: NDArray[np.float32 | np.float64]
+    usage: list[Array]  # by the fields of `Usage` behind `row`
     texts: list[Packed]
     files: list[File]
     logs: list[str]
@@ -163,10 +189,9 @@ class Thin:
 
     def _in_order(self, rows: int) -> tuple[Longs, list[int]]:
         """The rows by job, and where to cut them so that no job is cut."""
-        cluster, proc = self.narrow["cluster"], self.narrow["proc"]
         if len(self) <= rows:
             return np.arange(len(self)), [0, len(self)]
-        # Whole clusters where they are small; else their procs too.
+        cluster, proc = (self.narrow[name].all() for name in ("cluster", "proc"))
         order = np.lexsort((proc, cluster))
         same = cluster[order[1:]] == cluster[order[:-1]]
         same &= proc[order[1:]] == proc[order[:-1]]
@@ -176,11 +201,11 @@ class Thin:
         return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]
 
     def _columns(self, rows: Longs, usage_of: Array, bases: Longs) -> Columns:
-        found = {name: column[rows].astype(TYPES[name]) for name, column in self.narrow.items()}
+        found = {name: each.all()[rows].astype(TYPES[name]) for name, each in self.narrow.items()}
         strings = self._pool(found, bases)
         measured = usage_of[rows]
         mine = np.flatnonzero(measured >= 0)
-        usage = self.usage[measured[mine]].astype(np.float64)
+        usage = (column[measured[mine]].astype(np.float64) for column in self.usage)
         file = self.file[rows]
         return Columns(
             **found,
@@ -188,7 +213,7 @@ class Thin:
             file=file.astype(np.int32),
             log=np.array([one.log for one in self.files], np.int32)[file],
             offset=np.zeros(len(rows), np.int64),
-            usage=Usage(mine, *(np.ascontiguousarray(column) for column in usage.T)),
+            usage=Usage(mine, *usage),
             strings=strings,
             files=[one.name for one in self.files],
             logs=self.logs,
@@ -209,9 +234,8 @@ class Thin:
         cuts = np.searchsorted(used, bases)
         for at, packed in enumerate(self.texts):
             if cuts[at] < cuts[at + 1]:
-                all_ = packed.all()
-                mine = used[cuts[at] : cuts[at + 1]] - bases[at]
-                places[cuts[at] : cuts[at + 1]] = [pool[all_[place]] for place in mine.tolist()]
+                mine = packed.at(used[cuts[at] : cuts[at + 1]] - bases[at])
+                places[cuts[at] : cuts[at + 1]] = [pool[text] for text in mine]
         for name in TEXTS:
             column = found[name]
             at = np.where(column < 0, len(used), np.searchsorted(used, column))
@@ -232,11 +256,14 @@ def thin_of(
     starts = np.cumsum([0, *map(len, held)])[:-1]
     sizes = [size for part in held for size in part.sizes]
     file = np.repeat(np.array([f for part in held for f in part.files], np.int32), sizes)
-    usage = np.concatenate([measurements([]), *(part.usage for part in held)])
+    usage = [_joined_usage(held, column) for column in range(measurements([]).shape[1])]
     usage_row = [part.usage_row + start for part, start in zip(held, starts, strict=True)]
     bases = np.cumsum([0, *(len(packed) for packed in texts)])[:-1].tolist()
     columns = {
-        name: _joined(held, name, bases if name in TEXTS else [0] * len(held)) for name in _KEPT
+        name: Column(
+            _joined(held, name, bases if name in TEXTS else [0] * len(held)), _USUAL.get(name, 0)
+        )
+        for name in _KEPT
     }
     return Thin(
         columns,
@@ -255,21 +282,38 @@ def thin_of(
 
 
 def _joined(parts: Sequence[Part], name: str, bases: Sequence[int]) -> Array:
-    """One column of all parts, in the smallest numbers that hold it; the parts lose theirs."""
+    """One column of all parts, in small numbers; the parts lose theirs."""
     pieces: list[Array] = []
     for part, base in zip(parts, bases, strict=True):
         column = part.columns.pop(name)
         if base:
             column = np.where(column < 0, -1, column.astype(np.int64) + base).astype(np.int32)
         pieces.append(column)
-    least = min((int(piece.min()) for piece in pieces if piece.size), default=0)
-    most = max((int(piece.max()) for piece in pieces if piece.size), default=0)
-    kinds = (np.int8, np.int16, np.int32, np.int64)
-    kind = next(k for k in kinds if np.iinfo(k).min <= least and most <= np.iinfo(k).max)
-    found = np.empty(sum(map(len, pieces)), kind)
+    ends = [int(end) for piece in pieces if piece.size for end in (piece.min(), piece.max())]
+    found = np.empty(sum(map(len, pieces)), _kind(*ends))
     begin = 0
     for place, piece in enumerate(pieces):
         found[begin : begin + len(piece)] = piece
         begin += len(piece)
         pieces[place] = found[:0]  # gives its memory back
     return found
+
+
+def _joined_usage(parts: Sequence[Part], column: int) -> Array:
+    """What was measured of one thing, in single precision where that holds all of it."""
+    found = np.concatenate([np.empty(0), *(part.usage[:, column] for part in parts)])
+    with np.errstate(over="ignore"):
+        small = found.astype(np.float32)
+    return small if np.array_equal(small, found, equal_nan=True) else found
+
+
+def _small(values: Array) -> Array:
+    kind = _kind(int(values.min()), int(values.max())) if values.size else np.dtype(np.int8)
+    return values.astype(kind, copy=False)
+
+
+def _kind(*numbers: int) -> np.dtype[Any]:
+    """The smallest kind of number that holds these."""
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    kinds = (np.int8, np.int16, np.int32, np.int64)
+    return np.dtype(next(k for k in kinds if np.iinfo(k).min <= least and most <= np.iinfo(k).max))
