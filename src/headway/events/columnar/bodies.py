@@ -5,7 +5,6 @@ A body that HTCondor does not write just so is odd: it is left to `details`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,14 +13,14 @@ from numpy.typing import NDArray
 
 from headway.events.columnar.columns import NONE
 from headway.events.columnar.details import Details
-from headway.events.columnar.headers import Flags, Longs, integers
+from headway.events.columnar.headers import Flags, Longs, Words, integers, u64
 from headway.events.columnar.view import View, begins
 from headway.events.event import TRANSFER_TEXTS
 from headway.events.kind import BY_TRANSFER
 
 Places = NDArray[np.int32]
 
-_TAB, _RETURN, _QUOTE, _AND = b'\t\r"&'
+_TAB, _RETURN, _QUOTE, _AND, _OPEN, _CLOSE = b'\t\r"&<>'
 _EXECUTING = b"Job executing on host: "
 _TO_HOST = b"\tTransferring to host: "
 _ERROR_ON = b"Error from starter on "
@@ -192,30 +191,55 @@ def _in_name(byte: NDArray[np.uint8]) -> Flags:
     return np.asarray(((byte | 0x20) - 0x61 < 26) | (byte - 0x30 < 10) | (byte == 0x5F))
 
 
-#: An address with a port, and the first alias of one with a query.
-_ADDRESS = re.compile(rb"<([A-Za-z0-9][A-Za-z0-9._-]*):[0-9]{1,9}([?>])")
-_ALIASED = re.compile(rb"alias=([A-Za-z0-9][A-Za-z0-9._-]*)[&>]")
-
-
-def _machines(bodies: Bodies, starts: Longs, ends: Longs) -> list[int]:
-    """The machines that addresses are of: by their alias, else by their IP.
+def _machines(bodies: Bodies, starts: Longs, ends: Longs) -> Places:
+    """The machines that addresses like `<IP:port?…&alias=name>` are of: by alias, else by IP.
 
     One machine has many addresses: the port and the socket differ from job to job.
     """
-    data, names, others = bodies.view.data, bodies.details.names, bodies.details.machines
-    found = []
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        match = _ADDRESS.match(data, start, end)
-        if match and match[2] == b"?":
-            at = data.find(b"alias=", match.end(), end)
-            if at >= 0 and data[at - 1] in b"?&":
-                # A second question mark would make it part of another value.
-                plain = at == match.end() or data[at - 1] == _AND
-                match = _ALIASED.match(data, at, end) if plain else None
-        elif match and match.end() < end:
-            match = None
-        found.append(names[match[1]] if match else others[data[start:end]])
+    view, details = bodies.view, bodies.details
+    data, byte = view.data, view.byte
+    host = np.full(len(starts), -1, np.int32)
+    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    query = np.array([data.find(b"?", a, b) for a, b in bounds], np.int64)
+    alias = np.array([data.find(b"alias=", a, b) for a, b in bounds], np.int64)
+    usual = (byte[starts] == _OPEN) & (byte[ends - 1] == _CLOSE)
+    # A second question mark would make it part of another value.
+    begins_part = (byte[alias - 1] == _AND) | (query == alias - 1)
+    rows = np.flatnonzero(usual & (alias >= 0) & (query >= 0) & (query < alias) & begins_part)
+    at = (alias[rows] + len(b"alias=")).tolist()
+    stop = (ends[rows] - 1).tolist()
+    cut = [data.find(b"&", a, b) for a, b in zip(at, stop, strict=True)]
+    names = [data[a : b if c < 0 else c] for a, b, c in zip(at, stop, cut, strict=True)]
+    host[rows] = [details.names[name] for name in names]
+    rows = np.flatnonzero(usual & (alias < 0))
+    host[rows] = _by_ip(bodies, starts[rows] + 1, np.where(query < 0, ends - 1, query)[rows])
+    rows = np.flatnonzero(host < 0)
+    host[rows] = [details.machines[raw] for raw in view.slices(starts[rows], ends[rows])]
+    return host
+
+
+def _by_ip(bodies: Bodies, starts: Longs, ends: Longs) -> Places:
+    """The machines at addresses like `IP:port`; -1 where it is none like that."""
+    view, names = bodies.view, bodies.details.names
+    colon = starts + _first(view.word[starts], 0x3A)
+    late = np.flatnonzero(colon == starts + 8)
+    colon[late] += _first(view.word[starts[late] + 8], 0x3A)
+    _, width = integers(view.word[colon + 1])
+    good = (colon < starts + 16) & (width > 0) & (colon + 1 + width == ends)
+    rows = np.flatnonzero(good)
+    found = np.full(len(starts), -1, np.int32)
+    found[rows] = [names[name] for name in view.slices(starts[rows], colon[rows])]
     return found
+
+
+def _first(at_words: Words, byte: int) -> Longs:
+    """Where this byte comes first in words; 8 where it does not."""
+    other = at_words ^ u64(byte * _EACH)
+    found = (other - u64(_EACH)) & ~other & u64(0x80 * _EACH)
+    return (np.bitwise_count((found & (~found + u64(1))) - u64(1)) >> 3).astype(np.int64)
+
+
+_EACH = 0x0101010101010101
 
 
 _TRANSFERS = {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFER_TEXTS.items()}

@@ -39,6 +39,7 @@ _AD = re.compile(
 )
 _REQUEUED = "(0) Job terminated and was requeued"
 _NO_CODES = (NONE, NONE)
+_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _TABLE = b"\n\tPartitionable Resources"
 
 Made = TypeVar("Made")
@@ -90,9 +91,9 @@ class Details:
         self._quoted = Memory(lambda raw: place(raw.decode().strip().strip('"')))
         #: The machine of a 001's first line.
         self._host = Memory(lambda raw: place(_host(raw.decode())))
-        #: Machines by any address, and by names that are nothing else.
+        #: Machines by any address, and by names; -1 for what is not just a name.
         self.machines = Memory(lambda raw: place(machine(raw.decode().strip())))
-        self.names = Memory(lambda raw: place(raw.decode()))
+        self.names = Memory(lambda raw: place(raw.decode()) if _NAME.match(raw) else -1)
         self._error_slot = Memory(lambda raw: place(_error_slot(raw.decode())))
         self._site = Memory(lambda raw: place(_text(raw)))
         self._codes: Memory[tuple[int, int] | None] = Memory(_pair(_CODES))

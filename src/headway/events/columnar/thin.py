@@ -28,6 +28,8 @@ from headway.events.skip import Skip
 
 #: Events of which columns are made at a time.
 ROWS = 500_000
+#: Below one in so many, events that may change nothing are not worth looking for.
+_WORTH = 8
 _KEPT = tuple(
     name for name in TYPES if name not in ("offset", "length", "minute", "second", "fraction")
 )
@@ -54,11 +56,12 @@ def thinned(part: Part) -> Part:
 def _telling(part: Part) -> NDArray[np.bool_]:
     columns, minute = part.columns, part.columns["minute"]
     keep = np.ones(len(part), np.bool_)
-    zone = minute // ZONE
-    if (zone != zone[0]).any():
+    zone, kind = minute // ZONE, columns["kind"]
+    few = np.count_nonzero((kind == Kind.OTHER) | (kind == Kind.ALIVE)) * _WORTH < len(kind)
+    if few or (zone != zone[0]).any():
         return keep
     order, starts = _by_job(part)
-    kind = columns["kind"][order]
+    kind = kind[order]
     alive = (kind == Kind.ALIVE) & (columns["number"][order] != EventType.GENERIC)
     quiet = alive | (kind == Kind.OTHER)
     begins = quiet & (starts | ~np.append(False, quiet[:-1]))
@@ -84,6 +87,9 @@ def _by_job(part: Part) -> tuple[Longs, NDArray[np.bool_]]:
     cluster, proc = (part.columns[name].astype(np.int64) for name in ("cluster", "proc"))
     file = np.repeat(np.arange(len(part.sizes)), part.sizes)
     keys = [proc, cluster, file] if len(part.sizes) > 1 else [proc, cluster]
+    span = int(proc.max()) - int(proc.min()) + 1
+    if len(keys) == 2 and int(np.abs(cluster).max()) < 2**61 // span:
+        keys = [cluster * span + (proc - proc.min())]
     order = np.lexsort(keys)
     starts = np.zeros(len(part), np.bool_)
     starts[0] = True
@@ -226,20 +232,20 @@ class Thin:
 
     def _pool(self, found: dict[str, Array], bases: Longs) -> list[str]:
         """The texts that the columns name, each once; the columns then have their places."""
-        used = np.unique(np.concatenate([found[name] for name in TEXTS]))
-        used = used[used >= 0]
+        places = np.full(int(bases[-1]) + 1, -1, np.int32)  # the last one is for none
+        for name in TEXTS:
+            places[found[name]] = 0
+        used = np.flatnonzero(places[:-1] == 0)
+        places[-1] = -1
         pool: defaultdict[str, int] = defaultdict()
         pool.default_factory = pool.__len__
-        places = np.full(len(used) + 1, -1, np.int32)  # the last one is for none
         cuts = np.searchsorted(used, bases)
         for at, packed in enumerate(self.texts):
             if cuts[at] < cuts[at + 1]:
                 mine = packed.at(used[cuts[at] : cuts[at + 1]] - bases[at])
-                places[cuts[at] : cuts[at + 1]] = [pool[text] for text in mine]
+                places[used[cuts[at] : cuts[at + 1]]] = [pool[text] for text in mine]
         for name in TEXTS:
-            column = found[name]
-            at = np.where(column < 0, len(used), np.searchsorted(used, column))
-            found[name] = places[at]
+            found[name] = places[found[name]]
         return list(pool)
 
 
