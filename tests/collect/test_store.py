@@ -49,6 +49,40 @@ def test_the_report_reads_a_store(tmp_path: Path) -> None:
         load([tmp_path / "kept", LOGS])
 
 
+def test_since_reads_no_more_than_the_jobs_since_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway.report.load import load
+
+    log, store = tmp_path / "EventLog", tmp_path / "kept"
+    log.write_bytes(b"".join(long_log()))
+    collect(store, log)
+    last = int(read_columns([log]).time.max()) / 1e6
+    read: list[object] = []
+    read_parquet = pl.read_parquet
+
+    def watched(file: object, *, columns: list[str] | None) -> pl.DataFrame:
+        read.append(columns)
+        return read_parquet(file, columns=columns)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pl, "read_parquet", watched)
+    for since in (last - 600, last - 40_000, last - 2 * 86_400, last + 1_000):
+        read.clear()
+        try:
+            kept = load([store], since=since)
+        except Exception as error:
+            with pytest.raises(type(error), match=str(error)[:30]):
+                load([log], since=since)
+            continue
+        logs = load([log], since=since)
+        assert kept.accounts.jobs.drop("log").equals(logs.accounts.jobs.drop("log"))
+        assert kept.accounts.pieces.equals(logs.accounts.pieces)
+        assert kept.accounts.events == logs.accounts.events
+        assert kept.notes == logs.notes
+        if since == last - 600:
+            assert ["cluster", "proc"] in read  # of the days before, who was there
+
+
 def test_several_days_rotated_and_compressed(tmp_path: Path) -> None:
     events = long_log()
     log, store = tmp_path / "EventLog", tmp_path / "kept"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.errors import EventLogError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headway.events.columnar.part import Part
     from headway.events.columnar.thin import Thin
 
+    _Parts = tuple[list[Part], list[File], list[str], list[str]]
+
 #: The file that says what a store holds; what it does not name is not there.
 LEDGER = "collected.json"
 FORMAT = 1
@@ -28,6 +30,9 @@ _TRIES = 5
 _STEP = 50_000
 #: Events of several writers get out of order by less than this.
 _SLACK = timedelta(seconds=60)
+_DAY = 86_400
+#: What a job is known by here.
+_JOB = ["cluster", "proc"]
 _MADE_ANEW = "is being written anew again and again"
 
 
@@ -46,7 +51,7 @@ def read_collected(
     """
     from headway.events.columnar.assemble import assemble
 
-    parts, *rest = _read(Path(folder), None, progress)
+    (parts, *rest), _ = _read(Path(folder), None, progress)
     return assemble(parts, *rest)
 
 
@@ -60,25 +65,30 @@ def read_collected_thin(
 
     Args:
         folder: Where the store is.
-        since: Only the jobs that have an event since then are wanted.
+        since: Only the jobs that have an event since then are wanted. Of the days before, only
+            the parts that have such a job are read, and only the events of such jobs are kept.
         progress: Is told how many bytes of how many are read.
 
     Returns:
-        The events; those of other jobs may be among them.
+        The events; those of other jobs may be among them. Where none is, of all days.
     """
     from headway.events.columnar.thin import thin_of, thinned
 
-    parts, *rest = _read(Path(folder), since, progress)
-    return thin_of([thinned(part) for part in parts], *rest)
+    (parts, *rest), unwanted = _read(Path(folder), since, progress)
+    thin = thin_of([thinned(part) for part in parts], *rest)
+    thin.events += unwanted.events
+    thin.left_out = unwanted.jobs
+    return thin
 
 
 def _read(
     place: Path, since: float | None, progress: Callable[[int, int], None] | None
-) -> tuple[list[Part], list[File], list[str], list[str]]:
+) -> tuple[_Parts, _Unwanted]:
     for _ in range(_TRIES):
         ledger = _ledger(place)
         try:
-            return _parts(place, ledger, _table(place, ledger["parts"], since, progress))
+            table, unwanted = _table(place, ledger["parts"], since, progress)
+            return _parts(place, ledger, table), unwanted
         except FileNotFoundError:
             continue  # small parts have become a large one meanwhile
         except OSError as error:
@@ -98,34 +108,65 @@ def _ledger(folder: Path) -> dict[str, Any]:
     return found
 
 
+class _Unwanted(NamedTuple):
+    """What of a store was not asked for."""
+
+    events: int = 0
+    jobs: int = 0
+
+
 def _table(
     folder: Path,
     parts: Sequence[Mapping[str, Any]],
     since: float | None,
     progress: Callable[[int, int], None] | None,
-) -> pl.DataFrame:
+) -> tuple[pl.DataFrame, _Unwanted]:
     import polars as pl
 
     total, done = sum(part["bytes"] for part in parts), 0
+    # The zone of a log may have been found out late: its times are off by a day at most.
+    first = float("-inf") if since is None else (since - _DAY) * 1e6
+    recent = [part for part in parts if part["last"] >= first]
+    before = [part for part in parts if part["last"] < first]
     tables = []
-    for part in parts:
+
+    def read(part: Mapping[str, Any], columns: Sequence[str] | None = None) -> pl.DataFrame:
         # A name from a file is no path out of the folder.
         names = (f"day={part['day']}", str(part["name"]))
         path = Path(folder, "events", *(os.path.basename(name) for name in names))
         try:
-            # Read whole and then taken apart: it may be unlinked meanwhile.
-            tables.append(pl.read_parquet(path.read_bytes()))
+            # Opened once: it may be unlinked meanwhile.
+            with path.open("rb") as file:
+                return pl.read_parquet(file, columns=columns)
         except pl.exceptions.PolarsError as error:
             raise _unreadable(folder, f"{path.name} is damaged: {error}"[:200]) from error
+
+    def note(part: Mapping[str, Any]) -> None:
+        nonlocal done
         done += part["bytes"]
         if progress:
             progress(done, total)
-    return pl.concat(tables) if tables else pl.DataFrame()
+
+    for part in recent:
+        tables.append(read(part))
+        note(part)
+    jobs = pl.concat(tables).select(_JOB).unique() if tables else pl.DataFrame()
+    if since is not None and before and jobs.is_empty():
+        return _table(folder, parts, None, progress)
+    events, others = 0, []
+    for part in before:
+        ids = read(part, _JOB)
+        others.append(ids.join(jobs, on=_JOB, how="anti").unique())
+        events += ids.height
+        if others[-1].height < ids.n_unique():
+            tables.append(read(part).join(jobs, on=_JOB, how="semi", maintain_order="left"))
+            events -= tables[-1].height
+        note(part)
+    unwanted = _Unwanted(events, pl.concat(others).n_unique() if others else 0)
+    return pl.concat(tables) if tables else pl.DataFrame(), unwanted
 
 
-def _parts(
-    folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame
-) -> tuple[list[Part], list[File], list[str], list[str]]:
+def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Parts:
     import numpy as np
 
     from headway.events.columnar.assemble import File

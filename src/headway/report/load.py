@@ -96,9 +96,10 @@ def _accounted(
 ) -> Accounts:
     """The accounts of all jobs; those of a log alone, which may be large, some at a time."""
     parts = [with_phases(events.columns(), records)] if records else events.some_jobs()
-    return account_parts(
+    made = account_parts(
         parts, events.last_events(), until=until, since=since, outputs=proof, events=events.events
     )
+    return replace(made, left_out=made.left_out + events.left_out)
 
 
 def _read(

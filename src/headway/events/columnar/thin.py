@@ -159,6 +159,7 @@ class Thin:
     yearless: list[str]
     events: int  # those that were left out too
     unread: list[tuple[str, str]] = field(default_factory=list)  # what is no log, and why
+    left_out: int = 0  # jobs that were not asked for, and not read
 
     def __len__(self) -> int:
         return len(self.time)
