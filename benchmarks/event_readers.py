@@ -1,6 +1,6 @@
 """The readers that `benchmarks/events.py` compares, each for a process of its own.
 
-    python benchmarks/event_readers.py headway|joblog|cli LOG
+    python benchmarks/event_readers.py headway|columns|joblog|cli LOG
 
 Each prints one line of JSON with what it found, so that nobody is quick by leaving something out.
 """
@@ -18,7 +18,8 @@ import time
 
 def main() -> int:
     reader, path = sys.argv[1:]
-    print(json.dumps({"headway": headway, "joblog": joblog, "cli": cli}[reader](path)))
+    readers = {"headway": headway, "columns": columns, "joblog": joblog, "cli": cli}
+    print(json.dumps(readers[reader](path)))
     gc.freeze()  # as `headway report` does: what ends anyway need not be searched for cycles
     return 0
 
@@ -26,17 +27,17 @@ def main() -> int:
 def headway(path: str) -> dict[str, float]:
     """The full accounting: every event read, every second accounted, and the figures of them."""
     import_s = Meter()
-    from headway.events import read_columns
-    from headway.report.accounting import account
+    from headway.events.columnar.bulk import read_thin
+    from headway.report.accounting import account_parts
     from headway.report.figures import losses, sites, totals
 
     imported = import_s.stop()
     work = Meter()
     read_s = Meter()
-    columns = read_columns([path])
+    events = read_thin([path])
     read = read_s.stop()
     account_s = Meter()
-    accounts = account(columns)
+    accounts = account_parts(events.some_jobs(), events.last_events(), events=events.events)
     accounted = account_s.stop()
     figures_s = Meter()
     found = totals(accounts)
@@ -53,6 +54,14 @@ def headway(path: str) -> dict[str, float]:
         "figures_s": figures_s.stop(),
         **work.costs(),
     }
+
+
+def columns(path: str) -> dict[str, float]:
+    """Every event read, with all that it says, as columns."""
+    from headway.events import read_columns
+
+    work = Meter()
+    return {"events": len(read_columns([path])), **work.costs()}
 
 
 def joblog(path: str) -> dict[str, float]:

@@ -59,8 +59,8 @@ def make_log(
 ) -> Made:
     """Writes a log of so many jobs, or of at least so many bytes, and says what is in it.
 
-    Each 001 has so many attributes more, as `ulog_execute_attrs` can bring; with their 80 bytes each
-    they make the log larger and its events not more.
+    Each 001 has so many attributes more, as `ulog_execute_attrs` can bring: with their 80 bytes
+    each they make the log larger and its events not more.
     """
     stories, weights = stories_of(mix)
     for story in stories:

@@ -1,6 +1,6 @@
 """The shapes that events have in real logs, as HTCondor 7 to 24 wrote them, and a log made of them.
 
-    python benchmarks/shapes.py FILE [--size MB] [--blank-lines]
+    python benchmarks/shapes.py FILE [--size MB]
 
 The words are HTCondor's own. The log has three ages: dates without a year and plain addresses,
 then longer addresses and tables, then dates with a year, slots, transfers and codes. Cluster ids
@@ -316,14 +316,13 @@ def alone(shape: str, header: Header, count: int) -> bytes:
     return "".join(parts).encode()
 
 
-def make_shapes(path: Path, size: int, *, blank_lines: bool = False, seed: int = SEED) -> Made:
+def make_shapes(path: Path, size: int, *, seed: int = SEED) -> Made:
     """Writes a log of at least so many bytes with all three ages, and says what is in it."""
     random = np.random.default_rng(seed)
     hosts = _Hosts(random)
     jobs = events = 0
     with open(path, "wb") as file:
         for begin, header, stories in _AGES:
-            header = header._replace(between="\n" if blank_lines else "")
             first, goal = file.tell(), size // len(_AGES) + 1
             at = datetime.fromisoformat(begin).replace(tzinfo=timezone.utc).timestamp()
             while file.tell() - first < goal:
@@ -388,9 +387,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make an event log of the shapes of real ones.")
     parser.add_argument("file", type=Path)
     parser.add_argument("--size", type=float, default=200.0, help="megabytes")
-    parser.add_argument("--blank-lines", action="store_true", help="between the events")
     arguments = parser.parse_args()
-    made = make_shapes(arguments.file, int(arguments.size * 1e6), blank_lines=arguments.blank_lines)
+    made = make_shapes(arguments.file, int(arguments.size * 1e6))
     print(f"{made.size / 1e6:.1f} MB, {made.events} events of {made.jobs} jobs")
     return 0
 

@@ -37,8 +37,8 @@ def figures(accounts: Accounts) -> Counter[str]:
                 found.update(f"{name} {value}" for value in table[column].to_list())
     found["holds"] = accounts.holds.height
     found["held"] = sum(round(x * 1e6) for x in accounts.holds["held_s"].to_list())
-    for *kind, seconds in accounts.pieces.select("phase", "verdict", "cause", "seconds").rows():
-        found[" ".join(kind)] += round(seconds * 1e6)
+    for *piece, seconds in accounts.pieces.select("phase", "verdict", "cause", "seconds").rows():
+        found[" ".join(piece)] += round(seconds * 1e6)
     return +found
 
 

@@ -21,9 +21,10 @@ from headway.report.accounting import account, account_parts
 from headway.report.accounts import Accounts
 
 
-def thin_accounts(paths: list[Path], rows: int, **more: float) -> Accounts:
+def thin_accounts(paths: list[Path], rows: int, since: float | None = None) -> Accounts:
     thin = read_thin(paths, workers=1)
-    return account_parts(thin.some_jobs(rows), thin.last_events(), events=thin.events, **more)  # type: ignore[arg-type]
+    parts, ends = thin.some_jobs(rows), thin.last_events()
+    return account_parts(parts, ends, since=since, events=thin.events)
 
 
 def assert_same(one: Accounts, other: Accounts) -> None:
@@ -87,12 +88,12 @@ def test_any_log(
             text += shapes.event(shape, look, 1 + number, proc, date, values)
         paths.append(tmp_path / f"{number}.log")
         paths[-1].write_text(text or "009 (9.0.0) 2019-03-01 10:00:00 Job was aborted.\n...\n")
-    moment_ = {"since": datetime(2019, 3, 2, tzinfo=timezone.utc).timestamp()} if since else {}
+    asked = datetime(2019, 3, 2, tzinfo=timezone.utc).timestamp() if since else None
     before = bulk._RANGE, bulk._SMALL
     bulk._RANGE, bulk._SMALL = size, 0
     try:
-        found = thin_accounts(paths, 7, **moment_)
-        assert_same(found, account(read_columns(paths, workers=1), **moment_))
+        found = thin_accounts(paths, 7, asked)
+        assert_same(found, account(read_columns(paths, workers=1), since=asked))
     finally:
         bulk._RANGE, bulk._SMALL = before
 

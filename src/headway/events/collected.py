@@ -51,8 +51,8 @@ def read_collected(
     """
     from headway.events.columnar.assemble import assemble
 
-    (parts, *rest), _ = _read(Path(folder), None, progress)
-    return assemble(parts, *rest)
+    (parts, files, logs, owners), _ = _read(Path(folder), None, progress)
+    return assemble(parts, files, logs, owners)
 
 
 def read_collected_thin(
@@ -74,8 +74,8 @@ def read_collected_thin(
     """
     from headway.events.columnar.thin import thin_of, thinned
 
-    (parts, *rest), unwanted = _read(Path(folder), since, progress)
-    thin = thin_of([thinned(part) for part in parts], *rest)
+    (parts, files, logs, owners), unwanted = _read(Path(folder), since, progress)
+    thin = thin_of([thinned(part) for part in parts], files, logs, owners)
     thin.events += unwanted.events
     thin.left_out = unwanted.jobs
     return thin
@@ -130,7 +130,7 @@ def _table(
     before = [part for part in parts if part["last"] < first]
     tables = []
 
-    def read(part: Mapping[str, Any], columns: Sequence[str] | None = None) -> pl.DataFrame:
+    def read(part: Mapping[str, Any], columns: list[str] | None = None) -> pl.DataFrame:
         # A name from a file is no path out of the folder.
         names = (f"day={part['day']}", str(part["name"]))
         path = Path(folder, "events", *(os.path.basename(name) for name in names))
