@@ -94,7 +94,8 @@ def _compare(folder: Path, size: float, runs: int, figures: dict[str, Any]) -> l
     logs = {"pool": (pool, pool, made), "shapes": _shape_logs(folder, int(size * 1e6))}
     musts: list[Must] = []
     for name, (ours, theirs, made) in logs.items():
-        figures[name] = rows = {"events": made.events, "jobs": made.jobs, "size": made.size}
+        rows: dict[str, Any] = {"events": made.events, "jobs": made.jobs, "size": made.size}
+        figures[name] = rows
         print(f"{'':<24} {'wall s':>7} {'CPU s':>7} {'MB/s':>7} {'events/s':>10} {'memory MB':>10}")
         command = [sys.executable, "-m", "headway", "report", str(ours)]
         costs = {
@@ -155,8 +156,8 @@ def _by_shape(pool: Path, made: Made) -> tuple[dict[str, Any], tuple[str, float]
         found[name] = cost | {"ratio": ratio}
         worst = max(worst, (name, ratio), key=lambda pair: pair[1])
     for name, cost in found.items():
-        ratio = f"{cost['ratio']:5.2f} ×" if "ratio" in cost else ""
-        print(f"{name:<24} {cost['us']:6.2f} us {cost['bytes']:6.0f} B {ratio}")
+        over = f"{cost['ratio']:5.2f} ×" if "ratio" in cost else ""
+        print(f"{name:<24} {cost['us']:6.2f} us {cost['bytes']:6.0f} B {over}")
     return found, worst
 
 

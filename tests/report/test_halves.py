@@ -88,8 +88,8 @@ def test_a_log_ends_at_its_own_last_event(tmp_path: Path) -> None:
     parts = [report(log) for log in (old, new)]
     assert both.totals.slot_s == sum(part.totals.slot_s for part in parts)
     (note,) = both.notes
-    assert note.startswith("2 jobs not over when the log ends (between 2025-09-04 ")
-    assert "not known, and not counted" in note
+    start = "what became of 2 jobs after the last event of the log (between 2025-09-04 "
+    assert note.startswith(start) and note.endswith("is not known, and not counted")
 
 
 def test_a_pool_s_log_tells_of_a_running_job_up_to_its_end() -> None:

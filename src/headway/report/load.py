@@ -254,8 +254,8 @@ def _not_over(going: pl.DataFrame) -> list[str]:
     ends = sorted({_minute(end) for end in going["end"].unique()})
     since = ends[0] if len(ends) == 1 else f"between {ends[0]} and {ends[-1]}"
     return [
-        f"{many(going.height, 'job')} not over when the log ends ({since}):"
-        " what came after that is not known, and not counted"
+        f"what became of {many(going.height, 'job')} after the last event of the log ({since})"
+        " is not known, and not counted"
     ]
 
 
