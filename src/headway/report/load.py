@@ -248,7 +248,11 @@ def _supervised(folder: RunFolder) -> bool:
 
 
 def _not_over(going: pl.DataFrame) -> list[str]:
-    """Says of jobs that have no end in their logs from when on nothing is known of them."""
+    """Says of jobs that have no end in their logs from when on nothing is known of them.
+
+    Of those that are held the report speaks elsewhere.
+    """
+    going = going.filter(pl.col("outcome") == Outcome.UNFINISHED.value)
     if going.is_empty():
         return []
     ends = sorted({_minute(end) for end in going["end"].unique()})
