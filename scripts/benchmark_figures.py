@@ -195,8 +195,8 @@ def window() -> list[str]:
 def event_setting() -> list[str]:
     known = read("events")
     logs = [
-        f"the log of {name} has {known[name]['size'] / 1e6:.0f} MB, {known[name]['events']:,} events"
-        f" and {known[name]['jobs']:,} jobs"
+        f"the log of {name} has {known[name]['size'] / 1e6:.0f} MB,"
+        f" {known[name]['events']:,} events and {known[name]['jobs']:,} jobs"
         for name in ("pool", "shapes")
     ]
     return [f"{setting(known)} Of the two logs, {' and '.join(logs)}."]
@@ -252,7 +252,8 @@ def event_ten() -> list[str]:
         for name, cost in known.items()
         if name.endswith(" jobs")
     ]
-    return [setting(known), "", *markdown(["log", "events", "GB", "s", "CPU s", "memory, GB"], rows)]
+    titles = ["log", "events", "GB", "s", "CPU s", "memory, GB"]
+    return [setting(known), "", *markdown(titles, rows)]
 
 
 _PRESENT: dict[str, Callable[[dict[str, float]], str]] = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +73,21 @@ def _key(columns: Columns, rows: Longs) -> Longs:
     return np.asarray(found, np.int64).reshape(-1)
 
 
+class _Event(NamedTuple):
+    """What tells jobs of the same name apart."""
+
+    row: int
+    time: int
+    number: int
+    kind: int
+    text: int
+    log: int
+
+    @property
+    def second(self) -> int:
+        return self.time // _SECOND
+
+
 def _told_apart(
     columns: Columns, rows: Longs, starts: NDArray[np.bool_], odd: NDArray[np.bool_]
 ) -> tuple[Longs, NDArray[np.bool_]]:
@@ -78,15 +95,16 @@ def _told_apart(
     first = np.flatnonzero(starts)
     ends = np.append(first[1:], len(rows))
     which = np.unique(np.searchsorted(first, np.flatnonzero(odd) + 1, side="right") - 1)
+    folders = [os.path.dirname(log) for log in columns.logs]
     pieces, marks, done = [], [], 0
-    for place in which:
+    for place, events in zip(which, _events(columns, rows, first, ends, which), strict=True):
         begin, end = first[place], ends[place]
         pieces.append(rows[done:begin])
         marks.append(starts[done:begin])
-        for job in _jobs(columns, rows[begin:end]):
+        for job in _jobs(events, folders):
             mark = np.zeros(len(job), bool)
             mark[0] = True
-            pieces.append(job)
+            pieces.append(np.array(job, np.int64))
             marks.append(mark)
         done = end
     pieces.append(rows[done:])
@@ -94,71 +112,78 @@ def _told_apart(
     return np.concatenate(pieces), np.concatenate(marks)
 
 
-def _jobs(columns: Columns, rows: Longs) -> list[Longs]:
-    """The jobs among the rows of one cluster and proc."""
-    parts: list[tuple[int | None, list[int]]] = []  # submit second, rows
-    for log in dict.fromkeys(columns.log[rows].tolist()):
-        mine = rows[columns.log[rows] == log].tolist()
-        now: tuple[int | None, list[int]] | None = None
-        for row in mine:
-            if columns.kind[row] == Kind.SUBMITTED:
-                at = int(columns.time[row]) // _SECOND
-                if now is None or now[0] != at:
-                    now = (at, [])
+def _events(
+    columns: Columns, rows: Longs, first: Longs, ends: Longs, which: Longs
+) -> Iterator[list[_Event]]:
+    """The events of each of these ids, taken out of the columns some thousand ids at a time."""
+    for begin in range(0, len(which), _AT_ONCE):
+        some = which[begin : begin + _AT_ONCE]
+        mine = np.concatenate([rows[first[place] : ends[place]] for place in some])
+        values = (columns.time, columns.number, columns.kind, columns.text, columns.log)
+        found = list(
+            map(_Event._make, zip(mine.tolist(), *(v[mine].tolist() for v in values), strict=True))
+        )
+        at = 0
+        for size in (ends[some] - first[some]).tolist():
+            yield found[at : at + size]
+            at += size
+
+
+def _jobs(events: list[_Event], folders: Sequence[str]) -> list[list[int]]:
+    """The jobs among the events of one cluster and proc, as rows."""
+    logs: dict[int, list[_Event]] = {}
+    for event in events:
+        logs.setdefault(event.log, []).append(event)
+    parts: list[tuple[int | None, list[_Event]]] = []  # submit second, events
+    for mine in logs.values():
+        now: tuple[int | None, list[_Event]] | None = None
+        for event in mine:
+            if event.kind == Kind.SUBMITTED:
+                if now is None or now[0] != event.second:
+                    now = (event.second, [])
                     parts.append(now)
             elif now is None:
                 now = (None, [])
                 parts.append(now)
-            now[1].append(row)
-    jobs: dict[tuple[int, str], list[list[int]]] = {}  # without a submit second: the folder
+            now[1].append(event)
+    jobs: dict[tuple[int, str], list[list[_Event]]] = {}  # without a submit second: the folder
     for submitted, part in sorted(parts, key=lambda p: (p[0] is None, p[0] or 0)):
-        key = (submitted, "") if submitted is not None else _home(columns, part, jobs)
+        key = (submitted, "") if submitted is not None else _home(part, jobs, folders)
         jobs.setdefault(key, []).append(part)
-    return [_merged(columns, parts) for parts in jobs.values()]
+    return [_merged(parts) for parts in jobs.values()]
 
 
 def _home(
-    columns: Columns, part: list[int], jobs: dict[tuple[int, str], list[list[int]]]
+    part: list[_Event], jobs: dict[tuple[int, str], list[list[_Event]]], folders: Sequence[str]
 ) -> tuple[int, str]:
     """The job that events without a 000 are of."""
-    begin, folder = int(columns.time[part[0]]) // _SECOND, _folder(columns, part)
-    told = _told(columns, part)
+    begin, folder = part[0].second, folders[part[0].log]
+    told = {(event.number, event.second) for event in part}
     for key in sorted((key for key in jobs if _NEVER < key[0] <= begin), reverse=True):
-        near = any(_folder(columns, other) == folder for other in jobs[key])
-        if near or any(told & _told(columns, other) for other in jobs[key]):
-            return key
+        for other in jobs[key]:
+            near = folders[other[0].log] == folder
+            if near or any((event.number, event.second) in told for event in other):
+                return key
     return _NEVER, folder
 
 
-_NEVER = -(2**62)
-
-
-def _folder(columns: Columns, part: list[int]) -> str:
-    return os.path.dirname(columns.logs[int(columns.log[part[0]])])
-
-
-def _told(columns: Columns, part: list[int]) -> set[tuple[int, int]]:
-    return {(int(columns.number[row]), int(columns.time[row]) // _SECOND) for row in part}
-
-
-def _merged(columns: Columns, parts: list[list[int]]) -> Longs:
+def _merged(parts: list[list[_Event]]) -> list[int]:
     """The rows of one job from several logs; what two logs both tell counts once."""
     if len(parts) == 1:
-        return np.asarray(parts[0], np.int64)
-    kept: list[int] = []
+        return [event.row for event in parts[0]]
+    kept: list[_Event] = []
     counts: dict[tuple[int, ...], int] = {}
     for part in parts:
         mine: dict[tuple[int, ...], int] = {}
-        for row in part:
-            key = (
-                int(columns.number[row]),
-                int(columns.time[row]) // _SECOND,
-                int(columns.kind[row]),
-                int(columns.text[row]),
-            )
+        for event in part:
+            key = (event.number, event.second, event.kind, event.text)
             mine[key] = mine.get(key, 0) + 1
             if mine[key] > counts.get(key, 0):
                 counts[key] = mine[key]
-                kept.append(row)
-    kept_rows = np.asarray(kept, np.int64)
-    return kept_rows[np.argsort(columns.time[kept_rows], kind="stable")]
+                kept.append(event)
+    return [event.row for event in sorted(kept, key=lambda event: event.time)]
+
+
+_NEVER = -(2**62)
+#: Ids whose events are taken out of the columns together.
+_AT_ONCE = 5_000
