@@ -26,7 +26,7 @@ from headway.events.columnar.part import (
 )
 from headway.events.columnar.rows import is_nothing, row_of
 from headway.events.columnar.strings import Strings
-from headway.events.columnar.years import YEAR, Span, agreed
+from headway.events.columnar.years import YEAR, Span, agreed, years_earlier
 from headway.events.event import Event
 from headway.events.skip import Skip, bounded
 
@@ -198,8 +198,14 @@ def _agree(
     open_ = {file: (spans[file], files[file].modified) for file in unsure if file in spans}
     years, doubtful = agreed(names, known, open_)
     for file, back in years.items():
-        latest = spans[file].begin - (back - 0.5) * YEAR
-        _tell_file(unsure[file], Clock(files[file].modified, latest=latest))
+        shift = years_earlier(spans[file], back)
+        if shift is None:
+            latest = spans[file].begin - (back - 0.5) * YEAR
+            _tell_file(unsure[file], Clock(files[file].modified, latest=latest))
+            continue
+        for part, _, start, stop in unsure[file]:
+            assert part.time is not None
+            part.time[start:stop] += shift
     return doubtful
 
 

@@ -9,12 +9,15 @@ of the folders around it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
 YEAR = 365.2425 * 86400
 _DAY = 86400
+_YEAR_AT_MOST = 300 * _DAY
 #: Spans that lie closer than this count as one.
 _CLOSE = 30 * _DAY
 
@@ -60,6 +63,24 @@ def agreed(
     for files in alone.values():
         back |= _together({file: unsure[file] for file in files})
     return {file: years for file, years in back.items() if years}, doubtful
+
+
+def years_earlier(span: Span, years: int) -> float | None:
+    """What to add to the times of a file that lies so many years earlier.
+
+    None where it is not the same for all of them: a leap day or another offset from UTC lies
+    between.
+    """
+    if time.daylight or span.end - span.begin > _YEAR_AT_MOST:
+        return None
+    found = set()
+    for at in span:
+        then = datetime.fromtimestamp(at)
+        try:
+            found.add(then.replace(year=then.year - years).timestamp() - at)
+        except ValueError:  # 29 February
+            return None
+    return found.pop() if len(found) == 1 else None
 
 
 def _known_by_folder(names: Sequence[str], known: Mapping[int, Span]) -> dict[str, list[Span]]:

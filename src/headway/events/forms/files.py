@@ -272,9 +272,15 @@ def _head(path: Path, size: int) -> bytes:
 
 
 def _first_time(head: bytes, mtime: float) -> float | None:
-    events = parser_for(head, Clock(mtime)).feed(head + b"\n")
-    # The header of the pool-wide log bears the time of the rotation.
-    return next((event.time for event in events if event.cluster >= 0), None)
+    parser = parser_for(head, Clock(mtime))
+    # Mostly the first event is enough; XML and JSON have other end marks.
+    pieces = [piece + b"\n...\n" for piece in head.split(b"\n...\n")[:-1]] or [head]
+    for piece in (*pieces, b"\n"):
+        # The header of the pool-wide log bears the time of the rotation.
+        found = next((event.time for event in parser.feed(piece) if event.cluster >= 0), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _user(uid: int) -> str | None:
