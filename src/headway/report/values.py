@@ -69,5 +69,7 @@ def spread_of(expression: pl.Expr, name: str) -> list[pl.Expr]:
 def read_spread(row: dict[str, Any], name: str) -> Spread:
     """The spread that `spread_of` worked out."""
     count = int(row.get(f"{name}.count") or 0)
+    if not count:
+        return Spread()
     keys = ("mean", "median", "least", "p5", "p25", "p75", "p95", "most")
     return Spread(count, **{key: finite(row.get(f"{name}.{key}")) for key in keys})
