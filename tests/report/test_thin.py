@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -116,3 +117,27 @@ def test_what_changes_nothing_takes_no_memory(tmp_path: Path) -> None:
     assert thin.events == 40_001
     assert len(thin) < 20
     assert_same(thin_accounts([path], 100), account(read_columns([path])))
+
+
+def test_other_formats_and_compressed_logs(tmp_path: Path) -> None:
+    formats = sorted((Path(__file__).parents[1] / "events" / "formats").glob("*.log"))
+    packed = tmp_path / "packed.log.gz"
+    packed.write_bytes(gzip.compress(b"".join(path.read_bytes() for path in LOGS)))
+    for paths in (formats, [packed], [*formats, packed]):
+        assert_same(thin_accounts(paths, 50), account(read_columns(paths)))
+
+
+def test_a_date_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    whole = LOGS[0].read_bytes()
+    path.write_bytes(whole + whole[: whole.index(b"\n...\n") + 5].replace(b"-11-", b"-13-", 1))
+    found = thin_accounts([path], 50)
+    assert [skip.offset for _, skip in found.skipped] == [len(whole)]
+    assert_same(found, account(read_columns([path])))
+    dates = ["11-30 10:00:00", "11-30 11:00:00", "11-31 10:00:00", "12-01 10:00:00"]
+    look, fields_ = shapes.HEADERS["with a year"], {"number": 1}
+    sizes = [shapes.event("006", look, 1, 0, f"2019-{date}", fields_) for date in dates * 3]
+    path.write_text("".join(sorted(sizes)))
+    found = thin_accounts([path], 50)
+    assert len(found.skipped) == 3 and found.events == 9
+    assert_same(found, account(read_columns([path])))

@@ -43,11 +43,12 @@ def thinned(part: Part) -> Part:
 
     Between two events that mean something for a job's life, the first and the last of the others
     stay, the first sign of life, and each that names another place or user. All that make time go
-    back stay, and so does the first event of each day where dates have no year.
+    back stay, those of 29 February and of dates that are none, and where dates have no year the
+    first event of each day.
     """
     part.count = len(part)
     part = kept(part, _telling(part)) if len(part) > 2 and part.time is None else part
-    if _plain_dates(part):
+    if _plain_dates(part).all():
         for name in ("offset", "length"):  # they are only asked for where a date is none
             part.columns[name] = np.zeros(len(part), TYPES[name])
     return part
@@ -73,7 +74,7 @@ def _telling(part: Part) -> NDArray[np.bool_]:
     drop = quiet & ~begins & ~ends & ~first_sign & ~_names_others(part, order, run)
     time = (minute % ZONE)[order] * 60 + columns["second"][order] + columns["fraction"][order]
     later = np.append(time[1:], time[-1:]) >= time
-    drop &= later & np.append(True, later[:-1])
+    drop &= later & np.append(True, later[:-1]) & _plain_dates(part)[order]
     keep[order[drop]] = False
     if (minute % ZONE >= YEARLESS).any():
         day = minute // 10_000
@@ -112,11 +113,12 @@ def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
     return np.asarray(says & ~same)
 
 
-def _plain_dates(part: Part) -> bool:
+def _plain_dates(part: Part) -> NDArray[np.bool_]:
+    """Which dates are those of a day in any year."""
     date = part.columns["minute"] % ZONE % 10**8
     month, day, hour, minute = date // 10**6, date // 10**4 % 100, date // 100 % 100, date % 100
     good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
-    return bool((good & (day <= _DAYS[np.where(good, month, 0)])).all())
+    return np.asarray(good & (day <= _DAYS[np.where(good, month, 0)]))
 
 
 class Column:
@@ -256,8 +258,9 @@ def thin_of(
     """All parts, which are in the order of the files and `thinned`, as one."""
     held = list(parts)
     texts = [Packed.of(part.strings) for part in held]
-    events = sum(part.count for part in held)
+    events, rows = sum(part.count for part in held), sum(map(len, held))
     yearless = tell_times(held, files)
+    events -= rows - sum(map(len, held))  # those with a date that is none
     skipped = [(files[place].name, skip) for part in held for place, skip in part.skipped]
     time = np.concatenate([np.empty(0, np.int64), *map(microseconds, held)])
     starts = np.cumsum([0, *map(len, held)])[:-1]
