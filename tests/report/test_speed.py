@@ -34,10 +34,14 @@ def read(reader: str, log: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("speed") / "pool.log"
-    run("made_logs.py", str(path), "--size", str(MEGABYTES), "--mix", "pool")
+@pytest.fixture(scope="module", params=["pool", "shapes"])
+def log(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A pool's log, and one of the shapes that events have in logs of old and new versions."""
+    path = tmp_path_factory.mktemp("speed") / f"{request.param}.log"
+    if request.param == "pool":
+        run("made_logs.py", str(path), "--size", str(MEGABYTES), "--mix", "pool")
+    else:
+        run("shapes.py", str(path), "--size", str(MEGABYTES))
     return path
 
 
