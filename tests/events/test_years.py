@@ -91,6 +91,19 @@ def test_dates_with_a_year_end_those_without(tmp_path: Path) -> None:
     assert [event.when.year for event in read_log(path).events] == [2013, 2013, 2014, 2014]
 
 
+def test_an_ad_tells_the_year(tmp_path: Path) -> None:
+    ad = 'Job ad information event triggered.\nProc = 0\nEventTime = "2013-12-31T10:00:00"\n'
+    path = write(
+        tmp_path / "job.log",
+        event("12/30 10:00:00", "000"),
+        f"028 (001.000.000) 12/31 10:00:00 {ad}...\n",
+        event("01/02 10:00:00"),
+    )
+    assert years(path) == [2013, 2013, 2014]
+    assert [event.when.year for event in read_log(path).events] == [2013, 2013, 2014]
+    assert read_columns([path]).yearless == []
+
+
 def test_a_file_takes_its_year_from_the_files_beside_it(tmp_path: Path) -> None:
     write(
         tmp_path / "a.log", event("03/01 10:00:00", "005", 1, ENDED.format("2014-03-01T10:00:00"))

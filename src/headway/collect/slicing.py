@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from headway.collect.cursor import Cursor, zone_of, zone_text
 from headway.events.chunk import END, blank, cut_lines, decoded, look, split
-from headway.events.clock import Clock, utc_hint
+from headway.events.clock import Clock, ad_time, utc_hint
 from headway.events.event import Event
 from headway.events.skip import EVENT_LIMIT, Skips
 
-_TERMINATED = b"005"
+_TERMINATED, _AD = b"005", b"028"
 #: What would end an event where its words are read again.
 _MARKS = re.compile(r"\n(?=\.\.\.\r*(?:\n|\Z))")
 _HEADERS = re.compile(r"([\n\0])(?=\d\d\d \()")
@@ -128,6 +128,8 @@ def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[Row], int]:
             at += float(fraction)
         if number == _TERMINATED and (utc := utc_hint(rest)) is not None:
             clock.hint(at, utc)
+        if number == _AD and minute[2] == 0x2F and (told := ad_time(rest)) is not None:
+            clock.told(at, told)
         text = decoded(rest)
         if "\n..." in text:
             text = _harmless(text)

@@ -34,6 +34,8 @@ class Clock:
     3. For each event whose body has a UTC time (see `utc_hint`) `hint(at, utc)`, with the event's
        own time as this clock gave it. Order does not matter, and of the hints of one UTC day of
        `utc` only the one with the smallest `at - utc` does.
+       For each 028 whose date has no year and whose body has one (see `ad_time`) `told(at, time)`.
+       Only the first counts.
     4. At the end of the log `again()`: None, or the clock with which the log has to be read once
        more from its start, because a hint contradicts the zone or the year that this one assumed.
 
@@ -70,6 +72,8 @@ class Clock:
         self._last: float | None = None
         self._known: dict[tuple[bytes, bytes | None], float] = {}
         self._hints: dict[int, Hint] = {}
+        # Years to add, as the first ad tells.
+        self._told: int | None = None
         self._fresh = False
 
     def seconds(self, minute: bytes, zone: bytes | None) -> float | None:
@@ -97,6 +101,12 @@ class Clock:
             self._hints[day] = Hint(at, utc)
             self._fresh = True
 
+    def told(self, at: float, time: float) -> None:
+        """Note that the ad of an event which this clock puts at `at` says `time`, if in UTC."""
+        if self._told is None:
+            local = datetime.fromtimestamp(at, self.zone).replace(tzinfo=timezone.utc)
+            self._told = round((time - local.timestamp()) / _YEAR)
+
     def again(self) -> Clock | None:
         """The clock to read the whole log with once more, or None if this one did it right."""
         if self._first is None or self._last is None or not self._tries:
@@ -119,6 +129,12 @@ class Clock:
                 clock._latest = self._first + (years + 0.5) * _YEAR
             clock._tries = 0
             return clock
+        if self._told is not None:
+            if not self._told:
+                return None
+            return Clock(
+                self._reference, self.zone, latest=self._first + (self._told + 0.5) * _YEAR
+            )
         if self.yearless and self._last > self._reference + _DAY:
             # The first date was put as late as possible: the last one shows that it was too late.
             clock = Clock(self._reference, self.zone)
@@ -131,6 +147,8 @@ class Clock:
     def sure(self) -> bool:
         """Whether the year is known: from dates, hints, or a file that was written to just then."""
         if not self.yearless or self._dated or self._hints or self._last is None:
+            return True
+        if self._told is not None:
             return True
         return abs(self._last - self._reference) <= _DAY
 
@@ -215,6 +233,23 @@ def utc_hint(event: bytes) -> float | None:
     """
     at = event.rfind(b"\n\tJob terminated ")
     match = _UTC.match(event, at) if at >= 0 else None
+    if not match:
+        return None
+    try:
+        return datetime(*map(int, match.groups()), tzinfo=timezone.utc).timestamp()  # type: ignore[misc,arg-type]
+    except ValueError:
+        return None
+
+
+_AD_TIME = re.compile(rb'\nEventTime = "(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
+
+
+def ad_time(event: bytes) -> float | None:
+    """The time in the job's ad that a 028 event brings, as if it were UTC; None where it has none.
+
+    It is the header's date once more, with the year.
+    """
+    match = _AD_TIME.search(event)
     if not match:
         return None
     try:

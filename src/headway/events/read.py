@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headway.errors import EventLogError
 from headway.events.chunk import ALMOST_END, END, blank, cut_lines, decoded, look, split
-from headway.events.clock import Clock, utc_hint
+from headway.events.clock import Clock, ad_time, utc_hint
 from headway.events.event import Event
 from headway.events.forms.framing import AdParser
 from headway.events.forms.opening import open_log
@@ -113,6 +113,8 @@ class Parser:
         )
         if number == b"005" and (utc := utc_hint(rest)) is not None:
             self.clock.hint(at, utc)
+        if number == b"028" and minute[2] == 0x2F and (told := ad_time(rest)) is not None:
+            self.clock.told(at, told)
         lines = decoded(rest).split("\n")
         return Event(
             int(number), int(cluster), int(proc), int(subproc), at, lines[0], tuple(lines[1:])

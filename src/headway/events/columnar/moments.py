@@ -135,7 +135,11 @@ def _zone(code: int) -> bytes | None:
 
 def _give_hints(clock: Clock, at: Floats, utc: Floats) -> None:
     # Of each day only the hint with the smallest difference counts.
-    known = np.flatnonzero(~np.isnan(at))
+    known = ~np.isnan(at)
+    ads = np.flatnonzero(known & (utc < 0))[:1]
+    for row in ads.tolist():
+        clock.told(float(at[row]), -float(utc[row]))
+    known = np.flatnonzero(known & (utc >= 0))
     at, utc = at[known], utc[known]
     day = utc // _DAY
     order = np.lexsort((at - utc, day))

@@ -51,8 +51,8 @@ class Part:
     columns: dict[str, Array]
     usage_row: NDArray[np.int64]
     usage: NDArray[np.float64]  # a row as `Measured`
-    hint_row: NDArray[np.int64]  # events that tell a time in UTC
-    hint: NDArray[np.float64]
+    hint_row: NDArray[np.int64]  # events that tell a time in UTC, or in their ad
+    hint: NDArray[np.float64]  # see `Clock`; below zero: the time in an ad
     strings: Sequence[str]
     skipped: list[tuple[int, Skip]] = field(default_factory=list)  # with the file
     files: list[int] = field(default_factory=lambda: [0])  # places among the files that are read

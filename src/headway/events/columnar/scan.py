@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.chunk import ALMOST_END, END, blank, cut_lines, look
-from headway.events.clock import utc_hint
+from headway.events.clock import ad_time, utc_hint
 from headway.events.columnar.bodies import BODIES, Bodies, transfer_kinds
 from headway.events.columnar.details import READERS, Details, by_event
 from headway.events.columnar.endings import Endings
@@ -43,7 +43,7 @@ _KINDS = np.zeros(1000, np.uint8)
 for _number, _kind in BY_NUMBER.items():
     _KINDS[_number] = _kind
 
-_EVICTED, _TERMINATED, _GENERIC, _TRANSFER = 4, 5, 8, 40
+_EVICTED, _TERMINATED, _GENERIC, _AD, _TRANSFER = 4, 5, 8, 28, 40
 _ENDINGS = (_EVICTED, _TERMINATED)
 _RETURN = 0x0D
 _REQUEUED = b"\t(0) Job terminated and was requeued"
@@ -214,6 +214,9 @@ class _Block:
         found, odd = BODIES[number](self._bodies(rows))
         for name, values in found.items():
             columns[name][rows] = values
+        if number == _AD:
+            bare = rows[self._headers.minute[rows] % ZONE >= YEARLESS]
+            self._note_ads(bare, self._rests(bare))
         self._read_odd(number, rows[odd])
 
     def _read_odd(self, number: int, rows: Longs) -> None:
@@ -297,6 +300,11 @@ class _Block:
         utc = [np.nan if hint is None else hint for hint in found]
         self._hints.append((rows, np.array(utc, np.float64)))
 
+    def _note_ads(self, rows: Longs, rests: list[bytes]) -> None:
+        found = [ad_time(rest) for rest in rests]
+        told = [np.nan if time is None else -time for time in found]
+        self._hints.append((rows, np.array(told, np.float64)))
+
     def _recover(self, row: int) -> bool:
         """Read a chunk that is not plain, whatever it is; whether it holds an event."""
         chunks, columns = self._chunks, self._columns
@@ -329,6 +337,8 @@ class _Block:
         self._put(int(number), {row: rest})
         if int(number) == _TERMINATED:
             self._note_hints(np.array([row]), [rest])
+        elif int(number) == _AD and minute[2] == 0x2F:
+            self._note_ads(np.array([row]), [rest])
         return True
 
     def _skip(self, start: int, lost: bytes, why: str) -> None:
