@@ -153,7 +153,7 @@ def of_names(left: pl.Series, right: pl.Series) -> None:
         assert (one in (None, "")) == (two in (None, "")), left.name
 
 
-NAMES = {"site", "machine", "user", "log", "slot", "job_id", "run"}
+NAMES = {"site", "machine", "user", "log", "file", "slot", "job_id", "run"}
 REASONS = {"reason", "text", "why", "hold_reason"}
 
 

@@ -29,7 +29,7 @@ def figures(accounts: Accounts) -> Counter[str]:
         found[name] = table.height
         for column, kind in table.schema.items():
             if column.endswith("_s"):
-                found[f"{name} {column}"] = sum(round(x * 1e6) for x in table[column].to_list())
+                found[f"{name} {column}"] = sum(round((x or 0) * 1e6) for x in table[column])
             elif column in ("received", "sent", "holds", "evictions", "stalls", "requeues"):
                 found[f"{name} {column}"] = int(table[column].fill_null(0).sum())
             elif column in ("outcome", "ending"):

@@ -31,7 +31,7 @@ ROWS = 500_000
 #: Below one in so many, events that may change nothing are not worth looking for.
 _WORTH = 8
 _KEPT = tuple(
-    name for name in TYPES if name not in ("offset", "length", "minute", "second", "fraction")
+    name for name in TYPES if name not in ("length", "minute", "second", "fraction")
 )
 #: What most events have.
 _USUAL = dict.fromkeys(TEXTS, -1) | dict.fromkeys(NUMBERS, NONE)
@@ -48,9 +48,8 @@ def thinned(part: Part) -> Part:
     """
     part.count = len(part)
     part = kept(part, _telling(part)) if len(part) > 2 and part.time is None else part
-    if _plain_dates(part).all():
-        for name in ("offset", "length"):  # they are only asked for where a date is none
-            part.columns[name] = np.zeros(len(part), TYPES[name])
+    if _plain_dates(part).all():  # only where a date is none the length is asked for
+        part.columns["length"] = np.zeros(len(part), TYPES["length"])
     return part
 
 
@@ -221,7 +220,6 @@ class Thin:
             time=self.time[rows],
             file=file.astype(np.int32),
             log=np.array([one.log for one in self.files], np.int32)[file],
-            offset=np.zeros(len(rows), np.int64),
             usage=Usage(mine, *usage),
             strings=strings,
             files=[one.name for one in self.files],
