@@ -119,6 +119,17 @@ def test_what_changes_nothing_takes_no_memory(tmp_path: Path) -> None:
     assert_same(thin_accounts([path], 100), account(read_columns([path])))
 
 
+def test_the_year_that_an_ad_tells_is_not_left_out(tmp_path: Path) -> None:
+    look, words = shapes.HEADERS["no year"], {"number": 1}
+    path = tmp_path / "job.log"
+    sizes = [shapes.event("006", look, 1, 0, "03/03 10:00:00", words) for _ in range(9)]
+    ad = 'Job ad information event triggered.\nEventTime = "2014-03-03T10:00:00"\n'
+    path.write_text("".join([*sizes, f"028 (1.0.0) 03/03 10:00:00 {ad}...\n", *sizes]))
+    found = thin_accounts([path], 50)
+    assert datetime.fromtimestamp(found.end, timezone.utc).year == 2014
+    assert_same(found, account(read_columns([path])))
+
+
 def test_other_formats_and_compressed_logs(tmp_path: Path) -> None:
     formats = sorted((Path(__file__).parents[1] / "events" / "formats").glob("*.log"))
     packed = tmp_path / "packed.log.gz"

@@ -44,7 +44,7 @@ def thinned(part: Part) -> Part:
     Between two events that mean something for a job's life, the first and the last of the others
     stay, the first sign of life, and each that names another place or user. All that make time go
     back stay, those of 29 February and of dates that are none, and where dates have no year the
-    first event of each day.
+    first event of each day and the first ad that tells it.
     """
     part.count = len(part)
     part = kept(part, _telling(part)) if len(part) > 2 and part.time is None else part
@@ -79,6 +79,11 @@ def _telling(part: Part) -> NDArray[np.bool_]:
         day = minute // 10_000
         keep[1:] |= day[1:] != day[:-1]
         keep[0] = True
+        ads = part.hint_row[part.hint < 0]
+        _, first = np.unique(
+            np.searchsorted(np.cumsum(part.sizes), ads, "right"), return_index=True
+        )
+        keep[ads[first]] = True
     return keep
 
 
@@ -114,10 +119,11 @@ def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
 
 def _plain_dates(part: Part) -> NDArray[np.bool_]:
     """Which dates are those of a day in any year."""
-    date = part.columns["minute"] % ZONE % 10**8
+    full = part.columns["minute"] % ZONE
+    date = full % 10**8
     month, day, hour, minute = date // 10**6, date // 10**4 % 100, date // 100 % 100, date % 100
     good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
-    return np.asarray(good & (day <= _DAYS[np.where(good, month, 0)]))
+    return np.asarray(good & (day <= _DAYS[np.where(good, month, 0)]) & (full >= 10**8))
 
 
 class Column:
