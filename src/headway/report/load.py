@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,10 @@ def _read(
     from headway.events.columnar.bulk import read_thin
 
     if not any(is_collected(log) for log in logs):
-        return read_thin(logs, progress=progress)
+        # What a large log is most often asked for takes a while to import.
+        return read_thin(
+            logs, progress=progress, meanwhile=lambda: import_module("headway.report.findings")
+        )
     if len(logs) > 1:
         raise ReportError(
             "what `headway collect` has kept is reported of alone", remedy="name that folder only"

@@ -60,7 +60,7 @@ def read_columns(
     """
     unread, chains, files, tasks = _found(paths)
     columns = assemble(
-        _parts(tasks, files, workers or usable_processors(), progress, thin=False),
+        _parts(tasks, files, workers or usable_processors(), progress, None, thin=False),
         files,
         [chain.name for chain in chains],
         [chain.owner or "" for chain in chains],
@@ -74,6 +74,7 @@ def read_thin(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Thin:
     """What accounts need of all complete events of these logs, in little memory.
 
@@ -81,13 +82,14 @@ def read_thin(
         paths: Files and folders; see `find_logs`.
         workers: At most how many processes read; None: one for each processor.
         progress: Is told how many bytes of how many are done.
+        meanwhile: Is called while other processes read, if they do.
 
     Returns:
         The events as far as accounts can tell them apart.
     """
     unread, chains, files, tasks = _found(paths)
     thin = thin_of(
-        _parts(tasks, files, workers or usable_processors(), progress, thin=True),
+        _parts(tasks, files, workers or usable_processors(), progress, meanwhile, thin=True),
         files,
         [chain.name for chain in chains],
         [chain.owner or "" for chain in chains],
@@ -116,6 +118,7 @@ def _parts(
     files: list[File],
     workers: int,
     progress: Progress | None,
+    meanwhile: Callable[[], object] | None,
     *,
     thin: bool,
 ) -> Iterator[Part]:
@@ -123,7 +126,7 @@ def _parts(
     sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
     total, done, following = sum(sizes), 0, 0
     waiting: dict[int, list[Result]] = {}
-    for number, made in _each(tasks, workers, total, thin):
+    for number, made in _each(tasks, workers, total, thin, meanwhile):
         done += sizes[number]
         if progress:
             progress(done, total)
@@ -171,33 +174,33 @@ def _tasks(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def _each(
-    tasks: list[list[Piece]], workers: int, total: int, thin: bool
+    tasks: list[list[Piece]],
+    workers: int,
+    total: int,
+    thin: bool,
+    meanwhile: Callable[[], object] | None,
 ) -> Iterator[tuple[int, list[Result]]]:
     def packed(number: int) -> list[memoryview]:
-        return pack(_read(tasks[number], thin))
+        results = _read(tasks[number])
+        if thin:
+            for result in results:
+                result.part = thinned(result.part)
+        return pack(results)
 
     workers = min(workers, len(tasks))
     if workers > 1 and total >= _WORTH_FORKING and can_fork():
-        for number, data in each(len(tasks), packed, workers):
+        for number, data in each(len(tasks), packed, workers, meanwhile):
             yield number, unpack(data)
     else:
         for number, task in enumerate(tasks):
             # Packed, what waits for the others takes a third.
             yield (
                 number,
-                unpack(memoryview(b"".join(packed(number)))) if thin else _read(task, thin),
+                unpack(memoryview(b"".join(packed(number)))) if thin else _read(task),
             )
 
 
-def _read(task: list[Piece], thin: bool) -> list[Result]:
-    results = _read_all(task)
-    if thin:
-        for result in results:
-            result.part = thinned(result.part)
-    return results
-
-
-def _read_all(task: list[Piece]) -> list[Result]:
+def _read(task: list[Piece]) -> list[Result]:
     results: list[Result] = []
     batch = Batch()
     for piece in task:

@@ -39,11 +39,15 @@ def can_fork() -> bool:
 
 
 def each(
-    count: int, work: Callable[[int], list[memoryview]], workers: int
+    count: int,
+    work: Callable[[int], list[memoryview]],
+    workers: int,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[tuple[int, memoryview]]:
     """What `work` makes of each number below `count`, as it gets done, in any order.
 
-    Each worker takes the next number when it is free. A failure in one ends all.
+    Each worker takes the next number when it is free. A failure in one ends all. `meanwhile` is
+    called in this process once all of them are at work.
     """
     # Whoever holds the pipe's one entry takes its number and puts the next one back.
     baton_out, baton_in = os.pipe()
@@ -62,6 +66,8 @@ def each(
             finally:
                 os.close(into)
             pids.append(pid)
+        if meanwhile:
+            meanwhile()
         yield from _collected(pipes)
     finally:
         for descriptor in (baton_out, baton_in, *pipes):
