@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headway.events.columnar.columns import Columns, column_names
+from headway.events.columnar.columns import NONE, Columns, column_names
 from headway.events.event import EventType
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect, Life, step
 from headway.events.status import Phase, Status
-from headway.report.cause import PATTERNS, End, cause_of
+from headway.holds import classify
+from headway.report.cause import CUT, TELLING, End, cause_of
 from headway.report.words import Cause, Outcome, Verdict
 
 SECOND = 1_000_000
@@ -378,9 +379,10 @@ def _close(job: Job, rest: list[Row], kind: Kind, now: int, after: Life) -> None
     attempt.success = kind in (Kind.SUCCEEDED, Kind.SKIPPED)
     if attempt.success:
         return
-    says = [bool(re.search(pattern, teller.text)) for pattern in PATTERNS.values()]
     end = (teller.code, teller.subcode, teller.value, attempt.executed, attempt.agent)
-    attempt.cause = cause_of(End(kind, *end, *says))
+    codes = (None if each == NONE else each for each in (teller.code, teller.subcode))
+    entry = classify(*codes, teller.text).id if kind in TELLING else ""
+    attempt.cause = cause_of(End(kind, *end, bool(re.search(CUT, teller.text)), entry))
     if attempt.cause in TRANSFERS and not attempt.executed:
         # HTCondor says "finished" of an input transfer that failed, too.
         for stretch in job.stretches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.columns import Made, made_columns
@@ -321,8 +322,45 @@ def test_a_parallel_job_is_at_no_site_of_its_own() -> None:
     assert accounts.attempts["site"].to_list() == [None]
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "subcode", "reason", "ending"),
+    [
+        (
+            Kind.HELD, 12, 2,
+            "Transfer output files failure at access point ap1 while receiving files from"
+            " execution point slot1@n1. Details: writing to file /home/alice/out/model.pt:"
+            " (errno 2) No such file or directory",
+            "transfer-failed",
+        ),
+        (
+            Kind.HELD, 12, 2,
+            "Transfer output files failure at execution point slot1@n1 while sending files to"
+            " access point ap1. Details: reading from file /var/execute/dir_1/model.pt:"
+            " (errno 2) No such file or directory",
+            "failed",
+        ),
+        (
+            Kind.SHADOW_EXCEPTION, NONE, NONE,
+            "Error from slot1@n1: Job wrapper failure: the wrapper exited with status 1",
+            "bad-node",
+        ),
+        (Kind.HELD, 47, 0, "The job exceeded allowed execute duration of 20:00:00", "over-time"),
+        (Kind.HELD, 26, 102, "Used more than 4 CPUs", "hold"),
+    ],
+)  # fmt: skip
+def test_the_cause_goes_by_the_words(
+    kind: Kind, code: int, subcode: int, reason: str, ending: str
+) -> None:
+    events = [Made(0, RUN), Made(9, kind, code=code, subcode=subcode, text=reason)]
+    assert account(made_columns(events)).attempts["ending"].to_list() == [ending]
+
+
 def test_an_old_log_says_in_words_what_a_code_would() -> None:
     reason = "Error from slot1@m1: STARTER at 10.0.0.7 failed to send file(s) to <10.0.0.1:9618>"
-    for code, ending in ((NONE, "transfer-failed"), (13, "transfer-failed"), (26, "hold")):
+    for code, ending in (
+        (NONE, "transfer-failed"),
+        (13, "transfer-failed"),
+        (26, "transfer-failed"),
+    ):
         events = [Made(0, RUN), Made(9, Kind.HELD, code=code, text=reason)]
         assert account(made_columns(events)).attempts["ending"].to_list() == [ending]

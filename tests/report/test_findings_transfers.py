@@ -13,11 +13,12 @@ from headway.report.accounts import SOURCES, Accounts
 from headway.report.findings.duration import duration
 from headway.report.findings.finding import Place
 from headway.report.findings.gpu_input import gpu_input
-from headway.report.findings.reasons import allowed_duration, masked, source
+from headway.report.findings.reasons import allowed_duration, source
 from headway.report.findings.source_faulty import source_faulty
 from headway.report.findings.source_worse import source_worse
 from headway.report.findings.transfer_cut import inferred_limit, transfer_cut
 from headway.report.findings.transfer_queue import transfer_queue
+from headway.report.reasons import masked
 
 STALLED = "Error from slot1_1@gpu.test: Input File transfer stalled for {} seconds"
 

@@ -19,12 +19,14 @@ from headway.events.columnar.columns import NONE, Columns, Ints, Longs
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect
 from headway.events.status import Phase, Status
+from headway.holds import table
 from headway.report.accounts import Accounts
 from headway.report.arrays import Attempts, Holds, Jobs
-from headway.report.cause import PATTERNS, End, cause_of
-from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Flags
+from headway.report.cause import CUT, TELLING, End, cause_of
+from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Codes, Flags
 from headway.report.evidence import distinct
 from headway.report.frames import Frames
+from headway.report.reasons import with_cause
 from headway.report.strand import Strands, strands
 from headway.report.walk import Walk, last_events
 from headway.report.words import Cause, Outcome
@@ -166,10 +168,10 @@ def _causes(
     columns: Columns, walk: Walk, teller: Longs, executed: Flags, agent: Flags
 ) -> NDArray[np.uint8]:
     """The causes of these ends, which come in few kinds: each kind is judged once."""
-    rows = walk.rows[teller]
-    told = (columns.code, columns.subcode, columns.value)
-    ends: list[NDArray[Any]] = [walk.kind[teller], *(each[rows] for each in told), executed, agent]
-    ends += _says(columns, columns.text[rows])
+    rows, kind = walk.rows[teller], walk.kind[teller]
+    code, subcode, value = (each[rows] for each in (columns.code, columns.subcode, columns.value))
+    cut, entry = _says(columns, kind, code, subcode, columns.text[rows])
+    ends: list[NDArray[Any]] = [kind, code, subcode, value, executed, agent, cut, entry]
     key, room = np.zeros(len(teller), np.int64), 1
     for part in ends:
         place = np.where(part == NONE, -1, part).astype(np.int64)
@@ -182,20 +184,34 @@ def _causes(
         key, room = key * span + place, room * span
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     kinds = zip(*(part[first].tolist() for part in ends), strict=True)
-    causes = [CAUSE[cause_of(End(*kind))] for kind in kinds]
+    names = [*(entry.id for entry in table()), ""]
+    causes = [CAUSE[cause_of(End(*kind, names[entry]))] for *kind, entry in kinds]
     return np.array(causes, np.uint8)[which]
 
 
-def _says(columns: Columns, text: Ints) -> list[Flags]:
-    """Which of the patterns each reason matches; nearly every reason names its own slot."""
-    used, place = distinct(text)
-    words = [columns.strings[at] if at >= 0 else "" for at in used.tolist()]
-    reasons = pl.DataFrame({"reason": words}, schema={"reason": pl.String})
-    # Polars searches for all of them at the same time.
-    found = reasons.select(
-        pl.col("reason").str.contains(pattern).alias(name) for name, pattern in PATTERNS.items()
+def _says(
+    columns: Columns, kind: Codes, code: Ints, subcode: Ints, text: Ints
+) -> tuple[Flags, Longs]:
+    """Whether each reason tells of a cut, and its entry of the table of holds, or -1."""
+    cut, entry = np.zeros(len(kind), bool), np.full(len(kind), -1, np.int64)
+    at = np.flatnonzero(np.isin(kind, TELLING))
+    if not len(at):
+        return cut, entry
+    used, place = distinct(text[at])
+    words = [columns.strings[each] if each >= 0 else "" for each in used.tolist()]
+    reasons = pl.Series("reason", words, dtype=pl.String)
+    cut[at] = reasons.str.contains(CUT).to_numpy()[place]
+    frame = pl.DataFrame({"code": code[at], "subcode": subcode[at], "place": place})
+    kinds = frame.unique(maintain_order=True)
+    asked = kinds.select(pl.col("code", "subcode").replace(NONE, None)).with_columns(
+        reasons.gather(kinds.get_column("place"))
     )
-    return [flags.to_numpy()[place] for flags in found]
+    found = {each.id: number for number, each in enumerate(table())}
+    number = with_cause(asked).get_column("cause").replace_strict(found, return_dtype=pl.Int64)
+    kinds = kinds.with_columns(entry=number)
+    joined = frame.join(kinds, on=frame.columns, how="left", maintain_order="left")
+    entry[at] = joined.get_column("entry").to_numpy()
+    return cut, entry
 
 
 def _jobs(walk: Walk, attempts: Attempts) -> Jobs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import NamedTuple
 
 from headway.events.columnar.columns import NONE
@@ -10,14 +9,10 @@ from headway.events.kind import Kind
 from headway.node.exits import Exit
 from headway.report.words import Cause
 
-#: What a reason can say, as patterns that Python and Polars both take.
-PATTERNS = {
-    "cut": r"(?is)stalled for \d+ seconds|lack of progress"
-    r"|transfer.{0,80}(stalled|timed out|time-?out)",
-    "transfer": r"(?i)transfer (in|out)put files|failed to transfer|FILETRANSFER"
-    r"|failed to (send|receive) file",
-    "over_time": r"(?i)exceeded (the )?(allowed|maximum).{0,40}(duration|time)",
-}
+#: A transfer that was cut off or stalled, as a pattern that Python and Polars both take.
+CUT = r"(?is)stalled for \d+ seconds|lack of progress|transfer.{0,80}(stalled|timed out|time-?out)"
+#: Kinds of ends whose reason, by the table of holds, tells the cause.
+TELLING = (Kind.HELD, Kind.EVICTED, Kind.TRANSFER_FAILED, Kind.SHADOW_EXCEPTION)
 
 
 class End(NamedTuple):
@@ -29,19 +24,30 @@ class End(NamedTuple):
     value: int = NONE
     executed: bool = True  # it got as far as 001
     agent: bool = False  # its exit codes are those of the agent
-    # What its reason says.
-    cut: bool = False
-    transfer: bool = False
-    over_time: bool = False
+    cut: bool = False  # its reason says that a transfer was cut off
+    entry: str = ""  # of the table of holds, which its reason belongs to
 
 
-_OUTPUT = 12
-_TRANSFER_CODES = frozenset({11, 12, 13, 18})
-_OVER_TIME_CODES = frozenset({46, 47})
-_NO_CODES = frozenset({NONE, 0})
 _PLUGIN_TIME_OUT = 62
 _STARTER_GAVE_UP = 1007
 _RECONNECT_FAILED = 1008
+
+#: What entries of the table of holds mean for an attempt that they ended.
+_BY_ENTRY = {
+    "over-time": Cause.OVER_TIME,
+    "over-time-by-policy": Cause.OVER_TIME,
+    "own-rule-time": Cause.OVER_TIME,
+    "output-file-missing": Cause.FAILED,
+    "output-unreadable": Cause.FAILED,
+    "command-failed": Cause.FAILED,
+    "command-crashed": Cause.FAILED,
+    "contact-lost": Cause.DISCONNECT,
+    "wrapper-failed": Cause.BAD_NODE,
+    "container-node": Cause.BAD_NODE,
+    "node-failed": Cause.BAD_NODE,
+    "site-fault": Cause.BAD_NODE,
+}
+_TRANSFERS = ("input-", "output-", "transfer-", "headway-input")
 
 _AGENT = {
     int(Exit.BAD_NODE): Cause.BAD_NODE,
@@ -59,38 +65,26 @@ def cause_of(end: End) -> Cause:
         return found or Cause.FAILED
     if end.kind == Kind.REMOVED:
         return Cause.REMOVED
-    if end.kind == Kind.HELD:
-        return _held(end)
-    if end.kind in (Kind.EVICTED, Kind.TRANSFER_FAILED):
-        return _evicted(end)
     if end.kind == Kind.RECONNECT_FAILED:
         return Cause.DISCONNECT
-    if end.kind == Kind.SHADOW_EXCEPTION:
-        return _transfer(end) if end.transfer else Cause.SYSTEM
+    if end.kind in TELLING:
+        return _told(end)
     return Cause.UNKNOWN
 
 
-def _held(end: End) -> Cause:
-    if end.code in _OVER_TIME_CODES or end.over_time:
-        return Cause.OVER_TIME
-    if end.code == _OUTPUT and end.subcode == errno.ENOENT:
-        return Cause.FAILED
-    if end.code in _TRANSFER_CODES or (not end.executed and end.cut):
-        return _transfer(end)
-    # Old logs give no code, only words.
-    return _transfer(end) if end.code in _NO_CODES and end.transfer else Cause.HOLD
-
-
-def _evicted(end: End) -> Cause:
-    if end.code == _RECONNECT_FAILED:
+def _told(end: End) -> Cause:
+    """By what the reason says; where it says nothing of use, by the kind of event."""
+    evicted = end.kind in (Kind.EVICTED, Kind.TRANSFER_FAILED)
+    if evicted and end.code == _RECONNECT_FAILED:
         return Cause.DISCONNECT
-    if end.code in _TRANSFER_CODES or end.transfer:
-        return _transfer(end)
-    if end.cut or (end.code == _STARTER_GAVE_UP and not end.executed):
+    if end.entry in _BY_ENTRY:
+        return _BY_ENTRY[end.entry]
+    if end.entry.startswith(_TRANSFERS):
+        cut = end.cut or end.subcode == _PLUGIN_TIME_OUT or end.entry == "input-too-slow"
+        return Cause.TRANSFER_CUT if cut else Cause.TRANSFER_FAILED
+    if end.cut and (evicted or not end.executed):
         return Cause.TRANSFER_CUT
-    return Cause.EVICTION
-
-
-def _transfer(end: End) -> Cause:
-    cut = end.subcode == _PLUGIN_TIME_OUT or end.cut
-    return Cause.TRANSFER_CUT if cut else Cause.TRANSFER_FAILED
+    if not evicted:
+        return Cause.HOLD if end.kind == Kind.HELD else Cause.SYSTEM
+    gave_up = end.code == _STARTER_GAVE_UP and not end.executed
+    return Cause.TRANSFER_CUT if gave_up else Cause.EVICTION

@@ -30,9 +30,7 @@ from headway.events.skip import Skip
 ROWS = 500_000
 #: Below one in so many, events that may change nothing are not worth looking for.
 _WORTH = 8
-_KEPT = tuple(
-    name for name in TYPES if name not in ("length", "minute", "second", "fraction")
-)
+_KEPT = tuple(name for name in TYPES if name not in ("length", "minute", "second", "fraction"))
 #: What most events have.
 _USUAL = dict.fromkeys(TEXTS, -1) | dict.fromkeys(NUMBERS, NONE)
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])

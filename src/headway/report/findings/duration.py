@@ -7,9 +7,10 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import TOO_LONG, allowed_duration, with_cause
+from headway.report.findings.reasons import TOO_LONG, allowed_duration
 from headway.report.findings.scope import Scope, listed, median, scope, sited, stay_away
 from headway.report.numbers import limit, percent, span
+from headway.report.reasons import with_cause
 from headway.report.words import Cause, Outcome
 from headway.text import many
 

@@ -10,9 +10,10 @@ import polars as pl
 from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import caused_holds, with_cause
+from headway.report.findings.reasons import caused_holds
 from headway.report.findings.scope import scope
 from headway.report.numbers import binary, percent
+from headway.report.reasons import with_cause
 from headway.report.words import Outcome
 from headway.spec.units import exact_size
 from headway.text import many

@@ -7,9 +7,10 @@ import polars as pl
 from headway.node.exits import MEANING
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, job_toml, shown, submit
-from headway.report.findings.reasons import what, with_template
+from headway.report.findings.reasons import what
 from headway.report.findings.scope import failed, scope
 from headway.report.numbers import count, span
+from headway.report.reasons import with_template
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
 

@@ -12,8 +12,9 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, do, shell, shown
-from headway.report.findings.reasons import Told, caused_holds, what, with_cause
+from headway.report.findings.reasons import Told, caused_holds, what
 from headway.report.findings.scope import Scope, listed, read_last_words, scope
+from headway.report.reasons import with_cause
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
 
