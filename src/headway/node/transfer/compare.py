@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 SAMPLE = 16 << 10
 SECONDS = 10.0  # for all samples; what was found by then counts
-_SAMPLES = 9  # of one stretch, evenly spread
-_MOST = 200  # samples of one source
+_SAMPLES = 9  # of one stretch at most, evenly spread
+_LEAST = 2  # of one stretch
+_COARSE = 48  # of all stretches, dealt out by their sizes, before borders are looked for
+_MOST = 120  # samples of one source
 _NEAR = 1 << 20  # bytes to which a border is narrowed down
 _SOON = 2.5  # seconds for one sample
 
@@ -50,19 +52,22 @@ def probes(written: Sequence[tuple[int, int, int]]) -> Stretches:
     return sorted(found)
 
 
-def borders(begin: int, end: int, same: Callable[[int], bool]) -> list[tuple[int, int]]:
+def borders(
+    begin: int, end: int, same: Callable[[int], bool], samples: int = _SAMPLES
+) -> list[tuple[int, int]]:
     """The parts of a stretch that are wrong, where `same` tells it of the sample at an offset.
 
     Args:
         begin: The stretch's first byte.
         end: The byte behind its last one.
         same: Whether the SAMPLE bytes from this offset on are as another source has them.
+        samples: How many to take before borders are looked for, two at least.
 
     Returns:
         Parts that hold every sample which differs, and as little else as is worth asking for.
     """
     last = max(begin, end - SAMPLE)
-    step = max(1, (last - begin) // (_SAMPLES - 1))
+    step = max(1, (last - begin) // (samples - 1))
     points = sorted({*range(begin, last + 1, step), last})
     looks = [(point, same(point)) for point in points]
     wrong: list[tuple[int, int]] = []
@@ -158,19 +163,24 @@ class Comparison:
     def _compare(self) -> None:
         disputed: dict[int, Stretches] = {}
         against: dict[int, int] = {}
+        total = sum(end - begin for begin, end, _ in self._written)
         for begin, end, giver in self._written:
+            samples = max(_LEAST, min(_SAMPLES, _COARSE * (end - begin) // max(1, total)))
             others = [each for each in self._sources if each.key != giver][: self._others]
-            found = [self._parts(begin, end, other) for other in others]
+            found = [self._parts(begin, end, other, samples) for other in others]
             heard = [parts for parts in found if parts is not None]
             if heard and all(heard):  # else somebody has the same
                 disputed.setdefault(giver, []).extend((a, b, giver) for a, b in heard[0])
                 against[giver] = max(against.get(giver, 0), len(heard))
         self.rounds = rounds(disputed, {key for key, count in against.items() if count > 1})
 
-    def _parts(self, begin: int, end: int, other: Source) -> list[tuple[int, int]] | None:
+    def _parts(
+        self, begin: int, end: int, other: Source, samples: int
+    ) -> list[tuple[int, int]] | None:
         """The parts of a stretch that another source has otherwise; None: it did not say."""
         try:
-            return borders(begin, end, lambda at: self._same(other, at, min(end, at + SAMPLE)))
+            same = lambda at: self._same(other, at, min(end, at + SAMPLE))  # noqa: E731
+            return borders(begin, end, same, samples)
         except Fault:
             self._sources = [each for each in self._sources if each is not other]
             return None
