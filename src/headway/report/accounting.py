@@ -87,6 +87,7 @@ def account_parts(
         jobs = _jobs(walk, attempts)
         pieces = pieces_of(walk, attempts, jobs)
         frames.add(columns, walk, jobs, attempts, pieces, _holds(walk))
+        del columns, found, walk, attempts, jobs, pieces  # before the next ones are made
     return frames.accounts(events, left_out)
 
 

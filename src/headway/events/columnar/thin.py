@@ -27,7 +27,7 @@ from headway.events.kind import Kind
 from headway.events.skip import Skip
 
 #: Events of which columns are made at a time.
-ROWS = 500_000
+ROWS = 300_000
 #: Below one in so many, events that may change nothing are not worth looking for.
 _WORTH = 8
 _KEPT = tuple(name for name in TYPES if name not in ("length", "minute", "second", "fraction"))
@@ -259,7 +259,10 @@ def thin_of(
 ) -> Thin:
     """All parts, which are in the order of the files and `thinned`, as one."""
     held = list(parts)
-    texts = [Packed.of(part.strings) for part in held]
+    # Copies: what came from another process would stay as a whole for the sake of its texts.
+    texts = [Packed(Packed.of(part.strings).data.copy()) for part in held]
+    for part in held:
+        part.strings = []
     events, rows = sum(part.count for part in held), sum(map(len, held))
     yearless = tell_times(held, files)
     events -= rows - sum(map(len, held))  # those with a date that is none

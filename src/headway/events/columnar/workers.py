@@ -26,6 +26,7 @@ _FAILED, _DONE = -1, -2
 _PIPE_SIZE = 1 << 20
 #: Settings of glibc's malloc: numbers and values.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = (-3, 32 << 20), (-1, 256 << 20)
+_SMALL_MMAP_THRESHOLD = (-3, 256 << 10)
 
 
 def can_fork() -> bool:
@@ -134,6 +135,15 @@ def _keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for setting in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             mallopt(*setting)
+
+
+def give_memory_back() -> None:
+    """From here on the system gets at once what this process frees of large arrays.
+
+    malloc would keep it in pieces that fit nobody, as much as is in use. It costs a little time.
+    """
+    with suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).mallopt(*_SMALL_MMAP_THRESHOLD)
 
 
 def _send(into: int, number: int, pieces: list[memoryview]) -> None:
