@@ -10,8 +10,6 @@ What the benchmarks write with `--json` becomes the page as soon as it is put th
     python benchmarks/transfer.py --crowd --json benchmarks/results/crowd.json
     python benchmarks/transfer_faults.py --json benchmarks/results/transfer_faults.json
     python benchmarks/streaming.py --json benchmarks/results/streaming.json
-    python benchmarks/events.py --json benchmarks/results/events.json
-    python benchmarks/events.py --ten --json benchmarks/results/events_ten.json
 """
 
 from __future__ import annotations
@@ -192,70 +190,6 @@ def window() -> list[str]:
     return markdown([title, "stated before", "taken"], rows)
 
 
-def event_setting() -> list[str]:
-    known = read("events")
-    logs = [
-        f"the log of {name} has {known[name]['size'] / 1e6:.0f} MB,"
-        f" {known[name]['events']:,} events and {known[name]['jobs']:,} jobs"
-        for name in ("pool", "shapes")
-    ]
-    return [f"{setting(known)} Of the two logs, {' and '.join(logs)}."]
-
-
-def event_readers() -> list[str]:
-    known = read("events")
-    rows = []
-    for name in ("pool", "shapes"):
-        log = known[name]
-        readers = {key: cost for key, cost in log.items() if isinstance(cost, dict)}
-        theirs = readers["JobEventLog"]["wall"]
-        for reader, cost in readers.items():
-            times = f"{theirs / cost['wall']:.1f}" if reader.startswith("headway") else ""
-            rate = f"{log['size'] / 1e6 / cost['wall']:.0f}"
-            memory = f"{cost['memory'] / 1e6:.0f}"
-            seconds = [f"{cost[key]:.1f}" for key in ("wall", "cpu")]
-            rows.append([name, reader, *seconds, rate, memory, times])
-    titles = ["log", "reader", "seconds", "CPU s", "MB/s", "memory, MB", "times JobEventLog"]
-    return markdown(titles, rows)
-
-
-def event_shapes() -> list[str]:
-    known = read("events")["by shape"]
-    rows = [
-        [name, f"{cost['us']:.2f}", f"{cost['bytes']:.0f}", f"{cost.get('ratio', 1.0):.2f}"]
-        for name, cost in known.items()
-    ]
-    return markdown(["shape", "µs an event", "bytes", "times the mean event"], rows)
-
-
-def event_musts() -> list[str]:
-    every = [*read("events")["musts"], *read("events_ten")["musts"]]
-    rows = []
-    for value, relation, limit, what in every:
-        holds = value >= limit if relation == ">=" else value <= limit
-        bound = "at least" if relation == ">=" else "at most"
-        rows.append([what, f"{bound} {limit:g}", f"{value:.1f}", "yes" if holds else "**no**"])
-    return markdown(["what", "must be", "is", "held"], rows)
-
-
-def event_ten() -> list[str]:
-    known = read("events_ten")
-    rows = [
-        [
-            name,
-            f"{cost['events']:,}",
-            f"{cost['size'] / 1e9:.1f}",
-            f"{cost['wall']:.0f}",
-            f"{cost['cpu']:.0f}",
-            f"{cost['memory'] / 1e9:.2f}",
-        ]
-        for name, cost in known.items()
-        if name.endswith(" jobs")
-    ]
-    titles = ["log", "events", "GB", "s", "CPU s", "memory, GB"]
-    return [setting(known), "", *markdown(titles, rows)]
-
-
 _PRESENT: dict[str, Callable[[dict[str, float]], str]] = {
     "first batch": lambda run: f"{run['first']:.2f} s",
     "images/s": lambda run: f"{run['rate']:,.0f}",
@@ -287,11 +221,6 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "present": lambda: feeding("present", _PRESENT),
     "arriving": lambda: feeding("arriving", _ARRIVING),
     "window": window,
-    "events": event_setting,
-    "event readers": event_readers,
-    "event shapes": event_shapes,
-    "event musts": event_musts,
-    "ten": event_ten,
 }
 
 
