@@ -380,8 +380,8 @@ def _close(job: Job, rest: list[Row], kind: Kind, now: int, after: Life) -> None
     if attempt.success:
         return
     end = (teller.code, teller.subcode, teller.value, attempt.executed, attempt.agent)
-    codes = (None if each == NONE else each for each in (teller.code, teller.subcode))
-    entry = classify(*codes, teller.text).id if kind in TELLING else ""
+    code, subcode = (None if each == NONE else each for each in (teller.code, teller.subcode))
+    entry = classify(code, subcode, teller.text).id if kind in TELLING else ""
     attempt.cause = cause_of(End(kind, *end, bool(re.search(CUT, teller.text)), entry))
     if attempt.cause in TRANSFERS and not attempt.executed:
         # HTCondor says "finished" of an input transfer that failed, too.

@@ -184,9 +184,10 @@ def _causes(
             room, span = int(key.max(initial=0)) + 1, int(place.max(initial=0)) + 1
         key, room = key * span + place, room * span
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    kinds = zip(*(part[first].tolist() for part in ends), strict=True)
-    names = [*(entry.id for entry in table()), ""]
-    causes = [CAUSE[cause_of(End(*kind, names[entry]))] for *kind, entry in kinds]
+    kinds = [part[first].tolist() for part in ends[:-1]]
+    names = [*(each.id for each in table()), ""]
+    kinds.append([names[place] for place in entry[first].tolist()])
+    causes = [CAUSE[cause_of(End(*kind))] for kind in zip(*kinds, strict=True)]
     return np.array(causes, np.uint8)[which]
 
 
