@@ -325,10 +325,10 @@ FAULTY = (
     from headway.events import read_columns
     from headway.events.columnar import bulk
     read = bulk._read
-    def faulty(task, thin):
+    def faulty(task):
         if task[0].start > 4000:
             {fault}
-        return read(task, thin)
+        return read(task)
     bulk._read = faulty
     read_columns(sys.argv[1:2], workers=2)
     """
@@ -412,9 +412,9 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     from headway.events import read_columns
     from headway.events.columnar import bulk
     read = bulk._read
-    def shrinking(task, thin):
+    def shrinking(task):
         os.truncate(sys.argv[1], 5000)
-        return read(task, thin)
+        return read(task)
     bulk._read = shrinking
     print(len(read_columns(sys.argv[1:], workers=1)))
     """,

@@ -21,7 +21,7 @@ _OWN = re.compile(
     re.DOTALL,
 )
 _NUMBER = re.compile(r"(?<![\w.])\d{2,7}(?![\w.])", re.ASCII)
-_REAL = re.compile(r"\d+\.\d+(?:[eE][+-]\d+)?", re.ASCII)
+_REAL = re.compile(r"(?<!\d)\d+\.\d+(?:[eE][+-]\d+)?", re.ASCII)
 _LONGEST_OWN_PAUSE = 7 * 86400
 #: Characters: what Headway writes itself has some hundreds.
 _LONGEST_OWN = 8000
