@@ -167,7 +167,7 @@ def _silence_limit(
         if peers:
             return ANSWER
         if any(s.ready and not s.lanes and not s.faults for s in others):  # they want its place
-            return ANSWER_ELSEWHERE / (1 + _hung(sources) / 4)
+            return max(RACE, ANSWER_ELSEWHERE / (1 + _hung(sources) / 2))
         return ANSWER_ELSEWHERE if others else min(ANSWER_ALONE * again, MOST_ALONE)
     pause = 4 * lane.gap
     if peers:  # the network is well, so silence is the source's
