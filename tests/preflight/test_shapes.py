@@ -374,7 +374,7 @@ SHAPES = {
         files={"run.sh": RUN, "scratch/x": ""},
     ),
     "storage in the arguments": Shape(
-        f"should_transfer_files = YES\n{HEAD}arguments = /nfs/x/in.txt --w /work/me\nqueue\n",
+        f"should_transfer_files = YES\n{HEAD}arguments = /nfs/x/in.txt --w /work1/me\nqueue\n",
         says="absolute-path",
     ),
     "a shared file system": Shape(

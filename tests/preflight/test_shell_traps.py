@@ -51,7 +51,7 @@ BAD = [
     ("scratch-path", "python3 train.py --cache=/tmp/me/cache\n", 3),
     ("scratch-path", "export TMPDIR=/var/tmp/me\n", 3),
     ("absolute-path", "python3 train.py /data/imagenet\n", 3),
-    ("absolute-path", "python3 train.py --out /work/me/run1\n", 3),
+    ("absolute-path", "python3 train.py --out /work1/me/run1\n", 3),
     ("absolute-path", "rsync -a x /nfs/tank/me/ || exit 1\n", 3),
     ("absolute-path", "export PATH=/home/me/bin:$PATH\n", 3),
     ("absolute-path", "cp ~/x .\n", 3),

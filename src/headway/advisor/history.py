@@ -31,9 +31,8 @@ from headway.events.event import Event
 from headway.events.kind import Kind
 from headway.events.life import Effect, Life, step
 from headway.events.status import TERMINAL, Status
-from headway.holds.reason import parse
+from headway.holds.reason import parse, says_nothing
 from headway.holds.table import BEFORE_START, NEVER, Entry, find
-from headway.holds.words import says_nothing
 
 SUCCESS, AGAIN, FAILED, CENSORED = range(4)
 #: Hours that no attempt takes: a log that says so has a broken clock.

@@ -22,8 +22,8 @@ from headway.holds.table import (
     Advisable,
     Entry,
     filled,
+    words_of,
 )
-from headway.holds.words import words_of
 
 if TYPE_CHECKING:
     from headway.advisor.checks import Findings

@@ -232,13 +232,7 @@ def utc_hint(event: bytes) -> float | None:
     Of 005 only: in other events the line may be a user's words.
     """
     at = event.rfind(b"\n\tJob terminated ")
-    match = _UTC.match(event, at) if at >= 0 else None
-    if not match:
-        return None
-    try:
-        return datetime(*map(int, match.groups()), tzinfo=timezone.utc).timestamp()  # type: ignore[misc,arg-type]
-    except ValueError:
-        return None
+    return _moment(_UTC.match(event, at)) if at >= 0 else None
 
 
 _AD_TIME = re.compile(rb'\nEventTime = "(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
@@ -249,7 +243,11 @@ def ad_time(event: bytes) -> float | None:
 
     It is the header's date once more, with the year.
     """
-    match = _AD_TIME.search(event)
+    return _moment(_AD_TIME.search(event))
+
+
+def _moment(match: re.Match[bytes] | None) -> float | None:
+    """The epoch of six numbers from year to second, in UTC."""
     if not match:
         return None
     try:

@@ -258,3 +258,13 @@ _VALUES = tuple(
         ("limit", "duration of", r"(?i)allowed \w{1,12} duration of ([0-9+:]{1,20})"),
     )
 )
+
+
+#: HTCondor's own: a 012 without a reason, and one that only names a slot; as Polars has it, too.
+NOTHING = r"(?i)^\W*(?:reason unspecified|unspecified|error from [^:]{0,200}:?)?\W*$"
+_NOTHING = re.compile(NOTHING)
+
+
+def says_nothing(reason: str) -> bool:
+    """Whether a reason gives no reason, so that what came before the hold may give it."""
+    return _NOTHING.search(reason[:_LONGEST_VALUE]) is not None

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headway.events.classad import inert
 from headway.holds.reason import LONGEST, Reason, parse
 
 TRANSIENT, PERMANENT, DEPENDS, NEVER = "transient", "permanent", "depends", "never"
@@ -332,4 +333,42 @@ def _entry(row: dict[str, Any]) -> Entry:
     )
     if known:
         raise ValueError(f"holds.toml: {made.id}: unknown {', '.join(known)}")
+    return made
+
+
+_LONGEST_WORD = 300
+_MOST_SAID = 160
+#: The name that HTCondor gives a job's executable on the node.
+_COPY = "condor_exec.exe"
+
+
+def words_of(
+    code: int, subcode: int, text: str, reason: Reason, facts: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """The values for `filled`, made harmless.
+
+    Args:
+        code: HTCondor's code.
+        subcode: The subcode.
+        text: The reason as the log has it.
+        reason: The same, parsed.
+        facts: What the job's ad says; `Cmd` is the user's own name of the executable.
+
+    Returns:
+        The reason's values, with `code`, `said` (the reason itself, in quotes), `name` (of the
+        file, without its folder) and `program` (the executable as the user knows it, if known).
+    """
+    made = {name: inert(value, _LONGEST_WORD) for name, value in reason.values.items()}
+    made["code"] = code_name(code, subcode)
+    said = inert(text, _MOST_SAID).strip(" |.")
+    if said:
+        made["said"] = f"“{said}”"
+    if "path" in made:
+        made["name"] = made["path"].rpartition("/")[2] or made["path"]
+    if made.get("name", _COPY) == _COPY:
+        made.pop("path", None)  # the node's copy is nothing that a user could mend
+        own = (facts or {}).get("Cmd")
+        made["program"] = inert(own, _LONGEST_WORD) if isinstance(own, str) else ""
+    else:
+        made["program"] = made["path"]
     return made

@@ -13,12 +13,11 @@ from headway.report.accounts import Accounts
 from headway.report.findings.black_hole import black_hole
 from headway.report.findings.duration import duration
 from headway.report.findings.exit_code import exit_code
-from headway.report.findings.finding import Finding, Place, Step, Table
+from headway.report.findings.finding import Finding, Place, Step, Table, places
 from headway.report.findings.gpu_input import gpu_input
 from headway.report.findings.hold_burst import hold_burst
 from headway.report.findings.idle import idle
 from headway.report.findings.ledger import Entry, Ledger
-from headway.report.findings.places import places
 from headway.report.findings.resources import over_asked, under_asked
 from headway.report.findings.restart import restart
 from headway.report.findings.retry_loop import retry_loop

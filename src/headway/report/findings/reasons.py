@@ -12,14 +12,12 @@ from collections.abc import Iterable
 import polars as pl
 
 from headway.holds import Entry, Reason, filled, parse, table
-from headway.holds.table import NEVER
-from headway.holds.words import words_of
+from headway.holds.reason import NOTHING
+from headway.holds.table import NEVER, words_of
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import shown
 from headway.report.reasons import LONGEST, with_cause
 
-#: A hold that gives no reason; the exception before it may have given one.
-_SILENT = r"(?i)^\W*(reason )?(unspecified)?\W*$"
 #: How many different reasons of one kind are looked at for what they have in common.
 _COMPARED = 100
 
@@ -33,7 +31,7 @@ def caused_holds(accounts: Accounts) -> pl.DataFrame:
         return _LAST[0][1]
     reason = pl.col("reason").cast(pl.String)
     holds = accounts.holds.with_columns(reason=reason)
-    silent = holds.get_column("reason").fill_null("").str.contains(_SILENT)
+    silent = holds.get_column("reason").fill_null("").str.contains(NOTHING)
     if silent.any():
         ended = accounts.attempts.select("attempt", ended=reason)
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
