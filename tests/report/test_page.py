@@ -68,7 +68,7 @@ def with_names(names: list[str]) -> Accounts:
     accounts = many_jobs(100, sites=names, users=names, reasons=names, files=names)
     skipped = [(name, Skip(0, 9, name)) for name in names]
     fields = {"skipped": skipped, "unread": list(zip(names, names, strict=True))}
-    return Accounts(**(vars(accounts) | fields))
+    return replace(accounts, **fields)
 
 
 def finding_of(names: list[str]) -> Finding:

@@ -10,10 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from headway.node.exits import LONGEST_REASON, REASON, Exit
 from headway.pool.match import SITE, site_names
-from headway.spec import Retries
+
+if TYPE_CHECKING:
+    from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
 AVOID = "HeadwayAvoid"  # the places that a job leaves alone now: sites first, later nodes
@@ -215,6 +218,8 @@ def avoid_lines(retries: Retries) -> dict[str, str]:
 
 def avoid_sites(sites: Iterable[str]) -> str:
     """The value of AVOID that keeps a job away from these sites, for as long as by default."""
+    from headway.spec import Retries
+
     return _for_a_while(Retries().avoid, "true", site_names(sites), "{}")
 
 

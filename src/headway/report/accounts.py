@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -161,6 +163,30 @@ class Accounts:
     #: Jobs without an event since the time that was asked for.
     left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
+    #: What functions made with `once` have worked out.
+    _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def jobs_at(self, rows: pl.Series) -> pl.DataFrame:
+        """The jobs of these rows, each once and in their order.
+
+        Args:
+            rows: Numbers as in the column `job` of any table; null: none.
+
+        Returns:
+            Rows of `jobs`.
+        """
+        return _rows_at(self.jobs, rows)
+
+    def attempts_at(self, rows: pl.Series) -> pl.DataFrame:
+        """The attempts of these rows, each once and in their order.
+
+        Args:
+            rows: Numbers as in the column `attempt` of any table; null: none.
+
+        Returns:
+            Rows of `attempts`.
+        """
+        return _rows_at(self.attempts, rows)
 
     @cached_property
     def site_names(self) -> frozenset[str]:
@@ -181,6 +207,33 @@ class Accounts:
         reasons = self.attempts.get_column("reason").cast(pl.String).drop_nulls().unique()
         held = self.holds.get_column("reason").cast(pl.String).drop_nulls().unique()
         return any(bool(each.str.contains(_OSDF).any()) for each in (reasons, held))
+
+
+def _rows_at(table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+    return table[rows.drop_nulls().cast(pl.UInt32).unique().sort()]
+
+
+Made = TypeVar("Made")
+
+
+def once(work: Callable[[Accounts], Made]) -> Callable[[Accounts], Made]:
+    """Let a function of accounts work once for each accounts; others that ask get the same.
+
+    Args:
+        work: A function of accounts alone.
+
+    Returns:
+        The function that remembers.
+    """
+
+    @wraps(work)
+    def remembered(accounts: Accounts) -> Made:
+        if work not in accounts._derived:
+            accounts._derived[work] = work(accounts)
+        made: Made = accounts._derived[work]
+        return made
+
+    return remembered
 
 
 _OSDF = r"(?i)\b(osdf|stash|pelican)://|\bosdf\b|osg-htc\.org"

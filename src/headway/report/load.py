@@ -18,6 +18,7 @@ import polars as pl
 from headway.errors import HeadwayError, ReportError
 from headway.events import inert
 from headway.events.kind import Kind
+from headway.holds import table
 from headway.pool.folder import RunFolder, Runs
 from headway.report.accounting import account_parts
 from headway.report.accounts import Accounts
@@ -110,15 +111,18 @@ def _read(
     from headway.events.columnar.bulk import read_thin
 
     if not any(is_collected(log) for log in logs):
-        # What a large log is most often asked for takes a while to import.
-        return read_thin(
-            logs, progress=progress, meanwhile=lambda: import_module("headway.report.findings")
-        )
+        return read_thin(logs, progress=progress, meanwhile=_prepare)
     if len(logs) > 1:
         raise ReportError(
             "what `headway collect` has kept is reported of alone", remedy="name that folder only"
         )
     return read_collected_thin(logs[0], since=since, progress=progress)
+
+
+def _prepare() -> None:
+    """Load what a large log is most often asked for, which takes a while."""
+    import_module("headway.report.findings")
+    table()
 
 
 def locate(place: Place, start: Path | None = None) -> Path | RunFolder:

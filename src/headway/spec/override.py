@@ -37,7 +37,7 @@ class Applied:
     problems: list[Problem]
 
 
-def apply(
+def apply_overrides(
     raw: Mapping[str, Any], sets: Sequence[str] = (), resources: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[Problem]]:
     """A copy of the document with `--set` and then `--resource` options applied."""

@@ -15,7 +15,7 @@ from headway.events.columnar.part import Part, no_events, placed
 from headway.events.columnar.ranges import ranges
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.thin import Thin, thin_of, thinned
-from headway.events.columnar.workers import can_fork, each, give_memory_back
+from headway.events.columnar.workers import can_fork, each, give_memory_back, keep_memory
 from headway.events.forms.files import LogChain, find_logs
 from headway.events.forms.opening import file_blocks, open_log
 from headway.events.forms.sniffing import Format
@@ -91,8 +91,8 @@ def read_thin(
         The events as far as accounts can tell them apart.
     """
     unread, chains, files, tasks = _found(paths)
-    if sum(piece.stop - piece.start for task in tasks for piece in task) > _LARGE:
-        give_memory_back()
+    large = sum(piece.stop - piece.start for task in tasks for piece in task) > _LARGE
+    give_memory_back() if large else keep_memory()
     thin = thin_of(
         _parts(tasks, files, workers or usable_processors(), progress, meanwhile, thin=True),
         files,

@@ -106,7 +106,7 @@ def _be_a_worker(
         for descriptor in others:
             os.close(descriptor)
         gc.disable()  # a worker makes no cycles, and soon ends
-        _keep_memory()
+        keep_memory()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
@@ -129,7 +129,7 @@ def _be_a_worker(
         os._exit(status)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let work use the memory of the work before it, and not get it anew, page by page."""
     with suppress(OSError, AttributeError):  # another libc: then it is a little slower
         mallopt = ctypes.CDLL(None).mallopt

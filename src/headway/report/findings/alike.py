@@ -8,9 +8,11 @@ nothing.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from headway.report.accounts import Accounts
+from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import is_address
 from headway.report.findings.stats import standard_errors
 from headway.report.idle import LONG, SHARE, START
@@ -34,41 +36,69 @@ def with_cluster(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The rows in their order, with one more column.
     """
+    return attempts.with_columns(mates=_mates(accounts).gather(attempts.get_column("job")))
+
+
+@once
+def _mates(accounts: Accounts) -> pl.Series:
+    """A number for the cluster of each job."""
     jobs = accounts.jobs.select("job", "cluster", "begin").sort("cluster", "begin", "job")
     new = pl.col("cluster").ne_missing(pl.col("cluster").shift()) | (
         pl.col("begin").diff().fill_null(0) > APART
     )
-    mates = jobs.select("job", mates=new.fill_null(True).cum_sum())
-    return attempts.join(mates, on="job", how="left", maintain_order="left")
+    return jobs.select("job", mates=new.fill_null(True).cum_sum()).sort("job").get_column("mates")
 
 
-def with_idle(accounts: Accounts, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Adds `mates`, `idle`, `faint` and `mute` to attempts.
+@once
+def idle_flags(accounts: Accounts) -> pl.DataFrame:
+    """What CPU time tells of each attempt, in the order of `Accounts.attempts`.
 
     Args:
         accounts: The accounts.
-        attempts: Rows of `Accounts.attempts`.
 
     Returns:
-        The rows with three flags. `idle`: it computed nothing, by its own log or by what other logs
-        say of the same cluster. `faint`: it was evicted too soon to tell, without CPU time. `mute`:
-        its log says 0 s of CPU time for everything, so that nobody knows.
+        `mates` as `with_cluster` adds it, and three flags. `idle`: the attempt computed nothing, by
+        its own log or by what other logs say of the same cluster. `faint`: it was evicted too soon
+        to tell, without CPU time. `mute`: its log says 0 s of CPU time for everything, so that
+        nobody knows.
     """
-    used, success = pl.col("cpu_s"), pl.col("ending") == "success"
-    still = (used == 0) & (pl.col("compute_s") >= LONG)
-    lost = pl.col("ending").is_in([cause.value for cause in CAUSES]) & (pl.col("checkpoints") == 0)
-    told = (used > 0).any().over("mates")
-    needless = (still & success).any().over("mates")
-    known = (pl.col("cause") == Cause.IDLE.value).fill_null(False)
-    zero = (still & lost & ~needless).fill_null(False)
-    rows = with_cluster(accounts, attempts)
-    soon = (used <= START + SHARE * pl.col("compute_s")) & (pl.col("compute_s") > 0)
-    soon &= pl.col("ending") == Cause.EVICTION.value
-    return rows.with_columns(
-        idle=known | (zero & told),
-        faint=(soon & told & ~still & ~known).fill_null(False),
-        mute=zero & ~told & ~known,
+    used = pl.col("cpu_s")
+    rows = accounts.attempts.select(
+        "job",
+        still=(used == 0) & (pl.col("compute_s") >= LONG),
+        success=pl.col("ending") == "success",
+        lost=pl.col("ending").is_in([cause.value for cause in CAUSES])
+        & (pl.col("checkpoints") == 0),
+        worked=used > 0,
+        soon=(used <= START + SHARE * pl.col("compute_s"))
+        & (pl.col("compute_s") > 0)
+        & (pl.col("ending") == Cause.EVICTION.value),
+        known=pl.col("cause") == Cause.IDLE.value,
     )
+    rows = with_cluster(accounts, rows)
+    mates = rows.get_column("mates").to_numpy()
+    flags = {
+        name: rows.get_column(name).fill_null(False).to_numpy()
+        for name in ("still", "success", "lost", "worked", "soon", "known")
+    }
+    still, known = flags["still"], flags["known"]
+    told = _any_mate(flags["worked"], mates)
+    zero = still & flags["lost"] & ~_any_mate(still & flags["success"], mates)
+    return pl.DataFrame(
+        {
+            "mates": rows.get_column("mates"),
+            "idle": known | (zero & told),
+            "faint": flags["soon"] & told & ~still & ~known,
+            "mute": zero & ~told & ~known,
+        }
+    )
+
+
+def _any_mate(flag: NDArray[np.bool_], mates: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Of each attempt, whether the flag is set for any of its cluster."""
+    found = np.zeros(int(mates.max(initial=0)) + 1, np.bool_)
+    found[mates[flag]] = True
+    return found[mates]
 
 
 def against_mates(

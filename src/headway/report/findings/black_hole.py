@@ -94,7 +94,7 @@ def black_hole(accounts: Accounts) -> list[Finding]:
 
 def _finding(accounts: Accounts, site: str, holes: pl.DataFrame, tried: pl.DataFrame) -> Finding:
     fallen = tried.filter(pl.col("fell")).join(holes, on="machine", how="semi")
-    about = scope(accounts, accounts.attempts.join(fallen, on="attempt", how="semi"))
+    about = scope(accounts, accounts.attempts_at(fallen.get_column("attempt")))
     names = holes.sort("fell", "machine", descending=[True, False]).get_column("machine").to_list()
     attempts = int(holes.get_column("attempts").sum())
     share, others = fallen.height / attempts, int(holes.get_column("others").max() or 0)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def _finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding
     if typical is not None and good.height:
         compared = f"{span(typical)} ({many(good.height, 'job')})"
         evidence.append(("compute of jobs that succeeded (median)", compared))
-    where = sited(accounts).join(cut, on="attempt", how="semi").get_column("site").drop_nulls()
+    where = sited(accounts).get_column("site").gather(cut.get_column("attempt")).drop_nulls()
     if where.len():
         evidence.append(("where", listed(where.unique().sort().to_list())))
     bad_site = _site(accounts, cut)

@@ -263,18 +263,17 @@ def places(accounts: Accounts, finding: Finding) -> tuple[Spot, ...]:
     """
     costly = finding.claim.group_by("attempt").agg(pl.col("seconds").sum())
     costly = costly.sort("seconds", "attempt", descending=[True, False]).head(CITED)
-    jobs = accounts.jobs.select("job", "id", pl.col("log").cast(pl.String))
-    ends = accounts.attempts.select(
-        "attempt", "job", "number", pl.col("file").cast(pl.String), "offset"
-    )
+    jobs = accounts.jobs.select("job", "id", "log")
+    ends = accounts.attempts.select("attempt", "job", "number", "file", "offset")
     if costly.height:
-        rows = costly.join(ends, on="attempt", maintain_order="left")
-        rows = rows.join(jobs, on="job", maintain_order="left")
+        rows = ends[costly.get_column("attempt")]
+        rows = rows.hstack(jobs[rows.get_column("job")].drop("job"))
     else:
         wanted = jobs.filter(pl.col("id").is_in(list(finding.named))).head(CITED)
         last = ends.join(wanted, on="job", how="semi").sort("job", "number")
         last = last.unique("job", keep="last", maintain_order=True).drop("number")
         rows = wanted.join(last, on="job", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("log", "file").cast(pl.String))
     return tuple(
         Spot(shown(row["id"], 60), shown(row["file"] or row["log"] or "", 200), row["offset"])
         for row in rows.iter_rows(named=True)

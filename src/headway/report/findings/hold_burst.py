@@ -8,7 +8,7 @@ import zlib
 import polars as pl
 
 from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, Entry
-from headway.report.accounts import Accounts
+from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
 from headway.report.findings.reasons import (
     OBJECT_AT_FAULT,
@@ -75,7 +75,7 @@ def _finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame) -> Fi
     row = burst.row(0, named=True)
     kind_of = Told(held)
     about = _about(accounts, held)
-    first, last, run = longest_run(accounts.jobs.join(burst, on="job", how="semi"))
+    first, last, run = longest_run(accounts.jobs_at(burst.get_column("job")))
     length = float(burst.item(-1, "time")) - float(burst.item(0, "time"))
     in_burst, in_all = burst.get_column("job").n_unique(), about.jobs.len()
     arrived = _arrived(accounts, about.jobs) if kind_of.entry.way == INPUT else 0
@@ -111,24 +111,27 @@ def _finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame) -> Fi
 
 def _about(accounts: Accounts, held: pl.DataFrame) -> Scope:
     ended = held.filter(pl.col("attempt").is_not_null())
-    attempts = accounts.attempts.join(ended.select("attempt"), on="attempt", how="semi")
+    attempts = accounts.attempts_at(ended.get_column("attempt"))
     # A job that was held again for something else is not lost to this.
     last = accounts.holds.select("job", "time").sort("time").unique("job", keep="last")
     stuck = (Outcome.HELD.value, Outcome.REMOVED.value)
-    lost = (
-        accounts.jobs.filter(pl.col("outcome").cast(pl.String).is_in(stuck))
-        .join(held.join(last, on=["job", "time"], how="semi"), on="job", how="semi")
-        .get_column("job")
-    )
+    mine = accounts.jobs_at(held.join(last, on=["job", "time"], how="semi").get_column("job"))
+    lost = mine.filter(pl.col("outcome").is_in(stuck)).get_column("job")
     return scope(accounts, attempts, jobs=held.get_column("job"), lost=lost)
 
 
 def _arrived(accounts: Accounts, jobs: pl.Series) -> int:
     """How many inputs of jobs of the same clusters did arrive."""
-    clusters = accounts.jobs.join(jobs.to_frame("job"), on="job", how="semi").select("cluster")
-    mates = accounts.jobs.join(clusters.unique(), on="cluster", how="semi").select("job")
+    clusters = accounts.jobs.get_column("cluster")
+    moved = clusters.gather(_arrivals(accounts))
+    return int(moved.is_in(clusters.gather(jobs).unique().implode()).sum())
+
+
+@once
+def _arrivals(accounts: Accounts) -> pl.Series:
+    """The job of each attempt whose input arrived."""
     moved = pl.col("arrived").fill_null(False) & (pl.col("transfer_in_s") > 0)
-    return accounts.attempts.filter(moved).join(mates, on="job", how="semi").height
+    return accounts.attempts.select("job", moved=moved).filter("moved").get_column("job")
 
 
 def _why(told: Told, arrived: int) -> str:

@@ -16,8 +16,8 @@ from headway.report.accounts import Accounts
 from headway.report.findings.alike import (
     against_mates,
     clearly_worse,
+    idle_flags,
     neighbourhood,
-    with_idle,
 )
 from headway.report.findings.finding import (
     Finding,
@@ -54,7 +54,7 @@ ROWS = 8
 
 def idle(accounts: Accounts) -> list[Finding]:
     """A finding for each kind of slot time without CPU time: at most five."""
-    rows = with_idle(accounts, sited(accounts)).filter(pl.col("ending") != "open")
+    rows = sited(accounts).hstack(idle_flags(accounts)).filter(pl.col("ending") != "open")
     # Those that were long enough to compute, and of which the log says whether they did.
     known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("mute")
     tried = rows.filter(pl.col("idle") | known)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Iterable
 
 import polars as pl
@@ -14,21 +13,17 @@ import polars as pl
 from headway.holds import Entry, Reason, filled, parse, table
 from headway.holds.reason import NOTHING
 from headway.holds.table import NEVER, words_of
-from headway.report.accounts import Accounts
+from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import shown
 from headway.report.reasons import LONGEST, with_cause
 
 #: How many different reasons of one kind are looked at for what they have in common.
 _COMPARED = 100
 
-#: The holds of the last accounts, which several detectors ask for one after another.
-_LAST: list[tuple[weakref.ref[Accounts], pl.DataFrame]] = []
 
-
+@once
 def caused_holds(accounts: Accounts) -> pl.DataFrame:
     """The holds with `template` and `cause`; one without a reason has that of its attempt."""
-    if _LAST and _LAST[0][0]() is accounts:
-        return _LAST[0][1]
     reason = pl.col("reason").cast(pl.String)
     holds = accounts.holds.with_columns(reason=reason)
     silent = holds.get_column("reason").fill_null("").str.contains(NOTHING)
@@ -37,9 +32,7 @@ def caused_holds(accounts: Accounts) -> pl.DataFrame:
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
         told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
         holds = holds.with_columns(reason=told).drop("ended")
-    holds = with_cause(holds)
-    _LAST[:] = [(weakref.ref(accounts, lambda _: _LAST.clear()), holds)]
-    return holds
+    return with_cause(holds)
 
 
 def on_purpose() -> list[str]:

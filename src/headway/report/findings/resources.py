@@ -133,7 +133,7 @@ def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     limited = with_cause(
         accounts.attempts.filter(pl.col("code").is_in(HELD_BY)).drop("cause")
     ).filter(over)
-    attempts = accounts.attempts.join(limited, on="attempt", how="semi")
+    attempts = accounts.attempts_at(limited.get_column("attempt"))
     if not attempts.height and not holds.height:
         return None
     about = scope(accounts, attempts, jobs=holds.get_column("job"))

@@ -7,7 +7,7 @@ import math
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.findings.alike import CAUSES, with_idle
+from headway.report.findings.alike import CAUSES, idle_flags
 from headway.report.findings.finding import Finding, Step, job_toml, shell, submit
 from headway.report.findings.scope import scope, slot_time
 from headway.report.findings.stats import young
@@ -35,7 +35,7 @@ INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120
 
 def restart(accounts: Accounts) -> list[Finding]:
     """How much was computed again, and the interval to save at; and what may have been compute."""
-    rows = with_idle(accounts, accounts.attempts)
+    rows = accounts.attempts.hstack(idle_flags(accounts))
     ended = rows.filter(
         # An attempt that used no CPU time had nothing to save.
         pl.col("ending").is_in([cause.value for cause in CAUSES])

@@ -54,7 +54,7 @@ def retry_loop(accounts: Accounts) -> list[Finding]:
 
 def _finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Finding:
     tried = tried.join(loops, on="job", how="semi")
-    about = scope(accounts, accounts.attempts.join(tried, on="attempt", how="semi"))
+    about = scope(accounts, accounts.attempts_at(tried.get_column("attempt")))
     names = accounts.jobs.select("job", "id", "outcome")
     longest = loops.join(names, on="job").sort("tries", "job", descending=[True, False])
     top, first = longest.row(0, named=True), tried.row(0, named=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from headway.report.accounts import Accounts
+from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import (
     NAMED,
     Step,
@@ -75,7 +77,8 @@ def scope(
     if jobs is not None:
         concerned = pl.concat([concerned, jobs.cast(pl.UInt32)])
     concerned = concerned.unique().sort()
-    rows = accounts.jobs.join(concerned.to_frame("job"), on="job", how="semi")
+    wanted = [name for name in _OF_A_JOB if name in accounts.jobs.columns]
+    rows = accounts.jobs.select(wanted)[concerned]
     if lost is None:
         lost = _lost(accounts, rows, attempts, jobs)
     return Scope(
@@ -88,6 +91,10 @@ def scope(
         lost=lost.cast(pl.UInt32),
         gpu=_on_gpus(accounts, rows),
     )
+
+
+#: What a scope tells of its jobs.
+_OF_A_JOB = ("job", "id", "row", "outcome", "log", "cluster", "gpus")
 
 
 def _names(jobs: pl.DataFrame) -> tuple[str, ...]:
@@ -113,26 +120,42 @@ def _lost(
     accounts: Accounts, rows: pl.DataFrame, attempts: pl.DataFrame, jobs: pl.Series | None
 ) -> pl.Series:
     """Jobs without a result whose last attempt is concerned: what came before was got over."""
-    stuck = rows.filter(pl.col("outcome").cast(pl.String).is_in(NO_RESULT)).select("job")
-    tried = accounts.attempts.join(stuck, on="job", how="semi").select("job", "attempt", "number")
-    last = tried.sort("job", "number", "attempt").unique("job", keep="last")
-    found = last.join(attempts.select("attempt"), on="attempt", how="semi").get_column("job")
+    stuck = rows.get_column("job").filter(rows.get_column("outcome").is_in(NO_RESULT)).to_numpy()
+    concerned = np.zeros(accounts.attempts.height + 1, bool)
+    concerned[attempts.get_column("attempt").to_numpy()] = True
+    lost = concerned[last_attempts(accounts)[stuck]]  # -1: none, as the last of the flags says
     if jobs is not None:
-        named = stuck.join(jobs.cast(pl.UInt32).to_frame("job"), on="job", how="semi")
-        found = pl.concat([found, named.get_column("job")]).unique()
-    return found.sort()
+        lost |= np.isin(stuck, jobs.to_numpy())
+    return pl.Series("job", stuck[lost])
+
+
+@once
+def last_attempts(accounts: Accounts) -> NDArray[np.int64]:
+    """The row of each job's last attempt, -1 for a job without one."""
+    found = np.full(accounts.jobs.height, -1, np.int64)
+    order = accounts.attempts.select("job", "attempt", "number").sort("job", "number", "attempt")
+    found[order.get_column("job").to_numpy()] = order.get_column("attempt").to_numpy()
+    return found
 
 
 def _on_gpus(accounts: Accounts, rows: pl.DataFrame) -> bool:
     asked = rows.get_column("gpus")
-    if not asked.count():
-        # A held job's log often has no table of resources; those of its cluster have.
-        clusters = rows.select("log", "cluster").unique()
-        mates = accounts.jobs.join(clusters, on=["log", "cluster"], how="semi", nulls_equal=True)
-        asked = mates.get_column("gpus")
-    return asked.count() > 0 and bool((asked.drop_nulls() > 0).all())
+    if asked.count():
+        return bool((asked.drop_nulls() > 0).all())
+    # A held job's log often has no table of resources; those of its cluster have.
+    clusters = rows.select("log", "cluster").unique()
+    mates = _gpus(accounts).join(clusters, on=["log", "cluster"], how="semi", nulls_equal=True)
+    return mates.height > 0 and bool(mates.get_column("all").all())
 
 
+@once
+def _gpus(accounts: Accounts) -> pl.DataFrame:
+    """The clusters of which a job says how many GPUs it asked for, and whether all asked for one."""
+    known = accounts.jobs.select("log", "cluster", "gpus").drop_nulls("gpus")
+    return known.group_by("log", "cluster").agg(all=(pl.col("gpus") > 0).all())
+
+
+@once
 def sited(accounts: Accounts) -> pl.DataFrame:
     """The attempts with their site, null where sites have names and only the machine is known."""
     attempts = accounts.attempts.with_columns(pl.col("site", "machine").cast(pl.String))
@@ -169,26 +192,39 @@ def claim(
     causes: Sequence[Cause] = (),
 ) -> pl.DataFrame:
     """The badput of attempts, by attempt and phase."""
-    wanted = pl.col("verdict") == Verdict.BAD.value
+    concerned = np.zeros(accounts.attempts.height, bool)
+    concerned[attempts.get_column("attempt").to_numpy()] = True
+    bad = _badput(accounts)
+    bad = bad.filter(pl.Series(concerned[bad.get_column("attempt").to_numpy()]))
     if phases:
-        wanted &= pl.col("phase").cast(pl.String).is_in([phase.value for phase in phases])
+        bad = bad.filter(pl.col("phase").is_in([phase.value for phase in phases]))
     if causes:
-        wanted &= pl.col("cause").cast(pl.String).is_in([cause.value for cause in causes])
+        bad = bad.filter(pl.col("cause").is_in([cause.value for cause in causes]))
     return (
-        accounts.pieces.filter(wanted & pl.col("phase").is_not_null())
-        .join(attempts.select("attempt"), on="attempt", how="semi")
-        .group_by("attempt", pl.col("phase").to_physical().cast(pl.UInt8).alias("phase"))
-        .agg(pl.col("seconds").fill_nan(0).fill_null(0).sum())
+        bad.group_by("attempt", pl.col("phase").to_physical().cast(pl.UInt8).alias("phase"))
+        .agg(pl.col("seconds").sum())
         .filter(pl.col("seconds") > 0)
         .sort("attempt", "phase")
     )
 
 
+@once
+def _badput(accounts: Accounts) -> pl.DataFrame:
+    """The pieces of attempts that were lost."""
+    pieces = accounts.pieces.select("attempt", "phase", "cause", "verdict", "seconds")
+    bad = pieces.filter(pl.col("verdict") == Verdict.BAD.value).drop("verdict")
+    return bad.drop_nulls(["attempt", "phase"]).with_columns(
+        pl.col("seconds").fill_nan(0).fill_null(0)
+    )
+
+
+@once
 def failed(accounts: Accounts) -> pl.DataFrame:
     """The attempts that have ended, otherwise than well or by removal."""
     return accounts.attempts.filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
 
 
+@once
 def ended(accounts: Accounts) -> pl.DataFrame:
     """The attempts that have ended, well or not, but not by removal, with their site."""
     out = ("open", Cause.REMOVED.value)

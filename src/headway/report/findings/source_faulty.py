@@ -46,9 +46,9 @@ def _finding(
     accounts: Accounts, served: pl.DataFrame, counts: pl.DataFrame, row: dict[str, int]
 ) -> Finding:
     mine = served.filter((pl.col("source") == row["source"]) & pl.col("failed"))
-    attempts = accounts.attempts.join(mine, on="attempt", how="semi")
+    attempts = accounts.attempts_at(mine.get_column("attempt"))
     about = scope(accounts, attempts)
-    sites = sited(accounts).join(mine, on="attempt", how="semi").get_column("site")
+    sites = sited(accounts).get_column("site").gather(mine.get_column("attempt"))
     name = shown(str(row["source"]), 80)
     faults = mine.get_column("fault").drop_nulls()
     return Finding(

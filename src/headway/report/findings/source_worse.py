@@ -51,8 +51,8 @@ def source_worse(accounts: Accounts) -> list[Finding]:
     if top["failures"] < FACTOR * second["failures"]:
         return []
     mine = named.filter(pl.col("source") == top["source"])
-    about = scope(accounts, accounts.attempts.join(mine, on="attempt", how="semi"))
-    sites = sited(accounts).join(mine, on="attempt", how="semi").get_column("site")
+    about = scope(accounts, accounts.attempts_at(mine.get_column("attempt")))
+    sites = sited(accounts).get_column("site").gather(mine.get_column("attempt"))
     sites = sites.drop_nulls().unique().sort()
     name, share = shown(top["source"], 80), percent(top["failures"] / named.height)
     return [

@@ -121,7 +121,7 @@ def _finding(
     if bytes_in:
         needed = f"{rate(bytes_in / at)} for {size(bytes_in)}"
         evidence.append(("rate that an input needs to arrive in time", needed))
-    sites = sited(accounts).join(cut, on="attempt", how="semi").get_column("site").drop_nulls()
+    sites = sited(accounts).get_column("site").gather(cut.get_column("attempt")).drop_nulls()
     if sites.len():
         top = sites.value_counts(sort=True).sort("count", "site", descending=[True, False]).row(0)
         evidence.append(("most often at", f"{shown(top[0], 60)}: {top[1]:,} of {cut.height:,}"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from headway.report.accounts import Accounts
+from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import Finding, Step, do, shell, shown
 from headway.report.findings.reasons import Told, caused_holds, what
 from headway.report.findings.scope import Scope, listed, read_last_words, scope
@@ -42,9 +42,9 @@ def _holds(accounts: Accounts) -> Iterator[Finding]:
     kinds = holds.group_by("cause").agg(jobs=pl.col("job").n_unique())
     for cause, _ in kinds.sort("jobs", "cause", descending=[True, False]).iter_rows():
         held = holds.filter(pl.col("cause") == cause)
-        ended = accounts.attempts.join(
-            held.select("attempt").drop_nulls(), on="attempt", how="semi"
-        )
+        ended = accounts.attempts_at(held.get_column("attempt"))
+        if not _may_be_large(accounts, held, ended):
+            continue
         about = scope(accounts, ended, jobs=held.get_column("job"))
         if not _is_large(accounts, about):
             continue
@@ -68,8 +68,10 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
     lost = accounts.attempts.filter(pl.col("cause") != Cause.NONE.value)
     for cause in (cause for cause in Cause if cause is not Cause.NONE):
         ended = lost.filter(pl.col("cause") == cause.value)
-        about = scope(accounts, ended) if ended.height else None
-        if about is None or not _is_large(accounts, about):
+        if not _may_be_large(accounts, ended, ended):
+            continue
+        about = scope(accounts, ended)
+        if not _is_large(accounts, about):
             continue
         reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
         said = [reason for reason in reasons.to_list() if not reason.startswith(_POLICY)]
@@ -107,11 +109,22 @@ def _by_words(ended: pl.DataFrame) -> Told | None:
     return None if told.entry.id == "unknown" else told
 
 
-def _is_large(accounts: Accounts, about: Scope) -> bool:
-    slot_s = float(accounts.jobs.get_column("slot_s").fill_nan(0).sum())
-    return about.lost.len() >= SHARE * accounts.jobs.height > 0 or (
-        about.cost_s > 0 and about.cost_s >= SHARE * slot_s
+def _may_be_large(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> bool:
+    """By the rows that name its jobs and by its attempts: what is small need not be looked at."""
+    return rows.height >= SHARE * accounts.jobs.height > 0 or (
+        float(ended.get_column("bad_s").fill_nan(0).sum()) >= 0.99 * SHARE * _slot_s(accounts)
     )
+
+
+def _is_large(accounts: Accounts, about: Scope) -> bool:
+    return about.lost.len() >= SHARE * accounts.jobs.height > 0 or (
+        about.cost_s > 0 and about.cost_s >= SHARE * _slot_s(accounts)
+    )
+
+
+@once
+def _slot_s(accounts: Accounts) -> float:
+    return float(accounts.jobs.get_column("slot_s").fill_nan(0).sum())
 
 
 def _finding(
@@ -144,7 +157,7 @@ def _finding(
 
 
 def _about_holds(accounts: Accounts, about: Scope) -> tuple[Step, ...]:
-    rows = accounts.jobs.join(about.jobs.to_frame("job"), on="job", how="semi")
+    rows = accounts.jobs_at(about.jobs)
     logs = rows.get_column("log").cast(pl.String).drop_nulls().unique().sort().head(1).to_list()
     return (
         shell(
