@@ -255,6 +255,10 @@ def test_holds_that_nobody_released() -> None:
         "released or removed them"
     )
     assert (found.cost_s, found.waiting_s) == (None, 21 * DAY)
+    assert "OSPool" not in str(found)  # nothing in the log is of it
+
+    jobs[0]["held"] = [(13, 256, "osdf:///ospool/x.tar: gone", DAY)]
+    [found] = unreleased(told(jobs))
     assert "14 days" in found.why
     assert ("more than 14 days: the OSPool may remove them", "1") in found.evidence
 

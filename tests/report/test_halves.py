@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.columns import Made, made_columns
 from tests.report.test_oracle import LINE, LOGS, MADE
-from tests.report.written import BEGIN, write_log
+from tests.report.written import BEGIN, HOST, write_log
 
 from headway.events import EventWriter, read_columns
 from headway.events.kind import Kind
@@ -112,3 +112,18 @@ def test_the_middle_of_another_group_s_job_is_not_of_the_job_of_that_name_here()
     assert account(columns).jobs["outcome"].to_list() == ["success", "failed"]
     columns.logs = ["here/job.log", "here/rest.log"]
     assert account(columns).jobs["outcome"].to_list() == ["success"]
+
+
+def test_a_job_in_two_logs_is_accounted_alike_in_whatever_order_they_are_named(
+    tmp_path: Path,
+) -> None:
+    """Both have its first event, and only one of them says how it ended."""
+    whole, part = tmp_path / "b.log", tmp_path / "a.log"
+    write_log(whole, [0])
+    with EventWriter(part) as log:
+        log.submitted(1, 0, HOST, time=BEGIN)
+    tables = []
+    for order in ([whole, part], [part, whole]):
+        jobs = report(order).accounts.jobs
+        tables.append(jobs.with_columns(pl.col("log").cast(pl.String)).rows())
+    assert tables[0] == tables[1]

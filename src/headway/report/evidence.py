@@ -96,14 +96,14 @@ class Places:
         self._machine: list[Ints] = []
         self._site: list[Ints] = []
 
-    def add(self, strings: Sequence[str], about: About) -> None:
+    def add(self, texts: Texts, about: About) -> None:
         """Note where these attempts were."""
         used, place = distinct(np.where(about.slot >= 0, about.slot, about.host))
-        slots = [strings[at] if at >= 0 else _SEVERAL for at in used.tolist()]
-        names = [None if slot == _SEVERAL else slot[slot.rfind("@") + 1 :] for slot in slots]
+        slots = texts.of(used)
+        names = slots.set(slots == _SEVERAL, None).str.extract(r"([^@]*)\z").to_list()
         self._machine.append(np.array([self._machines[name] for name in names], np.int32)[place])
         used, place = distinct(about.site)
-        sites = [self._sites[strings[at]] if at >= 0 else -1 for at in used.tolist()]
+        sites = [self._sites[texts.strings[at]] if at >= 0 else -1 for at in used.tolist()]
         self._site.append(np.array(sites, np.int32)[place])
 
     def columns(self) -> tuple[pl.Series, pl.Series]:

@@ -53,7 +53,7 @@ class Frames:
         before, texts, about = self._count, Texts(columns), About(columns, walk)
         about.cpu_s = cpu_time(pieces, about.cpu_s, about.cpus)
         self._idle.add(columns, walk, attempts, pieces, about.cpu_s)
-        self._places.add(columns.strings, about)
+        self._places.add(texts, about)
         last = np.full(len(jobs.outcome), -1, np.int32)
         last[attempts.job] = np.arange(len(attempts.job))
         attempt_frame = _attempt_frame(columns, walk, attempts, pieces, about, texts, before)

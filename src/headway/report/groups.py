@@ -59,8 +59,17 @@ class GroupFigures:
         return asdict(self)
 
 
-def groups(accounts: Accounts, by: By | str) -> list[GroupFigures]:
-    """One row a group: hours in their order, all else by slot time, None at the end."""
+def groups(accounts: Accounts, by: By | str, most: int | None = None) -> list[GroupFigures]:
+    """The figures of each group.
+
+    Args:
+        accounts: The accounts.
+        by: What to group by.
+        most: How many are wanted at most; None: all.
+
+    Returns:
+        One row a group: hours in their order, all else by slot time, None at the end.
+    """
     by = By(by)
     attempts = _keyed_attempts(accounts, by)
     holds = _keyed_holds(accounts, by, attempts)
@@ -87,7 +96,7 @@ def groups(accounts: Accounts, by: By | str) -> list[GroupFigures]:
             slot_share=share(total(row["slot_s"]), slot),
             **read_attempts(row),
         )
-        for row in table.iter_rows(named=True)
+        for row in table.head(table.height if most is None else most).iter_rows(named=True)
     ]
 
 

@@ -47,12 +47,23 @@ class SiteFigures:
         return asdict(self)
 
 
-def sites(accounts: Accounts) -> list[SiteFigures]:
-    """One row a site, the one with the most slot time first, the unknown one last."""
-    jobs = _by_site(accounts.jobs.filter(pl.col("attempts") > 0), _of_jobs())
-    attempts = _by_site(accounts.attempts, _of_attempts())
+def sites(accounts: Accounts, most: int | None = None) -> list[SiteFigures]:
+    """The figures of each site.
+
+    Args:
+        accounts: The accounts.
+        most: How many are wanted at most; None: all.
+
+    Returns:
+        One row a site, the one with the most slot time first, the unknown one last.
+    """
+    wanted = groups(accounts, By.SITE, most)
+    names = pl.Series([group.key for group in wanted], dtype=pl.String)
+    ran = accounts.jobs.select("site", "attempts", "outcome", "good_compute_s")
+    jobs = _by_site(ran.filter(pl.col("attempts") > 0), names, _of_jobs())
+    attempts = _by_site(accounts.attempts, names, _of_attempts())
     found = []
-    for group in groups(accounts, By.SITE):
+    for group in wanted:
         job, attempt = jobs.get(group.key, {}), attempts.get(group.key, {})
         ended = int(job.get("ended", 0))
         found.append(
@@ -100,6 +111,10 @@ def _of_attempts() -> list[pl.Expr]:
     ]
 
 
-def _by_site(frame: pl.DataFrame, figures: list[pl.Expr]) -> dict[str | None, dict[str, Any]]:
-    table = frame.with_columns(pl.col("site").cast(pl.String)).group_by("site").agg(figures)
+def _by_site(
+    frame: pl.DataFrame, names: pl.Series, figures: list[pl.Expr]
+) -> dict[str | None, dict[str, Any]]:
+    here = frame.lazy().with_columns(pl.col("site").cast(pl.String))
+    here = here.filter(pl.col("site").is_in(names.implode(), nulls_equal=True))
+    table = here.group_by("site").agg(figures).collect()
     return {row["site"]: row for row in table.iter_rows(named=True)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headway.report.figures import GroupFigures, Loss, Totals
+from headway.report.figures import GroupFigures, Loss, Totals, sites
 from headway.report.layout import Column, Line, bar, line, paragraph, table
 from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
 from headway.report.total_rows import total_rows
@@ -52,10 +52,10 @@ def summary(
 
 def _header(report: Report, width: int) -> list[Line]:
     accounts, totals = report.accounts, report.totals
-    known = [site.site for site in report.sites if site.site is not None]
+    known = accounts.attempts.get_column("site").drop_nulls().n_unique()
     users = accounts.jobs["user"].drop_nulls().n_unique()
     facts = [many(totals.jobs, "job"), many(totals.attempts, "attempt")]
-    facts += [many(len(known), accounts.place)] if known else []
+    facts += [many(known, accounts.place)] if known else []
     facts += [many(users, "user")] if users > 1 else []
     lines = paragraph(report.name, width, style="bold")
     lines += paragraph(", ".join(facts), width)
@@ -215,10 +215,9 @@ _SITE_COLUMNS = (
 
 
 def _sites(report: Report, width: int, moved: bool) -> list[Line]:
-    sites, place = report.sites, report.accounts.place
-    if not sites or (len(sites) == 1 and sites[0].site is None):
+    shown, place = sites(report.accounts, _MOST_SITES), report.accounts.place
+    if not shown or shown[0].site is None:
         return []
-    shown = sites[:_MOST_SITES]
     rows = [
         (
             site.site if site.site is not None else "(not told)",
@@ -238,8 +237,8 @@ def _sites(report: Report, width: int, moved: bool) -> list[Line]:
     title = line((f"{place.capitalize()}s", "bold"), (meaning, "dim"))
     first = Column(place, left=True)
     lines = [title, *table((first, *_SITE_COLUMNS), rows, width)]
-    if len(sites) > len(shown):
-        rest = len(sites) - len(shown)
+    rest = report.accounts.attempts.get_column("site").n_unique() - len(shown)
+    if rest > 0:
         lines.append(line((f"  … and {many(rest, place)} more: --html, --csv", "dim")))
     return lines
 

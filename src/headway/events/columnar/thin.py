@@ -87,12 +87,9 @@ def _telling(part: Part) -> NDArray[np.bool_]:
 
 def _by_job(part: Part) -> tuple[Longs, NDArray[np.bool_]]:
     """The events sorted by file, cluster and proc, and which are the first of their job."""
-    cluster, proc = (part.columns[name].astype(np.int64) for name in ("cluster", "proc"))
-    file = np.repeat(np.arange(len(part.sizes)), part.sizes)
-    keys = [proc, cluster, file] if len(part.sizes) > 1 else [proc, cluster]
-    span = int(proc.max()) - int(proc.min()) + 1
-    if len(keys) == 2 and int(np.abs(cluster).max()) < 2**61 // span:
-        keys = [cluster * span + (proc - proc.min())]
+    keys = _job_keys(*(part.columns[name] for name in ("cluster", "proc")))
+    if len(part.sizes) > 1:
+        keys.append(np.repeat(np.arange(len(part.sizes)), part.sizes))
     order = np.lexsort(keys)
     starts = np.zeros(len(part), np.bool_)
     starts[0] = True
@@ -100,6 +97,15 @@ def _by_job(part: Part) -> tuple[Longs, NDArray[np.bool_]]:
         values = key[order]
         starts[1:] |= values[1:] != values[:-1]
     return order, starts
+
+
+def _job_keys(cluster: Array, proc: Array) -> list[Longs]:
+    """Numbers that tell jobs apart, for `np.lexsort`: one for each where there is room for it."""
+    cluster, proc = cluster.astype(np.int64), proc.astype(np.int64)
+    span = int(proc.max()) - int(proc.min()) + 1
+    if int(np.abs(cluster).max()) < 2**61 // span:
+        return [cluster * span + (proc - proc.min())]
+    return [proc, cluster]
 
 
 def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
@@ -203,11 +209,15 @@ class Thin:
         """The rows by job, and where to cut them so that no job is cut."""
         if len(self) <= rows:
             return np.arange(len(self)), [0, len(self)]
-        cluster, proc = (self.narrow[name].all() for name in ("cluster", "proc"))
-        order = np.lexsort((proc, cluster))
-        same = cluster[order[1:]] == cluster[order[:-1]]
-        same &= proc[order[1:]] == proc[order[:-1]]
-        starts = np.append(0, np.flatnonzero(~same) + 1)
+        keys = _job_keys(*(self.narrow[name].all() for name in ("cluster", "proc")))
+        # The order of one job's events is made up for where the rows are cut.
+        order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys)
+        new = np.zeros(len(self), np.bool_)
+        new[0] = True
+        for key in keys:
+            values = key[order]
+            new[1:] |= values[1:] != values[:-1]
+        starts = np.flatnonzero(new)
         wanted = np.arange(rows, len(self), rows)
         cuts = starts[np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)]
         return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]

@@ -150,7 +150,7 @@ def _on_gpus(accounts: Accounts, rows: pl.DataFrame) -> bool:
 
 @once
 def _gpus(accounts: Accounts) -> pl.DataFrame:
-    """The clusters of which a job says how many GPUs it asked for, and whether all asked for one."""
+    """The clusters whose GPUs are known, and whether all of their jobs asked for one."""
     known = accounts.jobs.select("log", "cluster", "gpus").drop_nulls("gpus")
     return known.group_by("log", "cluster").agg(all=(pl.col("gpus") > 0).all())
 

@@ -35,21 +35,23 @@ def unreleased(accounts: Accounts) -> list[Finding]:
         return []
     about = scope(accounts, accounts.attempts.head(0), jobs=stuck.get_column("job"))
     longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
-    over = stuck.filter(pl.col("held_s") >= OSPOOL).height
     kinds = stuck.group_by("cause").agg(jobs=pl.len(), held_s=pl.col("held_s").max())
     kinds = kinds.sort("jobs", "cause", descending=[True, False]).head(_MOST)
     evidence = [
         ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
-        (f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them", count(over)),
     ]
+    why = "A held job does nothing until somebody releases it."
+    if accounts.uses_osdf:
+        may = f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them"
+        evidence.append((may, count(stuck.filter(pl.col("held_s") >= OSPOOL).height)))
+        why += " The OSPool may remove jobs that have been held for more than 14 days."
     return [
         Finding(
             key="unreleased",
             title=f"{many(stuck.height, 'job')} {'has' if stuck.height == 1 else 'have'} been held "
             f"for more than {LONG / _DAY:.0f} days (the longest for {days(longest)}), and nobody "
             f"has released or removed {'it' if stuck.height == 1 else 'them'}",
-            why="A held job does nothing until somebody releases it. The OSPool may remove jobs "
-            "that have been held for more than 14 days.",
+            why=why,
             waiting_s=float(stuck.get_column("held_s").sum()),
             waiting="on hold",
             jobs=stuck.height,
