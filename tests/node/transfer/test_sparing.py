@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
+import pytest
 from tests.lab import Crowded, Delay, Made, Rate, Server
 
 from headway.node.transfer import fetch
@@ -56,6 +59,25 @@ def test_one_connection_asks_once(tmp_path: Path) -> None:
         fetch([server.url("/a")], str(tmp_path / "a"), size=SIZE, connections=1, per_source=1)
         assert content.fault(tmp_path / "a") is None
         assert server.ranges == [f"bytes=0-{SIZE - 1}"]
+
+
+def test_no_connection_outlives_its_transfer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next file's would be one more than a server shall have."""
+    close = HttpStream.close
+
+    def slowly(stream: HttpStream) -> None:
+        if threading.current_thread().name.startswith("lane"):
+            time.sleep(0.5)
+        close(stream)
+
+    monkeypatch.setattr(HttpStream, "close", slowly)
+    monkeypatch.setattr(Idle, "keep", lambda *_, **__: False)
+    content = Made(MB, seed=5)
+    with Server({"/a": content}) as server:
+        fetch([server.url("/a")], str(tmp_path / "a"), checksum=content.checksum())
+        assert (server.connections_max, server.connections_now) == (1, 0)
 
 
 def test_a_second_connection_is_not_opened_at_once(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         def ended(self, lane: Lane, lease: Lease, taken_back: bool) -> None: ...
         def failed(self, lane: Lane, lease: Lease | None, fault: Fault) -> None: ...
         def broken(self, lane: Lane, lease: Lease | None, error: BaseException) -> None: ...
-        def left(self, lane: Lane) -> bool: ...  # whether its connection is kept
+        def left(self, lane: Lane) -> None: ...  # closes its connection, or keeps it for later
 
 
 BUFFER = 2 << 20
@@ -178,8 +178,7 @@ class Lane:
             self.stream.close()
             self._work.broken(self, lease, error)
         finally:
-            if not self._work.left(self):
-                self.stream.close()
+            self._work.left(self)
 
     def _bring(self, lease: Lease, buffer: memoryview) -> bool:
         """Returns whether the connection serves for another request."""

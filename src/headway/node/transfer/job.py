@@ -444,12 +444,13 @@ class Job:
             self.error = self.error or error
             self.changed.notify_all()
 
-    def left(self, lane: Lane) -> bool:
+    def left(self, lane: Lane) -> None:
         with self.changed:
             self._give_back(lane, lane.lease)
+            if self.over or not self.idle.keep(lane.source, lane.stream):
+                lane.stream.close()  # before its place is free: others may open a connection then
             self.lanes.pop(lane.key, None)
             self.changed.notify_all()
-            return not self.over and self.idle.keep(lane.source, lane.stream)
 
     def _give_back(self, lane: Lane, lease: Lease | None) -> None:
         if lease is not None:
