@@ -32,6 +32,7 @@ class Connection:
     def __init__(self, server: Server, sock: socket.socket, number: int) -> None:
         self.server, self.sock, self.number = server, sock, number
         self.sent = 0  # body bytes
+        self._descriptor, self._over = sock.fileno(), False  # TLS moves it to another socket
         self._own: dict[Any, Any] = {}
         self._buffer = b""
 
@@ -45,7 +46,16 @@ class Connection:
         except (_Over, OSError, ValueError):
             pass  # a client that goes away is part of the test
         finally:
+            self._over = True  # before the descriptor can be another connection's
             self.sock.close()
+
+    @property
+    def open(self) -> bool:
+        """Whether the client is there still, as far as the kernel knows: threads hear it late."""
+        poll = select.poll()
+        poll.register(self._descriptor, _HANG_UP)
+        left = bool(poll.poll(0))
+        return not left and not self._over
 
     def interrupt(self) -> None:
         """Make every blocked call of the thread return."""
@@ -71,7 +81,7 @@ class Connection:
             self.number,
             server.seconds,
             server.sent,
-            server.connections_now,
+            max(1, server.connections_now),  # this one counts, though its client may have left
             server.shared,
             self._own,
         )

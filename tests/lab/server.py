@@ -60,8 +60,7 @@ class Server:
         self.sent = 0  # body bytes
         self.received = 0
         self.connections = 0  # so far
-        self.connections_now = 0
-        self.connections_max = 0
+        self.connections_max = 0  # at once
         self._faults = list(faults)
         self._used: dict[Fault, int] = {}
         self._requests: list[Request] = []
@@ -140,6 +139,12 @@ class Server:
         )
 
     @property
+    def connections_now(self) -> int:
+        """Those whose client has not hung up."""
+        with self.lock:
+            return sum(each.open for each in self._threads.values())
+
+    @property
     def seconds(self) -> float:
         """The server's clock: seconds since its first connection."""
         with self.lock:
@@ -185,19 +190,9 @@ class Server:
             if self._begin is None:
                 self._begin = time.monotonic()
             self.connections += 1
-            self.connections_now += 1
-            self.connections_max = max(self.connections_max, self.connections_now)
             connection = Connection(self, sock, self.connections)
-            thread = threading.Thread(
-                target=self._serve, args=(connection,), name=f"lab {self.address}"
-            )
+            thread = threading.Thread(target=connection.run, name=f"lab {self.address}")
             self._threads = {t: c for t, c in self._threads.items() if t.is_alive()}
             self._threads[thread] = connection
+            self.connections_max = max(self.connections_max, self.connections_now)
             thread.start()
-
-    def _serve(self, connection: Connection) -> None:
-        try:
-            connection.run()
-        finally:
-            with self.lock:
-                self.connections_now -= 1

@@ -68,6 +68,15 @@ def test_hang(at: str) -> None:
         assert get(url).body == WHOLE
 
 
+def test_who_has_hung_up_is_not_counted() -> None:
+    """Though the thread that serves it has not heard of that yet."""
+    with sick(Delay(1).connections(1)) as (server, url):
+        with pytest.raises(TimeoutError):
+            get(url, timeout=0.2)
+        assert get(url).body == WHOLE
+        assert server.connections_max == 1
+
+
 def test_a_server_with_hanging_clients_stops_at_once() -> None:
     with sick(Hang()) as (server, _):
         clients = [socket.create_connection(server.address) for _ in range(20)]
