@@ -225,6 +225,17 @@ class TestWithoutATrace:
         assert broken(promises) == set()
         assert promises["sigterm"].verdict == promises["resume"].verdict == "kept"
 
+    def test_imports_that_take_longer_in_another_start_do_not_count(
+        self, found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Though nobody noticed when the command began to heed SIGTERM, on a busy machine."""
+        monkeypatch.setattr("headway.check.bench.listeners", lambda *_: set())
+        been = tmp_path / "been"
+        command = f"test -e {been} && sleep 2; touch {been}; exec python3 printing.py"
+        promises = found(command, shell=True, quick=True)
+        assert broken(promises) == set()
+        assert promises["sigterm"].verdict == promises["resume"].verdict == "kept"
+
     def test_what_it_prints_differs(self, found: Found) -> None:
         assert "curve" in broken(found("python3 printing.py", extra="--broken"))
 

@@ -170,9 +170,9 @@ class Bench:
                 hear = listeners(attempt.scratch, attempt.pid)
                 if hear & heard:  # twice: between fork and exec a program has its parent's
                     made.listened = seen.seconds
-                heard = hear
-                # on a busy machine there are many processes to look at
-                look = now + max(_LISTEN, _SPARE * (time.monotonic() - now))
+                # on a busy machine there are many processes to look at, but the second look is near
+                spare = 0.0 if hear - heard else _SPARE * (time.monotonic() - now)
+                look, heard = now + max(_LISTEN, spare), hear
             seen.listened = made.listened
             if seen.lines > (made.printed[-1][1] if made.printed else 0):
                 made.printed.append((seen.seconds, seen.lines))

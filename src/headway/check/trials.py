@@ -136,7 +136,8 @@ class Trials:
         if len(whole) == 1 and len(whole[0].lines) >= _LIVE and whole[0].live(share):
             lines = max(1, round(share * len(whole[0].lines)))
             late = partial(self._time_has_come, min(_LATER, 2 * share))
-            return lambda seen: seen.lines >= lines or late(seen)
+            # before its first line it may still import, and die of what it would heed later
+            return lambda seen: seen.lines >= lines or (seen.lines > 0 and late(seen))
         return partial(self._time_has_come, share)
 
     def _time_has_come(self, share: float, seen: Seen) -> bool:
