@@ -19,9 +19,8 @@ sys.path.insert(0, str(ROOT))
 from tests.report.browser import Browser  # noqa: E402
 from tests.report.study import write  # noqa: E402
 
-from headway.report.load import load  # noqa: E402
+from headway.report import report as report_of  # noqa: E402
 from headway.report.page import render  # noqa: E402
-from headway.report.whole import Report  # noqa: E402
 
 TARGET = ROOT / "docs" / "images" / "report.png"
 TITLE = "ImageNet on the OSPool: the study's 100 jobs"
@@ -32,7 +31,7 @@ MOST = 400_000  # bytes: it stands in the README
 def main(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="headway-picture-") as name:
         folder = Path(name)
-        report = Report(load(write(folder)))
+        report = report_of(write(folder))
         page = folder / "report.html"
         page.write_text(
             render(

@@ -39,20 +39,20 @@ def test_a_folder_of_real_logs(tmp_path: Path) -> None:
 
 def test_the_report_reads_a_store(tmp_path: Path) -> None:
     from headway.errors import ReportError
-    from headway.report.load import load
+    from headway.report import report
 
     collect(tmp_path / "kept", LOGS)
-    kept, logs = load([tmp_path / "kept"]).accounts, load([LOGS]).accounts
+    kept, logs = report([tmp_path / "kept"]).accounts, report([LOGS]).accounts
     assert kept.jobs.drop("log").sort("id").equals(logs.jobs.drop("log").sort("id"))
     assert kept.holds.equals(logs.holds) and kept.pieces.equals(logs.pieces)
     with pytest.raises(ReportError, match="alone"):
-        load([tmp_path / "kept", LOGS])
+        report([tmp_path / "kept", LOGS])
 
 
 def test_since_reads_no_more_than_the_jobs_since_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headway.report.load import load
+    from headway.report import report
 
     log, store = tmp_path / "EventLog", tmp_path / "kept"
     log.write_bytes(b"".join(long_log()))
@@ -69,12 +69,12 @@ def test_since_reads_no_more_than_the_jobs_since_then(
     for since in (last - 600, last - 40_000, last - 2 * 86_400, last + 1_000):
         read.clear()
         try:
-            kept = load([store], since=since)
+            kept = report([store], since=since)
         except Exception as error:
             with pytest.raises(type(error), match=str(error)[:30]):
-                load([log], since=since)
+                report([log], since=since)
             continue
-        logs = load([log], since=since)
+        logs = report([log], since=since)
         assert kept.accounts.jobs.drop("log").equals(logs.accounts.jobs.drop("log"))
         assert kept.accounts.pieces.equals(logs.accounts.pieces)
         assert kept.accounts.events == logs.accounts.events

@@ -26,7 +26,8 @@ from headway.errors import EventLogError, ReportError
 from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.report import Report, report
-from headway.report.load import declared, load, locate
+from headway.report.load import declared
+from headway.report.logs import locate
 from headway.report.records import RECORDS, row_of
 
 SCRIPT = """\
@@ -301,7 +302,7 @@ def test_an_empty_folder_and_no_place_at_all(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="there is no event log"):
         report(tmp_path)
     with pytest.raises(ReportError, match="no log and no run is named"):
-        load([])
+        report([])
 
 
 def test_damage_is_skipped_and_told(tmp_path: Path) -> None:

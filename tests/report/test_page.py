@@ -19,11 +19,11 @@ import polars as pl
 import pytest
 
 from headway.events.read import Skip
+from headway.report import report
 from headway.report.accounts import Accounts
 from headway.report.compare import Comparison, compare
 from headway.report.figures import losses, sites, totals
 from headway.report.findings import Finding, Place, Step, Table, find
-from headway.report.load import load
 from headway.report.numbers import percent
 from headway.report.page import Front, render, tables, versus
 from headway.report.page.markup import join, tag, text
@@ -107,7 +107,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Accounts:
-    return load(write(tmp_path_factory.mktemp("study"))).accounts
+    return report(write(tmp_path_factory.mktemp("study"))).accounts
 
 
 def words_of(page: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headway.report.load import load
+from headway.report import report
 from headway.report.page import versus
 
 from .browser import Browser, Page, program
@@ -40,7 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     path = folder / "report.html"
-    accounts = load(write(folder)).accounts
+    accounts = report(write(folder)).accounts
     path.write_text(page_of(accounts, title="ImageNet"), "utf-8")
     return path
 

@@ -5,25 +5,69 @@
     found = report("train.log")
     print(found.totals.compute_share, found.findings[0].title)
 
-The names load when they are first used: what they need is heavier than the rest of Headway.
+What a report is made with is heavier than the rest of Headway, and loads while the logs are read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.report.whole import Report, report
+    from pathlib import Path
+
+    from headway.report.logs import Place
+    from headway.report.whole import Report
 
 __all__ = ["Report", "report"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'headway.report' has no attribute {name!r}")
-    from headway.report import whole
+def report(
+    places: Place | Sequence[Place],
+    *,
+    outputs: str | Sequence[str] = (),
+    since: float | None = None,
+    start: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Report on event logs, folders of them, or runs by name.
 
-    return getattr(whole, name)
+    Args:
+        places: One of them or several.
+        outputs: Where results must be, with $(Cluster) and $(Process), for a job to count as a
+            success.
+        since: Seconds since the epoch; jobs whose last event is earlier are left out.
+        start: Where to look for the `.headway` folder; the current folder unless told.
+        progress: Is told how many bytes of how many are read.
+
+    Returns:
+        The report; what is not asked for is not worked out.
+
+    Raises:
+        ReportError: There is no such log or run, or no event to report of.
+    """
+    from headway.errors import ReportError
+    from headway.report.logs import locate, read_logs
+
+    several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
+    if not several:
+        raise ReportError("no log and no run is named", remedy="name one, such as events.log")
+    found = [locate(place, start) for place in several]
+    events = [read_logs(found, since=since, progress=progress)]
+    from headway.report.load import load
+    from headway.report.whole import Report
+
+    wanted = [outputs] if isinstance(outputs, str) else outputs
+    # Handed over, so that `load` can give their memory back.
+    return Report(load(found, events.pop(), outputs=wanted, since=since))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Report":
+        raise AttributeError(f"module 'headway.report' has no attribute {name!r}")
+    from headway.report.whole import Report
+
+    return Report
 
 
 def __dir__() -> list[str]:

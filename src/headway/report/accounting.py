@@ -9,7 +9,8 @@ by the last checkpoint between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from headway.events.life import Effect
 from headway.events.status import Phase, Status
 from headway.holds import table
 from headway.report.accounts import Accounts
-from headway.report.arrays import Attempts, Holds, Jobs
+from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.cause import CUT, TELLING, End, cause_of
 from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Codes, Flags
 from headway.report.evidence import distinct
@@ -77,18 +78,43 @@ def account_parts(
         The accounts of all jobs.
     """
     frames, left_out = Frames(), 0
-    for columns in parts:
-        found = strands(columns)
+    waiting = iter(parts)
+
+    def next_part() -> _Part | None:
+        columns = next(waiting, None)
+        if columns is None:
+            return None
+        found = every = strands(columns)
         if since is not None:
-            every, found = found, _recent(columns, found, int(since * 1e6))
-            left_out += len(every.first) - len(found.first)
+            found = _recent(columns, every, int(since * 1e6))
+        left = len(every.first) - len(found.first)
         walk = Walk(columns, found, outputs or {}, until, ends)
         attempts = _attempts(columns, walk)
         jobs = _jobs(walk, attempts)
         pieces = pieces_of(walk, attempts, jobs)
-        frames.add(columns, walk, jobs, attempts, pieces, _holds(walk))
-        del columns, found, walk, attempts, jobs, pieces  # before the next ones are made
+        return _Part(columns, walk, jobs, attempts, pieces, _holds(walk), left)
+
+    # The next jobs are accounted while the tables of these are made.
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(next_part)
+        while (part := coming.result()) is not None:
+            coming = ahead.submit(next_part)
+            left_out += part.left_out
+            frames.add(*part[:-1])
+            del part  # before the next ones are made
     return frames.accounts(events, left_out)
+
+
+class _Part(NamedTuple):
+    """The accounts of some jobs as arrays, and how many jobs were left out."""
+
+    columns: Columns
+    walk: Walk
+    jobs: Jobs
+    attempts: Attempts
+    pieces: Pieces
+    holds: Holds
+    left_out: int
 
 
 def _recent(columns: Columns, found: Strands, since: int) -> Strands:

@@ -1,4 +1,4 @@
-"""Loading: from what a user names (logs, folders, runs) to accounts."""
+"""Loading: from the events of logs to accounts, with what a run's folder adds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,10 @@ import polars as pl
 from headway.errors import HeadwayError, ReportError
 from headway.events import inert
 from headway.events.kind import Kind
-from headway.holds import table
-from headway.pool.folder import RunFolder, Runs
+from headway.pool.folder import RunFolder
 from headway.report.accounting import account_parts
 from headway.report.accounts import Accounts
+from headway.report.logs import name_of
 from headway.report.records import RECORDS, filled, matched, read_records, served
 from headway.report.told import with_phases
 from headway.report.words import Outcome
@@ -29,8 +28,6 @@ from headway.text import RowWords, many
 
 if TYPE_CHECKING:
     from headway.events.columnar.thin import Thin
-
-Place = str | os.PathLike[str] | RunFolder
 
 _MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
 _CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
@@ -48,25 +45,27 @@ class Loaded:
 
 
 def load(
-    places: Sequence[Place],
+    found: Sequence[Path | RunFolder],
+    events: Thin,
     *,
     outputs: Sequence[str] = (),
     since: float | None = None,
-    start: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Loaded:
-    """The accounts of logs, folders of logs, and runs; see `locate` for what a word can mean.
+    """The accounts of logs, folders of logs, and runs.
 
-    `outputs`: where each job's results must be, with $(Cluster) and $(Process), for its 0 to count
-    as a success. `since`: jobs whose last event is earlier are left out. `progress` is told how
-    many bytes of how many are read.
+    Args:
+        found: What `locate` found.
+        events: What `read_logs` read there.
+        outputs: Where each job's results must be, with $(Cluster) and $(Process), for its 0 to
+            count as a success.
+        since: Jobs whose last event is earlier are left out.
+
+    Returns:
+        The accounts, and what a reader should know about them.
+
+    Raises:
+        ReportError: No job is left, or a pattern has a macro that a log does not hold.
     """
-    if not places:
-        raise ReportError("no log and no run is named", remedy="name one, such as events.log")
-    found = [locate(place, start) for place in places]
-    logs = [_log(each) if isinstance(each, RunFolder) else each for each in found]
-    events = _read(logs, since, progress)
-    _check(events, found)
     notes: list[str] = []
     rows = [row for folder in _folders(events) for row in read_records(folder)]
     proof = _proof(events, outputs, notes) if outputs else None
@@ -83,7 +82,7 @@ def load(
     folders = _folders(events)
     del events  # its memory is better used by what is worked out from here on
     records = matched(accounts, rows)
-    name = ", ".join(map(_name, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
+    name = ", ".join(map(name_of, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
     accounts = _with_rows(accounts, folders)
     return Loaded(name, accounts, records, tuple(notes))
@@ -102,50 +101,6 @@ def _accounted(
         parts, events.last_events(), until=until, since=since, outputs=proof, events=events.events
     )
     return replace(made, left_out=made.left_out + events.left_out)
-
-
-def _read(
-    logs: Sequence[Path], since: float | None, progress: Callable[[int, int], None] | None
-) -> Thin:
-    from headway.events.collected import is_collected, read_collected_thin
-    from headway.events.columnar.bulk import read_thin
-
-    if not any(is_collected(log) for log in logs):
-        return read_thin(logs, progress=progress, meanwhile=_prepare)
-    if len(logs) > 1:
-        raise ReportError(
-            "what `headway collect` has kept is reported of alone", remedy="name that folder only"
-        )
-    return read_collected_thin(logs[0], since=since, progress=progress)
-
-
-def _prepare() -> None:
-    """Load what a large log is most often asked for, which takes a while."""
-    import_module("headway.report.findings")
-    table()
-
-
-def locate(place: Place, start: Path | None = None) -> Path | RunFolder:
-    """A run by its label or name, a run's own folder, or the path of a log or a folder of logs.
-
-    A run's own label or name goes before a path of the same name; `./NAME` is always the path.
-    """
-    if isinstance(place, RunFolder):
-        return place
-    text = os.fspath(place)
-    runs = Runs.here(start)
-    if isinstance(place, str) and os.sep not in text:
-        named = [run for run in runs if text in (run.label, run.facts.name)]
-        if named:
-            return named[-1]
-    path = Path(text)
-    try:
-        there = path.exists()
-    except OSError:  # too long for any path
-        there = False
-    if there:
-        return RunFolder(path.absolute()) if (path / "run.json").is_file() else path
-    raise _nothing(text, runs)
 
 
 def declared(pattern: str) -> Callable[[int, int], str]:
@@ -204,38 +159,6 @@ def _is_there(name: str, beside: Path) -> bool:
         except (OSError, ValueError):
             continue
     return False
-
-
-def _log(run: RunFolder) -> Path:
-    if not run.events.exists():
-        raise ReportError(
-            f"{run.label} has no event log yet",
-            remedy=f"it was not submitted; `headway run --resume {run.label}` does that",
-        )
-    return run.events
-
-
-def _check(events: Thin, found: Sequence[Path | RunFolder]) -> None:
-    """Nothing to report of is an error that says what was there instead."""
-    if len(events):
-        return
-    columns = events.columns()
-    names = ", ".join(map(_name, found[:3]))
-    why = "; ".join(f"{inert(file, 200)} {inert(said, 200)}" for file, said in columns.unread[:3])
-    remedy = "name the file that `log =` of your submit file names, or a folder with such files"
-    skipped = sum(skip.length for _, skip in columns.skipped)
-    if why:
-        raise ReportError(f"there is no event to report of in {names}: {why}", remedy=remedy)
-    if skipped:
-        raise ReportError(
-            f"there is no event in {names}: all of its {skipped:,} bytes were skipped",
-            remedy="is it an HTCondor event log, the file that `log =` of a submit file names?",
-        )
-    what = "it is empty" if columns.files else "there is no event log"
-    raise ReportError(
-        f"there is no event in {names}: {what}",
-        remedy=remedy,
-    )
 
 
 def _alive(found: Sequence[Path | RunFolder]) -> bool:
@@ -324,25 +247,3 @@ def _folders(events: Thin) -> list[RunFolder]:
     """The run folders among the places where the logs lie."""
     places = dict.fromkeys(Path(log).absolute().parent for log in events.logs)
     return [RunFolder(place) for place in places if (place / "run.json").is_file()]
-
-
-def _name(place: Path | RunFolder) -> str:
-    return inert(place.label if isinstance(place, RunFolder) else str(place), 200)
-
-
-def _nothing(text: str, runs: Runs) -> ReportError:
-    from difflib import get_close_matches
-
-    labels = [run.label for run in runs]
-    folder = Path(text).parent
-    try:
-        beside = [str(folder / name) if folder != Path() else name for name in os.listdir(folder)]
-    except OSError:
-        beside = []
-    shown: Any = inert(text, 200)
-    close = get_close_matches(text, [*labels, *beside], n=1)
-    hint = f"did you mean {inert(close[0], 200)}? " if close else ""
-    return ReportError(
-        f"there is no log and no run {shown!r}",
-        remedy=f"{hint}name an event log, a folder with logs, or a run (`headway list` shows them)",
-    )

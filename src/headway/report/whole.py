@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.report import figures
 from headway.report.export import FORMAT, MOST_JOBS, plain, rows, tables
-from headway.report.load import Loaded, Place, load
+from headway.report.load import Loaded
 from headway.text import many
 
 if TYPE_CHECKING:
@@ -144,23 +143,3 @@ class Report:
         }
         result: dict[str, Any] = plain(found)
         return result
-
-
-def report(
-    places: Place | Sequence[Place],
-    *,
-    outputs: str | Sequence[str] = (),
-    since: float | None = None,
-    start: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Report:
-    """Report on event logs, folders of them, or runs by name.
-
-    `outputs`: where results must be, with $(Cluster) and $(Process), for a job to count as a
-    success. `since`, in seconds since the epoch: jobs whose last event is earlier are left out.
-    `start`: where to look for the `.headway` folder. `progress` is told how many bytes of how many
-    are read.
-    """
-    several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
-    wanted = [outputs] if isinstance(outputs, str) else outputs
-    return Report(load(several, outputs=wanted, since=since, start=start, progress=progress))

@@ -30,11 +30,19 @@ _SMALL_MMAP_THRESHOLD = (-3, 256 << 10)
 
 
 def can_fork() -> bool:
-    """Whether this process may be copied: other threads would be lost in the middle of things."""
+    """Whether this process may be copied: other threads would be lost in the middle of things.
+
+    A timer is asleep, and holds nothing.
+    """
+    others = (
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and not isinstance(thread, threading.Timer)
+    )
     return (
         hasattr(os, "fork")
         and sys.platform != "darwin"  # where system libraries break in the copy
-        and threading.active_count() == 1
+        and not any(others)
         and signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL  # nobody else takes our children
     )
 

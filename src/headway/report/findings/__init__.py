@@ -7,7 +7,9 @@ where the evidence is thin.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 
 from headway.report.accounts import Accounts
 from headway.report.findings.black_hole import black_hole
@@ -65,7 +67,9 @@ def find(accounts: Accounts) -> list[Finding]:
     """What all detectors see, most expensive first; none claims what is claimed without saying."""
     ledger = Ledger(accounts)
     found: dict[str, Finding] = {}
-    for finding in (finding for detector in DETECTORS for finding in detector(accounts)):
+    with ThreadPoolExecutor(2) as pool:
+        seen = list(pool.map(lambda detector: detector(accounts), DETECTORS))
+    for finding in chain.from_iterable(seen):
         entry = ledger.enter(finding)
         if entry is not None:
             found[finding.key] = _entered(finding, entry, found)
