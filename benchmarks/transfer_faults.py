@@ -19,9 +19,12 @@ Exits with 1 when Headway
 - leaves wrong bytes where anything that was declared or a second source could have told;
 - fails, is late (healthy time and 10 s) or wasteful (5 %) with a healthy source beside the sick
   one. Fifty hung sources may cost 25 s. Where only a checksum of the whole tells that some bytes
-  are wrong, samples across both sources must find out where: 10 % and a chunk. A single flipped
-  byte escapes samples, and where all bytes differ only the whole tells which source is right: these
-  may cost the whole again; with a manifest it is a chunk (tests/node/transfer/test_faults.py);
+  are wrong, samples across both sources find out where they differ, and not which of the two is
+  right: the smaller share of that part is fetched from the other source first, and if this was the
+  wrong guess all of the part. Where half of the bytes differ, that is three quarters of the object
+  at most, and a chunk. A single flipped byte escapes samples, and where all bytes differ there is
+  nothing to narrow down: these may cost the whole again. With a manifest it is a chunk
+  (tests/node/transfer/test_faults.py);
 - fails alone where the object is whole and only what is said of it is strange;
 - goes on for ever: more than three times the object's size, or more than 200 requests.
 """
@@ -114,7 +117,7 @@ class Row:
 def rows(size: int) -> list[Row]:
     """Those of every tool's manual, then those that only careful tools notice."""
     half, small = size // 2, min(size, SMALL) // 2
-    sampled = SAMPLED + CHUNK / size
+    guessed_wrong = 1.5 * half / size + CHUNK / size
     undated = Headers((("Last-Modified", None),))
     untagged = Headers((("ETag", None),))
     page = b"<html><body><h1>503 Service Unavailable</h1></body></html>\n"
@@ -145,7 +148,7 @@ def rows(size: int) -> list[Row]:
             (WrongContentRange(1 << 16, lie=True),),
             waste=1 + WASTE,  # all of them: with two sources, only the whole tells whose are right
         ),
-        Row("wrong bytes after a good start", (OtherBytes(half),), waste=sampled),
+        Row("wrong bytes after a good start", (OtherBytes(half),), waste=guessed_wrong),
         # no length anywhere
         Row(
             "no length, chunks cut off",

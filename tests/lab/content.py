@@ -121,6 +121,10 @@ class Held(Content):
         return self._etag
 
 
+#: Every byte as another one, quick enough for a source that keeps its pace.
+_OTHER = bytes(byte ^ 0xFF for byte in range(256))
+
+
 class Patched(Content):
     """Another version of some content, with other bytes in one stretch alone."""
 
@@ -131,7 +135,7 @@ class Patched(Content):
     def read(self, offset: int, length: int) -> bytes:
         data = self._content.read(offset, length)
         first, last = (min(max(0, at - offset), len(data)) for at in (self._begin, self._end))
-        return data[:first] + bytes(byte ^ 0xFF for byte in data[first:last]) + data[last:]
+        return data[:first] + data[first:last].translate(_OTHER) + data[last:]
 
     @property
     def etag(self) -> str:

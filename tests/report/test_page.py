@@ -67,7 +67,7 @@ def with_names(names: list[str]) -> Accounts:
     """A hundred jobs whose log says these names everywhere."""
     accounts = many_jobs(100, sites=names, users=names, reasons=names, files=names)
     skipped = [(name, Skip(0, 9, name)) for name in names]
-    fields = {"skipped": skipped, "unread": list(zip(names, names, strict=True))}
+    fields: dict[str, Any] = {"skipped": skipped, "unread": list(zip(names, names, strict=True))}
     return replace(accounts, **fields)
 
 
