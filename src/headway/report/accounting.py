@@ -27,7 +27,7 @@ from headway.report.cause import CUT, TELLING, End, cause_of
 from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Codes, Flags
 from headway.report.evidence import distinct
 from headway.report.frames import Frames
-from headway.report.reasons import with_cause
+from headway.report.reasons import TEMPLATES, with_cause
 from headway.report.strand import Strands, strands
 from headway.report.walk import Walk, last_events
 from headway.report.words import Cause, Outcome
@@ -150,7 +150,8 @@ def _attempts(columns: Columns, walk: Walk) -> Attempts:
     cause = np.zeros(len(job), np.uint8)
     cause[overtaken] = CAUSE[Cause.UNKNOWN]
     lost = np.flatnonzero(ended & ~success)
-    cause[lost] = _causes(columns, walk, teller[lost], executed[lost], agent[lost])
+    found = _causes(columns, walk, teller[lost], executed[lost], agent[lost])
+    cause[lost], templates = found
     saved = walk.attempt[(walk.effect & Effect.SAVED) > 0]
     return Attempts(
         job=job,
@@ -163,6 +164,7 @@ def _attempts(columns: Columns, walk: Walk) -> Attempts:
         cause=cause,
         evicted=(teller == close) & np.isin(walk.kind[teller], _LOSSES),
         checkpoints=np.bincount(saved, minlength=len(job)),
+        templates=templates,
     )
 
 
@@ -193,11 +195,14 @@ def _any_between(flags: Flags, begin: Longs, end: Longs) -> Flags:
 
 def _causes(
     columns: Columns, walk: Walk, teller: Longs, executed: Flags, agent: Flags
-) -> NDArray[np.uint8]:
-    """The causes of these ends, which come in few kinds: each kind is judged once."""
+) -> tuple[NDArray[np.uint8], pl.DataFrame]:
+    """The causes of these ends, which come in few kinds, and the templates of their reasons.
+
+    Each kind is judged once.
+    """
     rows, kind = walk.rows[teller], walk.kind[teller]
     code, subcode, value = (each[rows] for each in (columns.code, columns.subcode, columns.value))
-    cut, entry = _says(columns, kind, code, subcode, columns.text[rows])
+    cut, entry, templates = _says(columns, kind, code, subcode, columns.text[rows])
     ends: list[NDArray[Any]] = [kind, code, subcode, value, executed, agent, cut, entry]
     key, room = np.zeros(len(teller), np.int64), 1
     for part in ends:
@@ -214,17 +219,20 @@ def _causes(
     names = [*(each.id for each in table()), ""]
     kinds.append([names[place] for place in entry[first].tolist()])
     causes = [CAUSE[cause_of(End(*kind))] for kind in zip(*kinds, strict=True)]
-    return np.array(causes, np.uint8)[which]
+    return np.array(causes, np.uint8)[which], templates
 
 
 def _says(
     columns: Columns, kind: Codes, code: Ints, subcode: Ints, text: Ints
-) -> tuple[Flags, Longs]:
-    """Whether each reason tells of a cut, and its entry of the table of holds, or -1."""
+) -> tuple[Flags, Longs, pl.DataFrame]:
+    """Whether each reason tells of a cut, and its entry of the table of holds, or -1.
+
+    The third are the templates of the reasons.
+    """
     cut, entry = np.zeros(len(kind), bool), np.full(len(kind), -1, np.int64)
     at = np.flatnonzero(np.isin(kind, TELLING))
     if not len(at):
-        return cut, entry
+        return cut, entry, pl.DataFrame(schema=TEMPLATES)
     used, place = distinct(text[at])
     words = [columns.strings[each] if each >= 0 else "" for each in used.tolist()]
     reasons = pl.Series("reason", words, dtype=pl.String)
@@ -235,11 +243,12 @@ def _says(
         reasons.gather(kinds.get_column("place"))
     )
     found = {each.id: number for number, each in enumerate(table())}
-    number = with_cause(asked).get_column("cause").replace_strict(found, return_dtype=pl.Int64)
+    classified = with_cause(asked)
+    number = classified.get_column("cause").replace_strict(found, return_dtype=pl.Int64)
     kinds = kinds.with_columns(entry=number)
     joined = frame.join(kinds, on=frame.columns, how="left", maintain_order="left")
     entry[at] = joined.get_column("entry").to_numpy()
-    return cut, entry
+    return cut, entry, classified.select(list(TEMPLATES)).unique()
 
 
 def _jobs(walk: Walk, attempts: Attempts) -> Jobs:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from headway.events.read import Skip
+from headway.report.reasons import TEMPLATES
 from headway.report.words import Cause, Outcome, Phase, Verdict
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]
@@ -163,6 +164,8 @@ class Accounts:
     #: Jobs without an event since the time that was asked for.
     left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
+    #: What stays of each reason without what differs from job to job; see `report.reasons`.
+    templates: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TEMPLATES))
     #: What functions made with `once` have worked out.
     _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from headway.events.columnar.columns import Longs
 from headway.report.codes import Codes, Flags
 
@@ -37,6 +39,7 @@ class Attempts:
     cause: Codes
     evicted: Flags
     checkpoints: Longs
+    templates: pl.DataFrame  # of the reasons why they ended; see `report.reasons`
 
 
 @dataclass

@@ -32,6 +32,7 @@ class Frames:
         self._attempts: list[pl.DataFrame] = []
         self._pieces: list[pl.DataFrame] = []
         self._holds: list[pl.DataFrame] = []
+        self._templates: list[pl.DataFrame] = []
         self._places = Places()
         self._idle = IdleAttempts()
         self._last: list[Ints] = []  # attempt of each job, -1 for none
@@ -67,6 +68,7 @@ class Frames:
         )
         self._pieces.append(pl.DataFrame(_piece_frame(pieces, before), schema=PIECES))
         self._holds.append(pl.DataFrame(hold_frame, schema=HOLDS))
+        self._templates.append(attempts.templates)
         self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
         self._count = Counts(before.jobs + len(last), before.attempts + len(attempts.job))
         self._events += len(columns)
@@ -104,6 +106,7 @@ class Frames:
             attempts=attempts.select(list(ATTEMPTS)),
             pieces=_with_idle(_joined(self._pieces), idle),
             holds=_joined(self._holds),
+            templates=_joined(self._templates).unique("reason"),
             begin=min(self._begin, self._until) / _SECOND,
             end=self._until / _SECOND,
             events=self._events if events is None else events,

@@ -67,7 +67,7 @@ def find(accounts: Accounts) -> list[Finding]:
     """What all detectors see, most expensive first; none claims what is claimed without saying."""
     ledger = Ledger(accounts)
     found: dict[str, Finding] = {}
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         seen = list(pool.map(lambda detector: detector(accounts), DETECTORS))
     for finding in chain.from_iterable(seen):
         entry = ledger.enter(finding)

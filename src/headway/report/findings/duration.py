@@ -7,10 +7,9 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import Finding, Step, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import TOO_LONG, allowed_duration
+from headway.report.findings.reasons import TOO_LONG, allowed_duration, caused_ends
 from headway.report.findings.scope import Scope, listed, median, scope, sited, stay_away
 from headway.report.numbers import limit, percent, span
-from headway.report.reasons import with_cause
 from headway.report.words import Cause, Outcome
 from headway.text import many
 
@@ -48,8 +47,8 @@ def duration(accounts: Accounts) -> list[Finding]:
 
 def _stopped_by_rules(accounts: Accounts) -> pl.Series:
     """The attempts that a rule of the job or of the pool ended because of their time."""
-    ruled = with_cause(accounts.attempts.filter(pl.col("code").is_in(POLICIES)).drop("cause"))
-    return ruled.filter(pl.col("cause").is_in(TOO_LONG)).get_column("attempt")
+    ruled = pl.col("code").is_in(POLICIES) & pl.col("cause").is_in(TOO_LONG)
+    return caused_ends(accounts).filter(ruled).get_column("attempt")
 
 
 def _limit(reason: str | None) -> float | None:

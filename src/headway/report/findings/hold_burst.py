@@ -113,11 +113,17 @@ def _about(accounts: Accounts, held: pl.DataFrame) -> Scope:
     ended = held.filter(pl.col("attempt").is_not_null())
     attempts = accounts.attempts_at(ended.get_column("attempt"))
     # A job that was held again for something else is not lost to this.
-    last = accounts.holds.select("job", "time").sort("time").unique("job", keep="last")
+    last = _last_holds(accounts)
     stuck = (Outcome.HELD.value, Outcome.REMOVED.value)
     mine = accounts.jobs_at(held.join(last, on=["job", "time"], how="semi").get_column("job"))
     lost = mine.filter(pl.col("outcome").is_in(stuck)).get_column("job")
     return scope(accounts, attempts, jobs=held.get_column("job"), lost=lost)
+
+
+@once
+def _last_holds(accounts: Accounts) -> pl.DataFrame:
+    """When each job was held last."""
+    return accounts.holds.group_by("job").agg(pl.col("time").max())
 
 
 def _arrived(accounts: Accounts, jobs: pl.Series) -> int:

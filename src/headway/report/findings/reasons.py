@@ -32,7 +32,16 @@ def caused_holds(accounts: Accounts) -> pl.DataFrame:
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
         told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
         holds = holds.with_columns(reason=told).drop("ended")
-    return with_cause(holds)
+    return with_cause(holds, accounts.templates)
+
+
+@once
+def caused_ends(accounts: Accounts) -> pl.DataFrame:
+    """The attempts that ended with a code, with `template` and `cause` of their reason."""
+    columns = ("attempt", "code", "subcode", "reason")
+    return with_cause(
+        accounts.attempts.select(columns).drop_nulls("code"), accounts.templates
+    ).drop("reason")
 
 
 def on_purpose() -> list[str]:

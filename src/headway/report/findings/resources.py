@@ -10,10 +10,9 @@ import polars as pl
 from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import caused_holds
+from headway.report.findings.reasons import caused_ends, caused_holds
 from headway.report.findings.scope import scope
 from headway.report.numbers import binary, percent
-from headway.report.reasons import with_cause
 from headway.report.words import Outcome
 from headway.spec.units import exact_size
 from headway.text import many
@@ -130,9 +129,7 @@ def under_asked(accounts: Accounts) -> list[Finding]:
 def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     over = pl.col("cause").is_in(kind.causes)
     holds = caused_holds(accounts).filter(over)
-    limited = with_cause(
-        accounts.attempts.filter(pl.col("code").is_in(HELD_BY)).drop("cause")
-    ).filter(over)
+    limited = caused_ends(accounts).filter(pl.col("code").is_in(HELD_BY) & over)
     attempts = accounts.attempts_at(limited.get_column("attempt"))
     if not attempts.height and not holds.height:
         return None

@@ -28,7 +28,7 @@ def retry_loop(accounts: Accounts) -> list[Finding]:
     tried = tried.join(busy, on="job", how="semi")
     if not tried.height:
         return []
-    tried = with_template(tried)
+    tried = with_template(tried, accounts.templates)
     loops = (
         tried.group_by("job", *way)
         .agg(tries=pl.len(), seconds=pl.col("bad_s").sum())

@@ -81,7 +81,7 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
             words = f"failed: {what(said[0])}"
         elif cause is Cause.FAILED and not said and values:
             words = f"failed: return value {listed(map(str, values))}"
-        told = None if cause is Cause.FAILED else _by_words(ended)
+        told = None if cause is Cause.FAILED else _by_words(accounts, ended)
         why = "No pattern that Headway knows explains this loss."
         step = do(f"Look at what the log says of {about.first_two}.")
         if cause is Cause.FAILED:
@@ -99,9 +99,9 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
         )
 
 
-def _by_words(ended: pl.DataFrame) -> Told | None:
+def _by_words(accounts: Accounts, ended: pl.DataFrame) -> Told | None:
     """What the reasons of most of these attempts say, if the table of holds knows it."""
-    said = with_cause(ended.drop("cause")).filter(pl.col("reason") != "")
+    said = with_cause(ended.drop("cause"), accounts.templates).filter(pl.col("reason") != "")
     kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
     if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
         return None
