@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headway.events.columnar.columns import NONE, Columns, Ints, Longs
+from headway.events.columnar.columns import NONE, Columns, Longs
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect
 from headway.events.status import Phase, Status
@@ -24,10 +24,10 @@ from headway.holds import table
 from headway.report.accounts import Accounts
 from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.cause import CUT, TELLING, End, cause_of
-from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Codes, Flags
+from headway.report.codes import CAUSE, OUTCOME, PHASE, STATUS, Flags
 from headway.report.evidence import distinct
 from headway.report.frames import Frames
-from headway.report.reasons import TEMPLATES, with_cause
+from headway.report.reasons import with_cause
 from headway.report.strand import Strands, strands
 from headway.report.walk import Walk, last_events
 from headway.report.words import Cause, Outcome
@@ -150,8 +150,10 @@ def _attempts(columns: Columns, walk: Walk) -> Attempts:
     cause = np.zeros(len(job), np.uint8)
     cause[overtaken] = CAUSE[Cause.UNKNOWN]
     lost = np.flatnonzero(ended & ~success)
-    found = _causes(columns, walk, teller[lost], executed[lost], agent[lost])
-    cause[lost], templates = found
+    said = _says(columns, walk, teller[lost])
+    cause[lost] = _causes(columns, walk, teller[lost], executed[lost], agent[lost], said)
+    entry, template = (np.full(len(job), -1, np.int64) for _ in range(2))
+    entry[lost], template[lost] = said.entry, said.template
     saved = walk.attempt[(walk.effect & Effect.SAVED) > 0]
     return Attempts(
         job=job,
@@ -164,7 +166,9 @@ def _attempts(columns: Columns, walk: Walk) -> Attempts:
         cause=cause,
         evicted=(teller == close) & np.isin(walk.kind[teller], _LOSSES),
         checkpoints=np.bincount(saved, minlength=len(job)),
-        templates=templates,
+        entry=entry,
+        template=template,
+        templates=said.templates,
     )
 
 
@@ -194,16 +198,12 @@ def _any_between(flags: Flags, begin: Longs, end: Longs) -> Flags:
 
 
 def _causes(
-    columns: Columns, walk: Walk, teller: Longs, executed: Flags, agent: Flags
-) -> tuple[NDArray[np.uint8], pl.DataFrame]:
-    """The causes of these ends, which come in few kinds, and the templates of their reasons.
-
-    Each kind is judged once.
-    """
+    columns: Columns, walk: Walk, teller: Longs, executed: Flags, agent: Flags, said: _Said
+) -> NDArray[np.uint8]:
+    """The causes of these ends, which come in few kinds: each kind is judged once."""
     rows, kind = walk.rows[teller], walk.kind[teller]
     code, subcode, value = (each[rows] for each in (columns.code, columns.subcode, columns.value))
-    cut, entry, templates = _says(columns, kind, code, subcode, columns.text[rows])
-    ends: list[NDArray[Any]] = [kind, code, subcode, value, executed, agent, cut, entry]
+    ends: list[NDArray[Any]] = [kind, code, subcode, value, executed, agent, said.cut, said.entry]
     key, room = np.zeros(len(teller), np.int64), 1
     for part in ends:
         place = np.where(part == NONE, -1, part).astype(np.int64)
@@ -217,38 +217,51 @@ def _causes(
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     kinds = [part[first].tolist() for part in ends[:-1]]
     names = [*(each.id for each in table()), ""]
-    kinds.append([names[place] for place in entry[first].tolist()])
+    kinds.append([names[place] for place in said.entry[first].tolist()])
     causes = [CAUSE[cause_of(End(*kind))] for kind in zip(*kinds, strict=True)]
-    return np.array(causes, np.uint8)[which], templates
+    return np.array(causes, np.uint8)[which]
 
 
-def _says(
-    columns: Columns, kind: Codes, code: Ints, subcode: Ints, text: Ints
-) -> tuple[Flags, Longs, pl.DataFrame]:
-    """Whether each reason tells of a cut, and its entry of the table of holds, or -1.
+class _Said(NamedTuple):
+    """What the reasons of ends say."""
 
-    The third are the templates of the reasons.
-    """
-    cut, entry = np.zeros(len(kind), bool), np.full(len(kind), -1, np.int64)
+    cut: Flags  # that a transfer was cut off
+    entry: Longs  # of the table of holds, -1 for none
+    template: Longs  # place in `templates`, -1 for none
+    templates: list[str]
+
+
+def _says(columns: Columns, walk: Walk, teller: Longs) -> _Said:
+    rows, kind = walk.rows[teller], walk.kind[teller]
+    cut = np.zeros(len(kind), bool)
+    entry, template = (np.full(len(kind), -1, np.int64) for _ in range(2))
     at = np.flatnonzero(np.isin(kind, TELLING))
     if not len(at):
-        return cut, entry, pl.DataFrame(schema=TEMPLATES)
-    used, place = distinct(text[at])
+        return _Said(cut, entry, template, [])
+    rows = rows[at]
+    used, place = distinct(columns.text[rows])
     words = [columns.strings[each] if each >= 0 else "" for each in used.tolist()]
     reasons = pl.Series("reason", words, dtype=pl.String)
     cut[at] = reasons.str.contains(CUT).to_numpy()[place]
-    frame = pl.DataFrame({"code": code[at], "subcode": subcode[at], "place": place})
+    frame = pl.DataFrame(
+        {"code": columns.code[rows], "subcode": columns.subcode[rows], "place": place}
+    )
     kinds = frame.unique(maintain_order=True)
     asked = kinds.select(pl.col("code", "subcode").replace(NONE, None)).with_columns(
         reasons.gather(kinds.get_column("place"))
     )
-    found = {each.id: number for number, each in enumerate(table())}
-    classified = with_cause(asked)
-    number = classified.get_column("cause").replace_strict(found, return_dtype=pl.Int64)
-    kinds = kinds.with_columns(entry=number)
+    found = with_cause(asked)
+    entries = {each.id: number for number, each in enumerate(table())}
+    templates = found.get_column("template").unique(maintain_order=True).to_list()
+    numbers = {text: number for number, text in enumerate(templates)}
+    kinds = kinds.with_columns(
+        entry=found.get_column("cause").replace_strict(entries, return_dtype=pl.Int64),
+        template=found.get_column("template").replace_strict(numbers, return_dtype=pl.Int64),
+    )
     joined = frame.join(kinds, on=frame.columns, how="left", maintain_order="left")
     entry[at] = joined.get_column("entry").to_numpy()
-    return cut, entry, classified.select(list(TEMPLATES)).unique()
+    template[at] = joined.get_column("template").to_numpy()
+    return _Said(cut, entry, template, templates)
 
 
 def _jobs(walk: Walk, attempts: Attempts) -> Jobs:

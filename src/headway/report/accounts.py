@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import polars as pl
 
 from headway.events.read import Skip
-from headway.report.reasons import TEMPLATES
 from headway.report.words import Cause, Outcome, Phase, Verdict
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]
@@ -143,6 +142,13 @@ SOURCES: Schema = {
 }
 
 
+#: One row an attempt: what the reason of its end means; null where none is given.
+ENDS: Schema = {
+    "template": pl.String,  # the reason without what differs from job to job
+    "entry": pl.String,  # of the table of holds
+}
+
+
 @dataclass(frozen=True)
 class Accounts:
     """Where every second went; `begin` and `end` bound the report."""
@@ -164,8 +170,8 @@ class Accounts:
     #: Jobs without an event since the time that was asked for.
     left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
-    #: What stays of each reason without what differs from job to job; see `report.reasons`.
-    templates: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TEMPLATES))
+    #: What the reason of each attempt's end means, in the order of attempts; None: not known yet.
+    ends: pl.DataFrame | None = None
     #: What functions made with `once` have worked out.
     _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

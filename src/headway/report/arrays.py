@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import polars as pl
-
 from headway.events.columnar.columns import Longs
 from headway.report.codes import Codes, Flags
 
@@ -39,7 +37,9 @@ class Attempts:
     cause: Codes
     evicted: Flags
     checkpoints: Longs
-    templates: pl.DataFrame  # of the reasons why they ended; see `report.reasons`
+    entry: Longs  # of the table of holds that their reason belongs to, -1 for none
+    template: Longs  # place in `templates`, -1 for none
+    templates: list[str]  # of reasons
 
 
 @dataclass

@@ -11,7 +11,8 @@ from headway.events.columnar.columns import NONE, Columns, Floats, Ints, Longs
 from headway.events.forms.files import NO_LOGS
 from headway.events.kind import Kind
 from headway.events.status import Phase
-from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts, Schema
+from headway.holds import table
+from headway.report.accounts import ATTEMPTS, ENDS, HOLDS, JOBS, PIECES, Accounts, Schema
 from headway.report.arrays import Attempts, Holds, Jobs, Pieces
 from headway.report.codes import CAUSE, PHASE, VERDICT, Codes, Flags
 from headway.report.evidence import About, Places, Texts
@@ -32,7 +33,7 @@ class Frames:
         self._attempts: list[pl.DataFrame] = []
         self._pieces: list[pl.DataFrame] = []
         self._holds: list[pl.DataFrame] = []
-        self._templates: list[pl.DataFrame] = []
+        self._ends: list[pl.DataFrame] = []
         self._places = Places()
         self._idle = IdleAttempts()
         self._last: list[Ints] = []  # attempt of each job, -1 for none
@@ -68,7 +69,7 @@ class Frames:
         )
         self._pieces.append(pl.DataFrame(_piece_frame(pieces, before), schema=PIECES))
         self._holds.append(pl.DataFrame(hold_frame, schema=HOLDS))
-        self._templates.append(attempts.templates)
+        self._ends.append(_end_frame(attempts))
         self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
         self._count = Counts(before.jobs + len(last), before.attempts + len(attempts.job))
         self._events += len(columns)
@@ -106,7 +107,7 @@ class Frames:
             attempts=attempts.select(list(ATTEMPTS)),
             pieces=_with_idle(_joined(self._pieces), idle),
             holds=_joined(self._holds),
-            templates=_joined(self._templates).unique("reason"),
+            ends=_joined(self._ends),
             begin=min(self._begin, self._until) / _SECOND,
             end=self._until / _SECOND,
             events=self._events if events is None else events,
@@ -235,6 +236,23 @@ def _attempt_frame(
         ),
         "offset": _optional(_at(columns.offset, teller, -1), -1),
     }
+
+
+def _end_frame(attempts: Attempts) -> pl.DataFrame:
+    """What the reasons of ends mean."""
+
+    def named(names: list[str], places: Longs) -> pl.Series:
+        found = np.where(places < 0, len(names), places).astype(np.uint32)
+        return pl.Series([*names, None], dtype=pl.String).gather(pl.Series(found))
+
+    entries = [entry.id for entry in table()]
+    return pl.DataFrame(
+        {
+            "template": named(attempts.templates, attempts.template),
+            "entry": named(entries, attempts.entry),
+        },
+        schema=ENDS,
+    )
 
 
 def _enum(

@@ -37,47 +37,37 @@ def masked(reason: pl.Expr) -> pl.Expr:
     return text.str.replace_all(r"\s+", " ").str.strip_chars(" |.")
 
 
-#: Templates that are known already, by reason.
-TEMPLATES: dict[str, type[pl.DataType]] = {"reason": pl.String, "template": pl.String}
-
-
-def with_template(frame: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
+def with_template(frame: pl.DataFrame) -> pl.DataFrame:
     """Adds `template` to a frame with a `reason`; each different reason is looked at once.
 
     Args:
         frame: Rows with a reason each, or null.
-        known: The templates of some reasons, with the columns of `TEMPLATES`.
 
     Returns:
         The rows in their order; a reason that was null is empty.
     """
     frame = frame.with_columns(pl.col("reason").cast(pl.String).fill_null(""))
-    kinds = frame.select("reason").unique()
-    parts = []
-    if known is not None:
-        parts.append(kinds.join(known, on="reason"))
-        kinds = kinds.join(known, on="reason", how="anti")
+    kinds, template = frame.select("reason").unique(), masked(pl.col("reason"))
     half = kinds.height // 2
-    halves = [kinds[:half], kinds[half:]]  # polars works on them at the same time
-    template = masked(pl.col("reason"))
-    parts += pl.collect_all([each.lazy().with_columns(template=template) for each in halves])
-    return frame.join(pl.concat(parts), on="reason", how="left", maintain_order="left")
+    # Two halves, which polars works on at the same time.
+    parts = (each.lazy().with_columns(template=template) for each in (kinds[:half], kinds[half:]))
+    kinds = pl.concat(pl.collect_all(list(parts)))
+    return frame.join(kinds, on="reason", how="left", maintain_order="left")
 
 
 _KIND = ["code", "subcode", "template"]
 
 
-def with_cause(frame: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
+def with_cause(frame: pl.DataFrame) -> pl.DataFrame:
     """Adds `template` and `cause`, the id of the table's entry, to a frame with codes and reasons.
 
     Args:
         frame: Rows with `code`, `subcode` and `reason`.
-        known: As for `with_template`.
 
     Returns:
         The rows in their order. One reason of each kind is classified, however many rows there are.
     """
-    frame = with_template(frame, known)
+    frame = with_template(frame)
     # The same one, in whatever order they come.
     kinds = frame.group_by(_KIND, maintain_order=True).agg(pl.col("reason").min())
     causes = [

@@ -32,16 +32,21 @@ def caused_holds(accounts: Accounts) -> pl.DataFrame:
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
         told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
         holds = holds.with_columns(reason=told).drop("ended")
-    return with_cause(holds, accounts.templates)
+    holds = holds.with_row_index("place")
+    ended = holds.filter(pl.col("attempt").is_not_null() & ~silent)
+    known = caused_ends(accounts).select("template", "cause")[ended.get_column("attempt")]
+    ended = ended.hstack(known).drop_nulls("cause")
+    others = with_cause(holds.join(ended, on="place", how="anti"))
+    return pl.concat([ended, others]).sort("place").drop("place")
 
 
 @once
 def caused_ends(accounts: Accounts) -> pl.DataFrame:
-    """The attempts that ended with a code, with `template` and `cause` of their reason."""
-    columns = ("attempt", "code", "subcode", "reason")
-    return with_cause(
-        accounts.attempts.select(columns).drop_nulls("code"), accounts.templates
-    ).drop("reason")
+    """All attempts, with `template` and `cause` of the reason why they ended."""
+    if accounts.ends is None:
+        return with_cause(accounts.attempts.drop("cause"))
+    ends = accounts.ends.rename({"entry": "cause"})
+    return accounts.attempts.drop("cause").hstack(ends)
 
 
 def on_purpose() -> list[str]:

@@ -7,10 +7,9 @@ import polars as pl
 from headway.node.exits import MEANING
 from headway.report.accounts import Accounts
 from headway.report.findings.finding import Finding, Step, Table, job_toml, shown, submit
-from headway.report.findings.reasons import what
+from headway.report.findings.reasons import caused_ends, what
 from headway.report.findings.scope import failed, scope
 from headway.report.numbers import count, span
-from headway.report.reasons import with_template
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
 
@@ -28,7 +27,8 @@ def retry_loop(accounts: Accounts) -> list[Finding]:
     tried = tried.join(busy, on="job", how="semi")
     if not tried.height:
         return []
-    tried = with_template(tried, accounts.templates)
+    template = caused_ends(accounts).get_column("template").gather(tried.get_column("attempt"))
+    tried = tried.with_columns(template)
     loops = (
         tried.group_by("job", *way)
         .agg(tries=pl.len(), seconds=pl.col("bad_s").sum())

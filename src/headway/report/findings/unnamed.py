@@ -12,9 +12,8 @@ import polars as pl
 
 from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import Finding, Step, do, shell, shown
-from headway.report.findings.reasons import Told, caused_holds, what
+from headway.report.findings.reasons import Told, caused_ends, caused_holds, what
 from headway.report.findings.scope import Scope, listed, read_last_words, scope
-from headway.report.reasons import with_cause
 from headway.report.words import CAUSE_WORDS, Cause
 from headway.text import many
 
@@ -101,7 +100,8 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
 
 def _by_words(accounts: Accounts, ended: pl.DataFrame) -> Told | None:
     """What the reasons of most of these attempts say, if the table of holds knows it."""
-    said = with_cause(ended.drop("cause"), accounts.templates).filter(pl.col("reason") != "")
+    said = caused_ends(accounts)[ended.get_column("attempt")].filter(pl.col("reason") != "")
+    said = said.drop_nulls("cause")
     kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
     if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
         return None
