@@ -49,7 +49,8 @@ SHORT = {
 }
 #: Patterns that are handed on to somebody who uses them with this method.
 ANY_WAY = {"match", "search", "fullmatch"}
-HANDED_ON = {name: {"match"} for name in ("_BYTES", "_SIZE", "_USAGE", "_NORMAL", "_SIGNAL")}
+_MATCHED = ("_BYTES", "_SIZE", "_USAGE", "_NORMAL", "_SIGNAL", "_FIRST", "_NEXT")
+HANDED_ON = {name: {"match"} for name in _MATCHED}
 #: How often a method looks at a text from each of its places.
 SEARCHES = ("search", "sub", "subn", "split", "findall", "finditer")
 

@@ -241,9 +241,9 @@ def test_beside_a_healthy_source_all_must_be_right_soon_and_sparing() -> None:
     assert complains("hangs", sent=int(1.06 * SIZE))
     assert complains("hangs", outcome="fail") and complains("hangs", outcome="never")
     assert not complains("flipped byte", sent=2 * SIZE)
-    sampled = "wrong bytes after a good start"
-    assert not complains(sampled, sent=int(1.1 * SIZE) + CHUNK - 1)
-    assert complains(sampled, sent=int(1.1 * SIZE) + CHUNK + 10)
+    guessed = "wrong bytes after a good start"
+    assert not complains(guessed, sent=int(1.75 * SIZE) + CHUNK - 1)
+    assert complains(guessed, sent=int(1.75 * SIZE) + CHUNK + 10)
 
 
 def test_alone_it_may_fail_but_not_for_ever() -> None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.totals import rated
-from headway.report.values import finite, share, total
+from headway.report.values import rounded, share, total
 from headway.report.words import Cause, Outcome
 
 
@@ -86,17 +86,18 @@ def groups(accounts: Accounts, by: By | str, most: int | None = None) -> list[Gr
         pl.col("key").is_null(), order, "key", descending=[False, by is not By.HOUR, False]
     )
     slot = total(table.get_column("slot_s").sum())
+    table = rounded(table.head(table.height if most is None else most))
     return [
         GroupFigures(
             key=row["key"],
-            jobs=int(row["jobs"] or 0),
-            succeeded=int(row["succeeded"] or 0),
-            holds=int(row["holds"] or 0),
-            held_s=total(row["held_s"]),
-            slot_share=share(total(row["slot_s"]), slot),
+            jobs=row["jobs"] or 0,
+            succeeded=row["succeeded"] or 0,
+            holds=row["holds"] or 0,
+            held_s=row["held_s"] or 0.0,
+            slot_share=share(row["slot_s"] or 0.0, slot),
             **read_attempts(row),
         )
-        for row in table.head(table.height if most is None else most).iter_rows(named=True)
+        for row in table.iter_rows(named=True)
     ]
 
 
@@ -105,6 +106,7 @@ _OF_JOBS = [
     pl.col("job").filter(pl.col("good")).n_unique().alias("succeeded"),
 ]
 _OF_HOLDS = [pl.len().alias("holds"), pl.col("held_s").sum()]
+_COUNTS = ("attempts", "attempts_executed", "stalls", "evictions")
 _SUMS = ("slot_s", "compute_s", "good_compute_s", "good_s", "bad_s", "open_s")
 
 
@@ -125,16 +127,14 @@ def of_attempts() -> list[pl.Expr]:
 
 
 def read_attempts(row: dict[str, Any]) -> dict[str, Any]:
-    """The figures that `of_attempts` worked out, and the shares between them."""
-    counts = ("attempts", "attempts_executed", "stalls", "evictions")
-    found: dict[str, Any] = {name: int(row[name] or 0) for name in counts}
-    found |= {name: total(row[name]) for name in (*_SUMS, "transfer_s")}
-    return found | {
-        "compute_share": share(found["good_compute_s"], found["slot_s"]),
-        "goodput": share(found["good_s"], found["slot_s"]),
-        "received": finite(row["received"]),
-        "transfer_rate": share(finite(row["rated_bytes"]), finite(row["rated_s"])),
-    }
+    """The figures that `of_attempts` worked out, of a `rounded` row, and shares between them."""
+    found: dict[str, Any] = {name: row[name] or 0 for name in _COUNTS}
+    found |= {name: row[name] or 0.0 for name in (*_SUMS, "transfer_s")}
+    found["compute_share"] = share(found["good_compute_s"], found["slot_s"])
+    found["goodput"] = share(found["good_s"], found["slot_s"])
+    found["received"] = row["received"]
+    found["transfer_rate"] = share(row["rated_bytes"], row["rated_s"])
+    return found
 
 
 def _keyed_attempts(accounts: Accounts, by: By) -> pl.DataFrame:

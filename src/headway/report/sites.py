@@ -10,7 +10,7 @@ import polars as pl
 from headway.report.accounts import Accounts
 from headway.report.groups import By, groups
 from headway.report.totals import moved
-from headway.report.values import Spread, read_spread, share, spread_of
+from headway.report.values import Spread, read_spread, rounded, share, spread_of
 from headway.report.words import Outcome
 
 
@@ -116,5 +116,5 @@ def _by_site(
 ) -> dict[str | None, dict[str, Any]]:
     here = frame.lazy().with_columns(pl.col("site").cast(pl.String))
     here = here.filter(pl.col("site").is_in(names.implode(), nulls_equal=True))
-    table = here.group_by("site").agg(figures).collect()
+    table = rounded(here.group_by("site").agg(figures).collect())
     return {row["site"]: row for row in table.iter_rows(named=True)}

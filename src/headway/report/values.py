@@ -17,6 +17,12 @@ def finite(value: Any) -> float | None:
     return round(float(value), 6) + 0.0
 
 
+def rounded(table: pl.DataFrame) -> pl.DataFrame:
+    """All numbers of a table as `finite` has them, many at once."""
+    number = pl.col(pl.Float64)
+    return table.with_columns(pl.when(number.is_finite()).then(number.round(6) + 0.0))
+
+
 def total(value: Any) -> float:
     """A sum; of nothing, 0."""
     return finite(value) or 0.0
@@ -67,9 +73,10 @@ def spread_of(expression: pl.Expr, name: str) -> list[pl.Expr]:
 
 
 def read_spread(row: dict[str, Any], name: str) -> Spread:
-    """The spread that `spread_of` worked out."""
-    count = int(row.get(f"{name}.count") or 0)
-    if not count:
-        return Spread()
-    keys = ("mean", "median", "least", "p5", "p25", "p75", "p95", "most")
-    return Spread(count, **{key: finite(row.get(f"{name}.{key}")) for key in keys})
+    """The spread that `spread_of` worked out, of a `rounded` row."""
+    count = row.get(f"{name}.count")
+    return Spread(count, *(row[f"{name}.{key}"] for key in _KEYS)) if count else _NOTHING
+
+
+_KEYS = ("mean", "median", "least", "p5", "p25", "p75", "p95", "most")
+_NOTHING = Spread()
