@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from headway.events.columnar.columns import NONE, Columns, Longs
+from headway.events.columnar.thin import MANY
 from headway.events.kind import AGENT_KINDS, Kind
 from headway.events.life import Effect
 from headway.events.status import Phase, Status
@@ -94,14 +95,18 @@ def account_parts(
         pieces = pieces_of(walk, attempts, jobs)
         return _Part(columns, walk, jobs, attempts, pieces, _holds(walk), left)
 
-    # The next jobs are accounted while the tables of these are made.
+    # The next jobs are accounted while the tables of these are made, if there is room for both.
+    room = events is None or events <= MANY
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(next_part)
         while (part := coming.result()) is not None:
-            coming = ahead.submit(next_part)
+            if room:
+                coming = ahead.submit(next_part)
             left_out += part.left_out
             frames.add(*part[:-1])
             del part  # before the next ones are made
+            if not room:
+                coming = ahead.submit(next_part)
     return frames.accounts(events, left_out)
 
 

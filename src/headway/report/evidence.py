@@ -24,7 +24,8 @@ class Texts:
     def of(self, places: Ints | Longs) -> pl.Series:
         """The texts at these places; -1 is null."""
         found = np.where(places < 0, len(self.strings), places).astype(np.uint32)
-        return self._column.gather(pl.Series(found))
+        # A copy: else each text would keep all texts of the columns in memory.
+        return self._column.gather(pl.Series(found)) + ""
 
 
 class About:

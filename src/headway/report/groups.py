@@ -105,6 +105,25 @@ _OF_JOBS = [
     pl.col("job").n_unique().alias("jobs"),
     pl.col("job").filter(pl.col("good")).n_unique().alias("succeeded"),
 ]
+#: The columns of attempts that figures of groups are made of.
+_ASKED = [
+    "job",
+    "attempt",
+    "site",
+    "begin",
+    "executed",
+    "arrived",
+    "ending",
+    "evicted",
+    "transfer_in_s",
+    "received",
+    "slot_s",
+    "compute_s",
+    "good_compute_s",
+    "good_s",
+    "bad_s",
+    "open_s",
+]
 _OF_HOLDS = [pl.len().alias("holds"), pl.col("held_s").sum()]
 _COUNTS = ("attempts", "attempts_executed", "stalls", "evictions")
 _SUMS = ("slot_s", "compute_s", "good_compute_s", "good_s", "bad_s", "open_s")
@@ -138,7 +157,7 @@ def read_attempts(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keyed_attempts(accounts: Accounts, by: By) -> pl.DataFrame:
-    attempts = accounts.attempts
+    attempts = accounts.attempts.select(_ASKED)
     if by is By.SITE:
         return attempts.with_columns(_text("site"))
     if by is By.HOUR:
@@ -168,7 +187,7 @@ def _keyed_jobs(
     accounts: Accounts, by: By, attempts: pl.DataFrame, holds: pl.DataFrame
 ) -> pl.DataFrame:
     good = (pl.col("outcome") == Outcome.SUCCESS.value).alias("good")
-    jobs = accounts.jobs.with_columns(good)
+    jobs = accounts.jobs.select("job", "site", "user", "cluster", "attempts", good)
     if by is By.HOUR:
         success = (pl.col("ending") == Outcome.SUCCESS.value).alias("good")
         return attempts.select("job", "key", success)

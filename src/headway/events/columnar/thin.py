@@ -22,12 +22,15 @@ from headway.events.columnar.columns import NONE, Columns, Longs, Usage
 from headway.events.columnar.headers import YEARLESS, ZONE
 from headway.events.columnar.part import NUMBERS, TEXTS, TYPES, Array, Part, kept, measurements
 from headway.events.columnar.strings import Packed
+from headway.events.columnar.workers import trim_memory
 from headway.events.event import EventType
 from headway.events.kind import Kind
 from headway.events.skip import Skip
 
 #: Events of which columns are made at a time.
 ROWS = 300_000
+#: From so many events on memory counts for more than time.
+MANY = 2_000_000
 #: Below one in so many, events that may change nothing are not worth looking for.
 _WORTH = 8
 _KEPT = tuple(name for name in TYPES if name not in ("length", "minute", "second", "fraction"))
@@ -204,6 +207,8 @@ class Thin:
         usage_of[self.usage_row] = np.arange(len(self.usage_row))
         for begin, end in pairwise(bounds):
             yield self._columns(np.sort(order[begin:end]), usage_of, bases)
+            if len(self) > MANY:
+                trim_memory()
 
     def _in_order(self, rows: int) -> tuple[Longs, list[int]]:
         """The rows by job, and where to cut them so that no job is cut."""

@@ -148,10 +148,18 @@ def keep_memory() -> None:
 def give_memory_back() -> None:
     """From here on the system gets at once what this process frees of large arrays.
 
-    malloc would keep it in pieces that fit nobody, as much as is in use. It costs a little time.
+    malloc would keep it in pieces that fit nobody, as much as is in use. So does that of polars,
+    which looks at its settings when it is first imported. It costs a little time.
     """
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
     with suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL(None).mallopt(*_SMALL_MMAP_THRESHOLD)
+
+
+def trim_memory() -> None:
+    """Give the system back what is free between what is in use."""
+    with suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _send(into: int, number: int, pieces: list[memoryview]) -> None:

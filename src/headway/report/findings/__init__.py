@@ -61,13 +61,16 @@ DETECTORS: tuple[Detector, ...] = (
 #: is true but nobody's first worry.
 FLOOR = 0.001
 JOBS_FLOOR = 0.01
+_MANY = 500_000
 
 
 def find(accounts: Accounts) -> list[Finding]:
     """What all detectors see, most expensive first; none claims what is claimed without saying."""
     ledger = Ledger(accounts)
     found: dict[str, Finding] = {}
-    with ThreadPoolExecutor(3) as pool:
+    # Each has its own tables for a while: many attempts are looked at by one after the other.
+    workers = 3 if accounts.attempts.height <= _MANY else 1
+    with ThreadPoolExecutor(workers) as pool:
         seen = list(pool.map(lambda detector: detector(accounts), DETECTORS))
     for finding in chain.from_iterable(seen):
         entry = ledger.enter(finding)

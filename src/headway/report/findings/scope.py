@@ -155,10 +155,33 @@ def _gpus(accounts: Accounts) -> pl.DataFrame:
     return known.group_by("log", "cluster").agg(all=(pl.col("gpus") > 0).all())
 
 
+#: Columns of attempts that no finding by place asks for: copies of all the others are large.
+_NOT_LOOKED_AT = (
+    "begin",
+    "end",
+    "waiting_s",
+    "starting_s",
+    "transfer_out_s",
+    "disconnected_s",
+    "suspended_s",
+    "good_s",
+    "open_s",
+    "sent",
+    "agent_transfer",
+    "memory_used",
+    "memory_asked",
+    "disk_used",
+    "disk_asked",
+    "file",
+    "offset",
+)
+
+
 @once
 def sited(accounts: Accounts) -> pl.DataFrame:
     """The attempts with their site, null where sites have names and only the machine is known."""
-    attempts = accounts.attempts.with_columns(pl.col("site", "machine").cast(pl.String))
+    attempts = accounts.attempts.drop(_NOT_LOOKED_AT)
+    attempts = attempts.with_columns(pl.col("site", "machine").cast(pl.String))
     machine = pl.col("site").is_null() | (pl.col("site") == pl.col("machine")).fill_null(False)
     if not attempts.filter(~machine).height:
         return attempts
@@ -218,13 +241,11 @@ def _badput(accounts: Accounts) -> pl.DataFrame:
     )
 
 
-@once
 def failed(accounts: Accounts) -> pl.DataFrame:
     """The attempts that have ended, otherwise than well or by removal."""
     return accounts.attempts.filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
 
 
-@once
 def ended(accounts: Accounts) -> pl.DataFrame:
     """The attempts that have ended, well or not, but not by removal, with their site."""
     out = ("open", Cause.REMOVED.value)
