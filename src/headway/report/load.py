@@ -69,9 +69,10 @@ def load(
     notes: list[str] = []
     rows = [row for folder in _folders(events) for row in read_records(folder)]
     proof = _proof(events, outputs, notes) if outputs else None
-    accounts = _accounted(events, rows, since, proof, None)
+    alive = _alive(found)
+    accounts = _accounted(events, rows, since, proof, None, forget=not alive)
     going = accounts.jobs.filter(pl.col("outcome").is_in(_GOES_ON))
-    if _alive(found):
+    if alive:
         if going.height:
             accounts = _accounted(events, rows, since, proof, time.time())
     else:
@@ -94,9 +95,11 @@ def _accounted(
     since: float | None,
     proof: Mapping[tuple[int, int], bool] | None,
     until: float | None,
+    *,
+    forget: bool = False,
 ) -> Accounts:
     """The accounts of all jobs; those of a log alone, which may be large, some at a time."""
-    parts = [with_phases(events.columns(), records)] if records else events.some_jobs()
+    parts = [with_phases(events.columns(), records)] if records else events.some_jobs(forget=forget)
     made = account_parts(
         parts, events.last_events(), until=until, since=since, outputs=proof, events=events.events
     )

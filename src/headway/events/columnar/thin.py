@@ -195,11 +195,16 @@ class Thin:
             np.maximum.at(found, log[starts], np.maximum.reduceat(self.time, starts))
         return found
 
-    def some_jobs(self, rows: int = ROWS) -> Iterator[Columns]:
+    def some_jobs(self, rows: int = ROWS, *, forget: bool = False) -> Iterator[Columns]:
         """The columns of all events, those of about so many at a time.
 
-        Jobs come in the order of their clusters and procs, and each of them as a whole; at least
-        one set of columns comes.
+        Args:
+            rows: How many events to give at a time.
+            forget: Keep nothing but the times and files of the events afterwards.
+
+        Yields:
+            Jobs in the order of their clusters and procs, and each of them as a whole; at least
+            one set of columns comes.
         """
         order, bounds = self._in_order(rows)
         bases = np.cumsum([0, *(len(packed) for packed in self.texts)])
@@ -209,6 +214,9 @@ class Thin:
             yield self._columns(np.sort(order[begin:end]), usage_of, bases)
             if len(self) > MANY:
                 trim_memory()
+        if forget:
+            self.narrow, self.usage, self.texts = {}, [], []
+            self.usage_row = self.usage_row[:0]
 
     def _in_order(self, rows: int) -> tuple[Longs, list[int]]:
         """The rows by job, and where to cut them so that no job is cut."""

@@ -155,7 +155,7 @@ def _gpus(accounts: Accounts) -> pl.DataFrame:
     return known.group_by("log", "cluster").agg(all=(pl.col("gpus") > 0).all())
 
 
-#: Columns of attempts that no finding by place asks for: copies of all the others are large.
+#: Columns of attempts that few findings ask for.
 _NOT_LOOKED_AT = (
     "begin",
     "end",
@@ -167,7 +167,6 @@ _NOT_LOOKED_AT = (
     "good_s",
     "open_s",
     "sent",
-    "agent_transfer",
     "memory_used",
     "memory_asked",
     "disk_used",
@@ -177,11 +176,15 @@ _NOT_LOOKED_AT = (
 )
 
 
+def tried(accounts: Accounts) -> pl.DataFrame:
+    """The attempts with what most findings ask for: copies of all columns are large."""
+    return accounts.attempts.drop(_NOT_LOOKED_AT)
+
+
 @once
 def sited(accounts: Accounts) -> pl.DataFrame:
     """The attempts with their site, null where sites have names and only the machine is known."""
-    attempts = accounts.attempts.drop(_NOT_LOOKED_AT)
-    attempts = attempts.with_columns(pl.col("site", "machine").cast(pl.String))
+    attempts = tried(accounts).with_columns(pl.col("site", "machine").cast(pl.String))
     machine = pl.col("site").is_null() | (pl.col("site") == pl.col("machine")).fill_null(False)
     if not attempts.filter(~machine).height:
         return attempts
@@ -243,7 +246,7 @@ def _badput(accounts: Accounts) -> pl.DataFrame:
 
 def failed(accounts: Accounts) -> pl.DataFrame:
     """The attempts that have ended, otherwise than well or by removal."""
-    return accounts.attempts.filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
+    return tried(accounts).filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
 
 
 def ended(accounts: Accounts) -> pl.DataFrame:

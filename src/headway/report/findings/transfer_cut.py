@@ -15,7 +15,7 @@ from headway.report.findings.finding import (
     submit,
 )
 from headway.report.findings.reasons import STALLED
-from headway.report.findings.scope import example, failed, median, quantile, scope, sited
+from headway.report.findings.scope import example, failed, median, quantile, scope, sited, tried
 from headway.report.numbers import count, limit, rate, size, span
 from headway.report.words import Cause
 from headway.text import many
@@ -42,10 +42,11 @@ _STARTER = "STARTER_FILE_XFER_STALL_TIMEOUT"
 
 def transfer_cut(accounts: Accounts) -> list[Finding]:
     """One finding for each limit that transfers were cut off at."""
-    tried = accounts.attempts.filter(
-        ~pl.col("agent_transfer").fill_null(False) & (pl.col("transfer_in_s") > 0)
+    arrived = tried(accounts).filter(
+        ~pl.col("agent_transfer").fill_null(False)
+        & (pl.col("transfer_in_s") > 0)
+        & pl.col("arrived").fill_null(False)
     )
-    arrived = tried.filter(pl.col("arrived").fill_null(False))
     ended = (
         failed(accounts)
         .filter(~pl.col("arrived").fill_null(False) & (pl.col("transfer_in_s") > 0))
