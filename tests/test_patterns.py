@@ -229,7 +229,7 @@ def slow(pattern: re.Pattern[Any], methods: set[str]) -> str:
                 continue
             # Measured again and again: somebody else may have had the processor's cache.
             once = min(seconds(pattern, way, parts, LENGTH) for _ in range(3))
-            four = min(seconds(pattern, way, parts, TIMES * LENGTH) for _ in range(2))
+            four = min(seconds(pattern, way, parts, TIMES * LENGTH) for _ in range(4))
             if four > TOO_LONG and four > TOO_STEEP * once:
                 return f"{way}: {1000 * once:.1f} ms, then {1000 * four:.1f} ms for {parts!r}"
     return ""

@@ -416,6 +416,7 @@ def test_a_hundred_thousand_rows_in_a_second(base: Path) -> None:
     (base / "conf").mkdir()
     for n in range(1000):
         (base / "conf" / f"{n}.yaml").write_text("")
+
     def look() -> tuple[dict[str, Finding], float]:
         return table(
             base,

@@ -355,7 +355,9 @@ def _node_paths(view: View) -> Iterator[Finding]:
     """Absolute paths that the program gets, which the node may not have."""
     far: list[str] = []
     scratch: list[str] = []
-    near = re.search(r"has\w*staging|filesystemdomain|has_?cvmfs", view.value("requirements"), re.I)
+    near = re.search(
+        r"has\w{0,40}staging|filesystemdomain|has_?cvmfs", view.value("requirements"), re.I
+    )
     keys: dict[str, None] = {}
     for key, words in (
         ("arguments", view.all_words),
