@@ -15,6 +15,8 @@ import resource
 import sys
 import time
 
+SITES = 50  # a summary shows fewer, the one with the most slot time first
+
 
 def main() -> int:
     reader, path = sys.argv[1:]
@@ -41,7 +43,7 @@ def headway(path: str) -> dict[str, float]:
     accounted = account_s.stop()
     figures_s = Meter()
     found = totals(accounts)
-    lost, places = losses(accounts), sites(accounts)
+    lost, places = losses(accounts), sites(accounts, SITES)
     return {
         "events": accounts.events,
         "jobs": found.jobs,

@@ -9,7 +9,7 @@ of the shapes that events have in logs of HTCondor 7 to 24 (see shapes.py). Read
 each reader in a process of its own:
 
 - headway report: the command as people use it, from its start to its end, findings and all;
-- headway, accounts: from the bytes to totals, losses by cause and sites;
+- headway, accounts: from the bytes to totals, losses by cause and the fifty largest sites;
 - headway, reading: all events as columns;
 - JobEventLog: `htcondor2`'s reader, asked only for type, cluster, proc and time of each event; once
   as it comes, on one core, and once as two processes with half of the file each;
