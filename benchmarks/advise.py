@@ -23,14 +23,8 @@ from measure import SOURCE, Cost, measure
 
 sys.path.insert(0, str(SOURCE))
 
-from headway.events.event import Resource, Usage
-from headway.events.format import (
-    ending_lines,
-    event_bytes,
-    resource_lines,
-    transfer_lines,
-    usage_lines,
-)
+from headway.events.format import Resource, Usage, event_lines, resource_lines
+from headway.events.write import ending_ad, event_bytes, used_ad
 
 JOBS = 20_000
 ONE, MANY = 0.5, 10.0  # seconds; the second is for JOBS jobs
@@ -99,9 +93,8 @@ def _through(cluster: int, proc: int, at: float, number: int) -> Iterator[bytes]
         yield event_bytes(0, cluster, proc, at, "Job submitted from host: <192.0.2.10:9618>")
     yield event_bytes(40, cluster, proc, at + 1, "Started transferring input files")
     yield _started(cluster, proc, at + 60, number)
-    ended = [*ending_lines(0, None), *usage_lines(Usage(user=9), total=True)]
-    ended += [*transfer_lines(1, 1, total=True), *_resources(900)]
-    yield event_bytes(5, cluster, proc, at + 600, "Job terminated.", ended)
+    text, *ended = event_lines(ending_ad(0, None) | used_ad(Usage(user=9), 1, 1), 5)
+    yield event_bytes(5, cluster, proc, at + 600, text, [*ended, *_resources(900)])
 
 
 def _transfer(cluster: int, proc: int, at: float, number: int) -> Iterator[bytes]:
@@ -139,8 +132,8 @@ def _started(cluster: int, proc: int, at: float, number: int) -> bytes:
 
 
 def _evicted(cluster: int, proc: int, at: float, code: str, reason: str, memory: int) -> bytes:
-    body = ["\t(0) CPU times", *usage_lines(Usage(), total=False)]
-    body += [*transfer_lines(0, 0, total=False), f"\tReason: {reason}", *_resources(memory)]
+    _, *body = event_lines(used_ad(None, 0, 0) | {"Reason": reason}, 4)
+    body += _resources(memory)
     return event_bytes(4, cluster, proc, at, f"Job was evicted. Code {code}", body)
 
 

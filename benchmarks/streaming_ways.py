@@ -275,7 +275,7 @@ class Headway:
 
     def prepare(self, task: Task) -> None:
         if task.url is not None:
-            from headway.node.transfer.publish import publish
+            from headway.node.transfer.manifest import publish
 
             os.link(task.tar, task.made / NAME)  # it is published where it lies
             publish(str(task.made / NAME))

@@ -52,8 +52,7 @@ from tests.lab import Authority, Content, Crowded, Director, Made, Server, Strai
 from transfer_server import Served, has_nginx, serve
 from transfer_tools import TOOLS, Task, Tool, environment
 
-from headway.node.transfer.manifest import SUFFIX
-from headway.node.transfer.publish import publish
+from headway.node.transfer.manifest import SUFFIX, publish
 
 NAME = "/lab/object"
 DELAY, RATE = 0.040, 25e6  # of the wide path: seconds of a round trip, bytes/s of a connection

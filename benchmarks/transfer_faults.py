@@ -83,7 +83,7 @@ from tests.lab import (
 )
 from transfer_tools import TOOLS, Task, Tool, environment
 
-from headway.node.transfer.steering import FIRST_CHUNK
+from headway.node.transfer.scheduler import FIRST_CHUNK
 
 PACE = 100e6  # bytes per second of every source
 LATE, WASTE = 10.0, 0.05  # what Headway may cost beside a healthy source

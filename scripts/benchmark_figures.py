@@ -10,6 +10,7 @@ What the benchmarks write with `--json` becomes the page as soon as it is put th
     python benchmarks/transfer.py --crowd --json benchmarks/results/crowd.json
     python benchmarks/transfer_faults.py --json benchmarks/results/transfer_faults.json
     python benchmarks/streaming.py --json benchmarks/results/streaming.json
+    python benchmarks/events.py --json benchmarks/results/events.json
 """
 
 from __future__ import annotations
@@ -190,6 +191,49 @@ def window() -> list[str]:
     return markdown([title, "stated before", "taken"], rows)
 
 
+_LOGS = {"pool": "a pool's log", "shapes": "old and new forms mixed"}
+
+
+def logs() -> list[str]:
+    """What each reader takes for the two logs, and how many times as fast as JobEventLog it is."""
+    known = read("events")
+    lines = [setting(known)]
+    for name, words in _LOGS.items():
+        found = known[name]
+        readers = {reader: cost for reader, cost in found.items() if isinstance(cost, dict)}
+        slow = readers["JobEventLog"]["wall"]
+        rows = [
+            [
+                reader,
+                f"{cost['wall']:.2f} s",
+                f"{cost['cpu']:.2f} s",
+                f"{found['events'] / cost['wall']:,.0f}",
+                f"{cost['memory'] / 1e6:,.0f} MB",
+                f"{slow / cost['wall']:.1f}",
+            ]
+            for reader, cost in readers.items()
+        ]
+        about = f"{words}: {found['size'] / 1e6:.0f} MB, {found['events']:,} events"
+        titles = [about, "wall", "CPU", "events/s", "memory", "times JobEventLog"]
+        lines += ["", *markdown(titles, rows)]
+    return lines
+
+
+def shapes() -> list[str]:
+    """The events that cost most to read, for their size."""
+    found = read("events")["by shape"]
+    worst = sorted(found, key=lambda name: -found[name].get("ratio", 0.0))[:6]
+    rows = [
+        [name, f"{found[name]['us']:.2f}", f"{found[name]['bytes']:.0f}", _ratio(found[name])]
+        for name in ("mean event", *worst)
+    ]
+    return markdown(["shape", "microseconds", "bytes", "times the mean event"], rows)
+
+
+def _ratio(cost: dict[str, float]) -> str:
+    return f"{cost['ratio']:.2f}" if "ratio" in cost else ""
+
+
 _PRESENT: dict[str, Callable[[dict[str, float]], str]] = {
     "first batch": lambda run: f"{run['first']:.2f} s",
     "images/s": lambda run: f"{run['rate']:,.0f}",
@@ -221,6 +265,8 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "present": lambda: feeding("present", _PRESENT),
     "arriving": lambda: feeding("arriving", _ARRIVING),
     "window": window,
+    "logs": logs,
+    "shapes": shapes,
 }
 
 

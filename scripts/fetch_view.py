@@ -22,7 +22,7 @@ from scripts.live_view import THEME  # noqa: E402
 from tests.lab import Made, Rate, Server, Silent, Status  # noqa: E402
 
 import headway  # noqa: E402
-from headway.cli.meter import LiveMeter  # noqa: E402
+from headway.cli.fetch import LiveMeter  # noqa: E402
 from headway.errors import Stopped  # noqa: E402
 
 TARGET = ROOT / "docs" / "images" / "fetch.svg"

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 import headway
-from headway.cli.board import Board
-from headway.cli.live import LiveView
+from headway.cli.job_text import RunJobs
+from headway.cli.view import LiveView
 from headway.pool import open_pool
 
 TARGET = Path(__file__).parents[1] / "docs" / "images" / "live-view.svg"
@@ -144,27 +144,27 @@ def _svg(folder: Path, port: int) -> str:
     pool = open_pool(POOL, folder)
     run = headway.run(folder / "job.toml", pool=pool, start=folder, wait=False)
     try:
-        board = Board(run)
+        run_jobs = RunJobs(run)
         began = time.monotonic()
-        while not _telling(board) and time.monotonic() - began < 60:
+        while not _telling(run_jobs) and time.monotonic() - began < 60:
             time.sleep(0.2)
             run.refresh()
-            idle = list(board.groups["idle"])
-            if time.monotonic() - began > 3 and not board.groups["held"] and idle:
+            idle = list(run_jobs.groups["idle"])
+            if time.monotonic() - began > 3 and not run_jobs.groups["held"] and idle:
                 run.hold([idle[0]])
         console = Console(
             record=True, width=WIDTH, height=HEIGHT, force_terminal=True, file=io.StringIO()
         )
-        console.print(LiveView(board, "local", console, began=began).picture(time.time()))
+        console.print(LiveView(run_jobs, "local", console, began=began).picture(time.time()))
         return console.export_svg(title="headway run job.toml", theme=THEME)
     finally:
         run.pool.leave(run.folder)
 
 
-def _telling(board: Board) -> bool:
+def _telling(run_jobs: RunJobs) -> bool:
     """Whether there is something of everything to see."""
-    counts = board.counts
-    running = board.groups["running"].values()
+    counts = run_jobs.counts
+    running = run_jobs.groups["running"].values()
     moving = [state for state in running if state.phase == "stage-in" and state.progress_bytes]
     far = [s for s in moving if (s.progress_bytes or 0) > 0.7 * BYTES]
     training = [state for state in running if state.phase == "run"]

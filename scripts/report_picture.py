@@ -8,6 +8,7 @@ Chromium (apt-get install chromium) is asked what it shows. The same logs give t
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from datetime import timezone
@@ -31,7 +32,9 @@ MOST = 400_000  # bytes: it stands in the README
 def main(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="headway-picture-") as name:
         folder = Path(name)
-        report = report_of(write(folder))
+        write(folder)
+        os.chdir(folder)  # so that the page names no temporary folder
+        report = report_of(".")
         page = folder / "report.html"
         page.write_text(
             render(
@@ -58,4 +61,4 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else TARGET)
+    main(Path(sys.argv[1]).absolute() if sys.argv[1:] else TARGET)

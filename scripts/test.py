@@ -1,4 +1,9 @@
-"""Every check and test, in the order in which they are quickest to fail."""
+"""Every check and test, in the order in which they are quickest to fail.
+
+scripts/test.py                  every check, every test
+scripts/test.py --cov [...]      the tests without a pool, or those named, and what of src they miss
+scripts/test.py tests/spec ...   pytest with these words
+"""
 
 from __future__ import annotations
 
@@ -7,57 +12,103 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_ENOUGH = 8 << 30  # bytes of memory that files may take
+CHECKS = [
+    ["-m", "ruff", "format", "--check", "."],
+    ["-m", "ruff", "check", "."],
+    ["-c", "import importlinter.cli as cli; cli.lint_imports_command()", "--no-logo", "--no-cache"],
+    ["-m", "vulture"],
+]
 _SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
-# one after the other, beside the rest: two pools at a time are too much for two cores
-_POOLS = {"pool": ["tests/pool"], "study": ["tests/study"]}
-_GROUPS = {**_POOLS, "rest": ["--ignore", "tests/pool", "--ignore", "tests/study"]}
+_ENOUGH = 8 << 30  # bytes of memory that files may take
+# with pools of their own, one after the other: two at a time are too much for two cores
+_POOLS = ["tests/pool", "tests/study"]
+_WITHOUT_POOLS = ["-m", "not pool"]
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--cov"]:
+        return coverage(arguments[1:] or _WITHOUT_POOLS)
+    if arguments:
+        return step("-m", "pytest", *arguments)
+    for check in CHECKS:
+        if code := step(*check):
+            return code
+    return tests()
 
 
 def step(*arguments: str) -> int:
     print(f"\n== {' '.join(arguments)}", flush=True)
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT).returncode
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT).returncode
 
 
-def main(arguments: list[str]) -> int:
-    if arguments:
-        return step("pytest", *arguments)
-    checks = [
-        ["ruff", "format", "--check", "."],
-        ["ruff", "check", "."],
-        ["mypy"],
-    ]
-    for check in checks:
-        if code := step(*check):
-            return code
-    codes: dict[str, int] = {}
-    with tempfile.TemporaryFile() as told, _memory() as memory:
-
-        def pools() -> None:
-            for name in _POOLS:
-                codes[name] = subprocess.run(
-                    _pytest(name), cwd=ROOT, stdout=told, stderr=told
-                ).returncode
-
-        beside = threading.Thread(target=pools)
-        beside.start()
-        print(f"\n== pytest, and at the same time {' and '.join(_POOLS)}", flush=True)
+def tests() -> int:
+    """All of them, and mypy, at the same time; the worst exit code."""
+    pools = [_pytest(Path(folder).name, "-m", "pool", folder) for folder in _POOLS]
+    with _memory() as memory, ThreadPoolExecutor(2) as beside:
+        others = [
+            beside.submit(_quietly, [["nice", sys.executable, "-m", "mypy"]]),
+            beside.submit(_quietly, pools),
+        ]
+        print(f"\n== pytest, and at the same time mypy, {' and '.join(_POOLS)}", flush=True)
         # these mostly wait, too; where two want a core, those that count seconds on a pool go first
-        workers = 1 + (os.cpu_count() or 1)
-        rest = ["nice", *_pytest("rest", "-n", str(workers), *memory)]
-        codes["rest"] = subprocess.run(rest, cwd=ROOT).returncode
-        beside.join()
-        print(f"\n== pytest of {' and '.join(_POOLS)}", flush=True)
-        told.seek(0)
-        shutil.copyfileobj(told, sys.stdout.buffer)
-        sys.stdout.flush()
-    return max(_settled(name, code) for name, code in codes.items())
+        rest = ["nice", *_pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory)]
+        ran = [(rest, abs(subprocess.run(rest, cwd=ROOT).returncode))]
+        for other in others:
+            for words, code, told in other.result():
+                print(f"\n== {' '.join(words)}\n{told}", flush=True)
+                ran.append((words, code))
+    return max(_settled(words, code) for words, code in ran)
+
+
+def _settled(words: list[str], code: int) -> int:
+    """Some tests kill daemons, or count seconds, at moments that a busy machine shifts: what failed
+    gets a second try, alone and in plain sight."""
+    if code != _SOME_FAILED or "pytest" not in words:
+        return code
+    print("\n== second try of what failed", flush=True)
+    alone = _alone(words)
+    return subprocess.run([*alone, "--last-failed"], cwd=ROOT).returncode
+
+
+def _alone(words: list[str]) -> list[str]:
+    """The same tests one after the other, and on the disk."""
+    found = list(words)
+    for option in ("-n", "--basetemp"):
+        if option in found:
+            at = found.index(option)
+            del found[at : at + 2]
+    return found
+
+
+def _quietly(commands: list[list[str]]) -> list[tuple[list[str], int, str]]:
+    """Run one after the other; returns each with its exit code and what it said."""
+    ran = []
+    for words in commands:
+        done = subprocess.run(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        ran.append((words, abs(done.returncode), done.stdout))
+    return ran
+
+
+def coverage(arguments: list[str]) -> int:
+    """What the tests run of src, in processes that they start, too."""
+    step("-m", "coverage", "erase")
+    with _memory() as memory:
+        code = step("-m", "coverage", "run", "-m", "pytest", *_workers(), *memory, *arguments)
+    step("-m", "coverage", "combine", "--quiet")
+    step("-m", "coverage", "report")
+    return code
+
+
+def _workers() -> list[str]:
+    return ["-n", str(1 + (os.cpu_count() or 1))]
 
 
 @contextmanager
@@ -82,19 +133,10 @@ def _memory() -> Iterator[list[str]]:
         yield ["--basetemp", f"{folder}/tests"] if enough else []
 
 
-def _settled(name: str, code: int) -> int:
-    """Some tests kill daemons, or count seconds, at moments that a busy machine shifts: what failed
-    gets a second try, alone and in plain sight."""
-    if code != _SOME_FAILED:
-        return code
-    print("\n== second try of what failed", flush=True)
-    return subprocess.run(_pytest(name, "--last-failed"), cwd=ROOT).returncode
-
-
 def _pytest(name: str, *more: str) -> list[str]:
     """Each remembers for itself what failed."""
     cache = f"cache_dir=.pytest_cache/{name}"
-    return [sys.executable, "-m", "pytest", *_GROUPS[name], *more, "-o", cache, "--durations", "10"]
+    return [sys.executable, "-m", "pytest", *more, "-o", cache, "--durations", "10"]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from blocks import replaced, rewrite
 
-from headway.advisor import History, advise
+from headway.holds.advise import advise
+from headway.holds.history import History
 from headway.holds.table import Entry, filled, table
 
 ROOT = Path(__file__).parents[1]

@@ -40,12 +40,12 @@ MANY = 50
 SHORT = {
     "headway.holds.reason._MASK": "reasons are cut at 2,000 characters",
     "headway.cli.draft._SHEBANG": "a script's first 300 characters",
-    "headway.check.curve._FLOAT": "lines are cut at 1,000 characters",
-    "headway.check.curve._TIMES": "lines are cut at 1,000 characters",
-    "headway.check.curve.label": "lines are cut at 1,000 characters",
+    "headway.check.trials._FLOAT": "lines are cut at 1,000 characters",
+    "headway.check.trials._TIMES": "lines are cut at 1,000 characters",
+    "headway.check.trials.label": "lines are cut at 1,000 characters",
     "headway.node.transfer.urls._IN_TEXT": "a server's words are cut at 3,200 characters",
     "headway.node.transfer.urls._TOKEN_IN_TEXT": "a server's words are cut at 3,200 characters",
-    "headway.spec.toml._AT": "the words of a TOML reader's own error",
+    "headway.spec.files._AT": "the words of a TOML reader's own error",
 }
 #: Patterns that are handed on to somebody who uses them with this method.
 ANY_WAY = {"match", "search", "fullmatch"}

@@ -13,7 +13,7 @@ from study.world import SITES, World
 
 from headway.events import EventType, read_log
 from headway.report import Report, report
-from headway.report.words import Cause
+from headway.report.enums import Cause
 
 OUTPUT = "model_$(Cluster)_$(Process).json"
 

@@ -31,11 +31,11 @@ LIMITS = (
     Limit("stock-2024", "retried transfers", "retried_share", 0.34, 0.54),
     Limit("headway", "jobs with the right output", "verified_share", 1.0, each=True),
     Limit("headway", "compute share", "compute_share", 0.84),
-    Limit("headway", "bytes of transfers made again", "retried_bytes", most=0.02),
+    Limit("headway", "bytes of repeated downloads", "retried_bytes", most=0.02),
     Limit("headway", "stretch, 95th percentile", "stretch_p95", most=1.25),
     Limit("headway-stream", "jobs with the right output", "verified_share", 1.0, each=True),
-    Limit("headway-stream", "compute share, waits for data apart", "net_share", 0.92),
-    Limit("headway-stream", "bytes of transfers made again", "retried_bytes", most=0.02),
+    Limit("headway-stream", "compute share without waits for data", "net_share", 0.92),
+    Limit("headway-stream", "bytes of repeated downloads", "retried_bytes", most=0.02),
     Limit("headway-stream", "stretch, 95th percentile", "stretch_p95", most=1.25),
 )
 

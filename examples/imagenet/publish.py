@@ -2,6 +2,6 @@
 
 import sys
 
-from headway.node.transfer.publish import publish
+from headway.node.transfer.manifest import publish
 
 print(publish(sys.argv[1]).digest)

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 
     from headway.api import Run, run
     from headway.errors import (
+        AccessDeniedError,
+        CorruptError,
         EventLogError,
         HeadwayError,
         ManifestError,
         NodeError,
+        NoSpaceError,
+        NotFoundError,
         PoolError,
         PoolUnreachable,
         PreflightError,
         ReportError,
         RunError,
         SpecError,
+        StalledError,
         Stopped,
         TransferError,
     )
@@ -40,12 +45,16 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AccessDeniedError",
+    "CorruptError",
     "EventLogError",
     "Fetched",
     "HeadwayError",
     "Job",
     "ManifestError",
+    "NoSpaceError",
     "NodeError",
+    "NotFoundError",
     "PoolError",
     "PoolUnreachable",
     "PreflightError",
@@ -56,6 +65,7 @@ __all__ = [
     "Runs",
     "Snapshot",
     "SpecError",
+    "StalledError",
     "Stopped",
     "TransferError",
     "__version__",
@@ -99,7 +109,7 @@ def __dir__() -> list[str]:
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    from headway.node.version import VERSION
+    from headway.node import VERSION
 
     try:
         return version("headway")

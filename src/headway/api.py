@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -13,9 +14,10 @@ from pathlib import Path
 from headway.errors import HeadwayError, PoolError, RunError
 from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, Status
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
-from headway.pool.owners import own_name
+from headway.pool.folder import own_name
+from headway.pool.lint.preflight import preflight
+from headway.pool.lint.traps import Finding, raise_errors
 from headway.pool.policy import releases
-from headway.pool.preflight import Finding, preflight, raise_errors
 from headway.pool.prepare import job_digest, prepare
 from headway.pool.results import (
     KEPT,
@@ -29,13 +31,19 @@ from headway.pool.results import (
 )
 from headway.spec import Job, load_job
 
+_log = logging.getLogger(__name__)
 _POOL_LOOK = 2.0  # seconds between looks whether somebody still runs the jobs
 
-__all__ = ["Run", "prepare_run", "run"]
+__all__ = ["Plan", "Run", "prepare_run", "run"]
 
 
 class Run:
-    """One run; what it says of its jobs is read from their event log."""
+    """One run; what it says of its jobs is read from their event log.
+
+    Args:
+        folder: the run's folder; `Run.find` looks for it by name.
+        pool: where it runs; by default what its run.json says.
+    """
 
     def __init__(self, folder: RunFolder, pool: Pool | None = None) -> None:
         self.folder = folder
@@ -44,6 +52,7 @@ class Run:
         #: What preflight warned of, where `run` has started it.
         self.findings: tuple[Finding, ...] = ()
         self._pool = pool
+        _log.debug("%s: reading %s", folder.label, folder.events)
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
 
@@ -57,7 +66,15 @@ class Run:
 
     @classmethod
     def find(cls, label: str | None = None, *, start: str | Path | None = None) -> Run:
-        """A run by its label (NAME-N) or name, or the newest one, below the nearest `.headway`.
+        """A run below the nearest `.headway` folder.
+
+        Args:
+            label: its label (NAME-N), or a name, which means the newest run of it; default: the
+                newest run.
+            start: where to look for the `.headway` folder; default: the current folder.
+
+        Returns:
+            The run.
 
         Raises:
             RunError: there is none.
@@ -66,6 +83,7 @@ class Run:
 
     @property
     def label(self) -> str:
+        """Its name and number, such as `cifar10-3`."""
         return self.folder.label
 
     @property
@@ -82,7 +100,14 @@ class Run:
         return self._pool
 
     def refresh(self) -> bool:
-        """Take in what the event log has got since; tells whether there was anything."""
+        """Read what is new in the event log.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            EventLogError: the log cannot be read.
+        """
         events = self._follower.poll()
         for event in chain.from_iterable(map(self._told, events)):
             state = self._jobs.update(event)
@@ -103,7 +128,7 @@ class Run:
 
     @property
     def jobs(self) -> Mapping[int, JobState]:
-        """The state of every job that the log knows, by its number."""
+        """The state of every job that the log knows, by its number; reads what is new in it."""
         self.refresh()
         return self._jobs.cluster()
 
@@ -130,6 +155,16 @@ class Run:
             retries=self.folder.job.retries,
         )
 
+    def submit(self) -> None:
+        """Submit its jobs, or go on with those that were stopped; nothing where all are over.
+
+        Raises:
+            PoolError: the pool refused, failed or did not answer.
+        """
+        if not self.settled():
+            _log.info("%s: submitting to %s", self.label, self.pool.name)
+            self.pool.submit(self.folder)
+
     def succeeded(self) -> bool:
         """Whether every job ended with its outputs verified."""
         jobs = self.jobs
@@ -144,7 +179,19 @@ class Run:
         interval: float = 0.1,
         on_change: Callable[[Run], None] | None = None,
     ) -> bool:
-        """Wait until nothing more happens by itself; False when `timeout` seconds came first."""
+        """Wait until nothing more happens by itself.
+
+        Args:
+            timeout: seconds to wait at most; default: for ever.
+            interval: seconds between two looks at the event log.
+            on_change: called with the run whenever its event log has grown.
+
+        Returns:
+            Whether all jobs are over, or held for good; False when `timeout` came first.
+
+        Raises:
+            PoolError: nobody runs the jobs any more.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         look = time.monotonic() + _POOL_LOOK
         while not self.settled():
@@ -182,6 +229,9 @@ class Run:
         Args:
             job: its number in the run.
 
+        Returns:
+            The folder; it is there once the job has succeeded.
+
         Raises:
             RunError: the run has no such job.
         """
@@ -207,6 +257,9 @@ class Run:
             job: its number in the run.
             name: `stdout`, `stderr` or `agent.log`.
 
+        Returns:
+            The file; None where nothing came home yet.
+
         Raises:
             RunError: the run has no such job.
         """
@@ -217,22 +270,39 @@ class Run:
         return None
 
     def hold(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
+        """Take jobs off their workers and keep them in the queue; as `act` has it."""
         return self.act(Action.HOLD, jobs)
 
     def release(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
+        """Let held jobs go on; as `act` has it."""
         return self.act(Action.RELEASE, jobs)
 
     def remove(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
+        """Take jobs out of the queue for good; as `act` has it."""
         return self.act(Action.REMOVE, jobs)
 
     def evict(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
+        """Take running jobs off their workers, to start again; as `act` has it."""
         return self.act(Action.EVICT, jobs)
 
     def act(self, action: Action, jobs: Iterable[int] | None = None) -> list[ActionResult]:
-        """Do something to some jobs, or to all of the run that are still in the queue."""
+        """Do something to jobs in the queue.
+
+        Args:
+            action: what to do.
+            jobs: their numbers in the run; default: all that are still in the queue.
+
+        Returns:
+            One result a job; its `error` is empty where the action took effect.
+
+        Raises:
+            RunError: the run has no such job, or is somebody else's.
+            PoolError: the pool cannot be asked.
+        """
         chosen = None if jobs is None else list(jobs)
         if chosen is not None:
             self._check(chosen)
+        _log.info("%s: %s %s", self.label, action.value, "all jobs" if jobs is None else chosen)
         reason = f"via headway {action.value} (by user {own_name()})"
         return self.pool.act(self.folder, action, chosen, reason)
 
@@ -254,6 +324,7 @@ class Run:
         """
         chosen = list(jobs)
         self._check(chosen)
+        _log.info("%s: set %s = %s of %s", self.label, attribute, value, chosen)
         return self.pool.edit(self.folder, chosen, attribute, str(value))
 
     def _check(self, jobs: Iterable[int]) -> None:
@@ -293,6 +364,80 @@ def prepare_run(
             if not run.settled():
                 return run
         return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
+
+
+class Plan:
+    """A run before it is submitted: its jobs, where they will run, and what may go wrong.
+
+    Nothing is written before `prepare`. The arguments are those of `run`.
+    """
+
+    def __init__(
+        self,
+        job: str | os.PathLike[str] | Job,
+        *,
+        pool: str | Pool = "local",
+        overrides: Sequence[str] = (),
+        resources: Sequence[str] = (),
+        base: str | Path | None = None,
+        start: str | Path | None = None,
+    ) -> None:
+        if isinstance(job, Job):
+            self.job, self.base = job, (_folder(base) or Path.cwd()).absolute()
+        else:
+            self.base = Path(job).absolute().parent
+            self.job = load_job(Path(job), overrides=overrides, resources=resources)
+        self.runs = Runs.here(_folder(start))
+        at = self.runs.root.parent
+        self.pool = open_pool(pool, at) if isinstance(pool, str) else pool
+        #: What preflight has found, once `check` has looked.
+        self.findings: tuple[Finding, ...] = ()
+        self._kept = ""
+        size, folder = self.job.size, self.runs.folder
+        _log.info("%s: jobs %d, pool %s, runs in %s", self.job.name, size, self.pool.name, folder)
+
+    def find_missing(self) -> Survey:
+        """Which jobs have verified outputs in the runs of this name, and which not."""
+        return find_missing(self.job, self.base, self.runs)
+
+    def keep(self, found: Survey) -> None:
+        """Leave out the jobs that have their outputs already.
+
+        Args:
+            found: what `find_missing` gave; some job must be missing.
+
+        Raises:
+            RunError: outputs of the missing jobs would overwrite those that are kept.
+        """
+        found.check_places(self.job, self.base)
+        self.job, self._kept = found.missing_part(self.job), kept_text(found.of(KEPT))
+
+    def check(self, strict: bool | None = None) -> tuple[Finding, ...]:
+        """Look for what would make the jobs fail on this pool; `strict` as `run` has it."""
+        limits, match = self.pool.limits(), self.pool.match(self.job)
+        self.findings = tuple(
+            preflight(self.job, self.base, limits, pool=self.pool.kind, match=match, strict=strict)
+        )
+        _log.info("%s: preflight found %d things", self.job.name, len(self.findings))
+        return self.findings
+
+    def prepare(self, *, again: bool = False) -> Run:
+        """The run, with its folder; `Run.submit` submits it.
+
+        Args:
+            again: a new run, even if one of the same job has not ended.
+
+        Raises:
+            PreflightError: `check` has found that the job would fail.
+            RunError: the run folder cannot be written.
+        """
+        raise_errors(self.findings)
+        made = prepare_run(
+            self.job, self.base, self.pool, runs=self.runs, again=again, kept=self._kept
+        )
+        made.findings = self.findings
+        _log.info("%s is in %s", made.label, made.folder.path)
+        return made
 
 
 def run(
@@ -335,27 +480,15 @@ def run(
         PoolError: the pool refused, failed or did not answer.
         RunError: the run folder cannot be written.
     """
-    if isinstance(job, Job):
-        base = (_folder(base) or Path.cwd()).absolute()
-    else:
-        path = Path(job)
-        base = path.absolute().parent
-        job = load_job(path, overrides=overrides, resources=resources)
-    runs = Runs.here(_folder(start))
-    place = open_pool(pool, runs.root.parent) if isinstance(pool, str) else pool
-    kept = ""
+    plan = Plan(job, pool=pool, overrides=overrides, resources=resources, base=base, start=start)
     if only_missing:
-        found = find_missing(job, base, runs)
+        found = plan.find_missing()
         if not found.of(MISSING):
-            return Run(newest_of(found, runs))
-        found.check_places(job, base)
-        job, kept = found.missing_part(job), kept_text(found.of(KEPT))
-    match = place.match(job)
-    findings = preflight(job, base, place.limits(), pool=place.kind, match=match, strict=strict)
-    raise_errors(findings)
-    started = prepare_run(job, base, place, runs=runs, again=again, kept=kept)
-    started.findings = tuple(findings)
-    place.submit(started.folder)
+            return Run(newest_of(found, plan.runs))
+        plan.keep(found)
+    plan.check(strict)
+    started = plan.prepare(again=again)
+    started.submit()
     if wait:
         started.wait(on_change=on_change)
     return started

@@ -1,19 +1,25 @@
 """The one error tree.
 
 HeadwayError
-├── NodeError            the node is not fit for the job        (node half)
-├── TransferError        a file could not be moved              (node half)
-│   └── ManifestError    what says what a file must be is wrong (node half)
-├── Stopped              somebody asked it to end               (node half)
-├── SpecError            job.toml or an override is wrong
-├── PreflightError       the job would fail on this pool
-├── ConversionError      a submit file cannot be written as a job.toml
-├── RunError             a run folder is missing, busy or damaged
-├── EventLogError        an event log cannot be read or written
-├── CollectError         logs cannot be stored, or not here
-├── ReportError          there is nothing to report of, or a report cannot be written
-└── PoolError            the pool refused or failed
-    └── PoolUnreachable  the pool did not answer; asking again is safe
+├── NodeError               the node is not fit for the job         (node half)
+│   └── DiskError           its disk is full, or fails
+│       └── NoSpaceError    its disk is full
+├── TransferError           a file could not be moved               (node half)
+│   ├── NotFoundError       there is no such file
+│   ├── AccessDeniedError   the server refuses it, or a token is missing
+│   ├── StalledError        nothing came for longer than the patience
+│   └── CorruptError        it is not what was declared
+│       └── ManifestError   what says what a file must be is wrong
+├── Stopped                 somebody asked it to end                (node half)
+├── SpecError               job.toml or an override is wrong
+├── PreflightError          the job would fail on this pool
+├── ConversionError         a submit file cannot be written as a job.toml
+├── RunError                a run folder is missing, busy or damaged
+├── EventLogError           an event log cannot be read or written
+├── CollectError            logs cannot be stored, or not here
+├── ReportError             there is nothing to report of, or a report cannot be written
+└── PoolError               the pool refused or failed
+    └── PoolUnreachable     the pool did not answer; asking again is safe
 """
 
 from __future__ import annotations
@@ -22,20 +28,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.node.errors import (
+    AccessDeniedError,
+    CorruptError,
+    DiskError,
     HeadwayError,
     ManifestError,
     NodeError,
+    NoSpaceError,
+    NotFoundError,
+    StalledError,
     Stopped,
     TransferError,
 )
 
 __all__ = [
+    "AccessDeniedError",
     "CollectError",
     "ConversionError",
+    "CorruptError",
+    "DiskError",
     "EventLogError",
     "HeadwayError",
     "ManifestError",
+    "NoSpaceError",
     "NodeError",
+    "NotFoundError",
     "PoolError",
     "PoolUnreachable",
     "PreflightError",
@@ -43,6 +60,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "SpecError",
+    "StalledError",
     "Stopped",
     "TransferError",
 ]

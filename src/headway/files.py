@@ -15,9 +15,9 @@ from __future__ import annotations
 from itertools import islice
 
 from headway.node.errors import NodeError, TransferError
+from headway.node.stream.order import delayed
 from headway.node.stream.samples import Choice, DataError
-from headway.node.stream.source import Lead, Source
-from headway.node.stream.steps import delayed
+from headway.node.stream.source import FetchOrder, SampleSource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,40 +42,94 @@ def stream(
     window: int | None = None,
     buffer: int = BUFFER,
 ) -> Stream:
-    """The files as (name, class name, bytes), each once; without a `seed` in the file's order.
+    """The files of a tar file as (name, class name, bytes), each once.
 
-    `only` takes patterns of names ("*.jpg"), `record` makes a file of each so many bytes. Of
-    several `ranks` each gets every so manyth. An object that arrives without a manifest is shuffled
-    over the last `buffer` files that have come.
+    Args:
+        path: The tar file, or an input that arrives while the command runs.
+        seed: What the order follows from; None: the order of the file.
+        epoch: Which order of that seed.
+        begin: How many files all ranks together have had: `position` of an earlier stream.
+        only: Patterns of names, such as "*.jpg".
+        record: Makes a file of each so many bytes.
+        rank: Which of `ranks` this is.
+        ranks: How many share the files; each gets every so manyth.
+        window: Blocks of the tar file that a file is drawn from.
+        buffer: Of an object that arrives without a manifest: the last files to draw from.
+
+    Returns:
+        An iterator that knows its position.
+
+    Raises:
+        DataError: The file is no tar file or has no files, or there is no such rank.
+        NodeError: The file is not here, and does not arrive either.
+        TransferError: It does not arrive.
+
+    Example:
+        >>> files = stream("train.tar")
+        >>> next(files)
+        ('cat/1.jpeg', 'cat', b'miaow')
+        >>> [name for name, _, _ in stream("train.tar", begin=files.position)]
+        ['dog/1.jpeg', 'notes.txt']
     """
     files = Files(path, only=only, record=record)
     return Stream(files, seed, epoch, begin, rank, ranks, window, buffer)
 
 
 class Files:
-    """The files of a tar file by name and by number, without unpacking it."""
+    """The files of a tar file by name and by number, without unpacking it.
+
+    Example:
+        >>> files = Files("train.tar", only="*.jpeg")
+        >>> len(files), files.classes, files["dog/1.jpeg"]
+        (2, ('cat', 'dog'), ('dog/1.jpeg', 'dog', b'woof'))
+    """
 
     def __init__(
         self, path: str, *, only: str | Sequence[str] = (), record: int | None = None
     ) -> None:
-        self.source = Source(path, Choice(only, record))
+        """Open a tar file.
+
+        Args:
+            path: The tar file, or an input that arrives while the command runs.
+            only: Patterns of names, such as "*.jpg".
+            record: Makes a file of each so many bytes.
+
+        Raises:
+            DataError: The file is no tar file, or has no files.
+            NodeError: The file is not here, and does not arrive either.
+            TransferError: It does not arrive.
+        """
+        self.source = SampleSource(path, Choice(only, record))
 
     def __len__(self) -> int:
         return len(self.source.samples)
 
     def __getitem__(self, key: int | str) -> tuple[str, str | None, bytes]:
-        """Name, class name and bytes; waits until they are there."""
+        """One file; waits until it is there.
+
+        Args:
+            key: Its name, or its number in the order of the tar file.
+
+        Returns:
+            Name, class name and bytes.
+
+        Raises:
+            KeyError: There is no file of that name.
+            IndexError: There is no file of that number.
+        """
         samples = self.source.samples
         number = samples.find(key) if isinstance(key, str) else range(len(samples))[key]
         (data,) = self.source.read([number])
         return samples.name(number), samples.class_name(number), data
 
     def names(self) -> Iterator[str]:
+        """The names of all files, in the order of the tar file."""
         samples = self.source.samples
         return (samples.name(number) for number in range(len(samples)))
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of all classes: of nested tar files, or else of folders."""
         return self.source.samples.classes
 
     @property
@@ -104,7 +158,7 @@ class Stream:
         self.position = begin  # pass it as `begin` to go on; of all ranks together
         self._rank, self._ranks, self._seed, self._epoch = rank, ranks, seed, epoch
         self._window, self._buffer = window, buffer
-        self._each = self._by_index() if files.source.indexed else self._as_it_goes()
+        self._each = self._by_index() if files.source.indexed else self._as_it_arrives()
 
     @property
     def waited(self) -> float:
@@ -122,7 +176,7 @@ class Stream:
     def _by_index(self) -> Iterator[tuple[str, str | None, bytes]]:
         source, samples = self.files.source, self.files.source.samples
         order = source.order(seed=self._seed, epoch=self._epoch, window=self._window)
-        lead = Lead(source, order, self.position) if self._rank == 0 else None
+        lead = FetchOrder(source, order, self.position) if self._rank == 0 else None
         skip = self._rank
         try:
             for position, lot in order.walk(self.position):
@@ -138,9 +192,9 @@ class Stream:
             if lead is not None:
                 lead.close()
 
-    def _as_it_goes(self) -> Iterator[tuple[str, str | None, bytes]]:
+    def _as_it_arrives(self) -> Iterator[tuple[str, str | None, bytes]]:
         source = self.files.source
-        places = source.as_it_goes()
+        places = source.as_it_arrives()
         if self._seed is not None:
             places = delayed(places, self._buffer, self._seed, self._epoch)
         for place in islice(places, self.position + self._rank, None, self._ranks):

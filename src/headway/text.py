@@ -1,13 +1,22 @@
-"""Text for people: numbers of things, how wide it is, and what of it is safe to show."""
+"""Text for people: what they meant, numbers of things, how wide it is, what is safe to show."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 # C0 and C1 controls, and the marks that turn the direction of text around.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that `word` was probably meant to be."""
+    import difflib  # only once something is wrong
+
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
 
 
 def many(number: int, one: str, more: str = "") -> str:

@@ -9,35 +9,42 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headway.errors import HeadwayError, NodeError, Stopped, TransferError
+from headway.errors import (
+    DiskError,
+    HeadwayError,
+    NodeError,
+    NotFoundError,
+    Stopped,
+    TransferError,
+)
+from headway.node.outputs import below
 from headway.node.transfer import Fetched, Sent, Snapshot, prove, shown
 from headway.node.transfer import fetch as _fetch
 from headway.node.transfer import put as _put
-from headway.node.transfer.fetch import CONNECTIONS, PER_SOURCE
+from headway.node.transfer.fetch import pinned_manifest
 from headway.node.transfer.journal import SUFFIX as _JOURNAL
+from headway.node.transfer.manifest import Published
+from headway.node.transfer.manifest import publish as _publish
+from headway.node.transfer.options import CONNECTIONS, PER_SOURCE
 from headway.node.transfer.part import SUFFIX as _PART
-from headway.node.transfer.part import DiskError, Taken
-from headway.node.transfer.pinned import pinned_manifest
-from headway.node.transfer.publish import Published
-from headway.node.transfer.publish import publish as _publish
+from headway.node.transfer.part import Taken
 from headway.node.transfer.urls import name as _name
-from headway.node.upload import below
+from headway.spec.errors import Wrong
 from headway.spec.fields import checked_checksum
+from headway.spec.places import url_basename
 from headway.spec.units import format_size
-from headway.spec.urls import url_basename
-from headway.spec.words import Wrong
 
 __all__ = ["Fetched", "Published", "Sent", "Snapshot", "fetch", "left_of", "publish", "put"]
 
 PATIENCE = 1800.0  # seconds without a byte from anywhere: nobody's GPU waits for it
 GRACE = 60.0  # seconds for which every source must say that there is no such object
 
-Place = str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
 
 
 def fetch(
     urls: str | Sequence[str],
-    path: Place | None = None,
+    path: AnyPath | None = None,
     *,
     checksum: str | None = None,
     size: int | None = None,
@@ -50,14 +57,37 @@ def fetch(
     direct: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Fetched:
-    """Bring one object, from one URL or several mirrors of it, to a path or into a folder.
+    """Download one object, from one URL or several mirrors of it.
 
     What has arrived stays in PATH.part when it ends early, and the same call goes on from there.
-    `manifest` is the digest that `headway publish` printed. A file that lies at the path already
-    is left alone if it is proven to be the object, and refused otherwise unless `overwrite`.
-    `patience`: seconds without a byte from anywhere; `grace`: how long all must say 404.
-    `progress` is called twice a second at most; `connections` are 4, at most 2 to one server, and
-    may all go to one server where a number is given.
+
+    Args:
+        urls: One URL, or several of the same object, the best first.
+        path: Where it shall be; a folder, or None for this one, keeps the URL's name.
+        checksum: What it must have, as "sha256:…".
+        size: The bytes that it must have.
+        manifest: The digest that `headway publish` printed: it proves every chunk.
+        overwrite: Replace a file that is there already. Otherwise one that is proven to be the
+            object is left alone, and any other is refused.
+        progress: Called with a snapshot, twice a second at most.
+        patience: Seconds without a byte from anywhere after which it fails.
+        grace: Seconds for which all sources must say that there is no such object.
+        connections: How many to open; all may go to one server. By default 4, and 2 to a server.
+        direct: Have federations give the origin's bytes, not those of a cache.
+        should_stop: Asked often; the download ends when it says so.
+
+    Returns:
+        The file, and what proves that it is the object.
+
+    Raises:
+        NotFoundError: All sources say that there is no such object.
+        AccessDeniedError: They refuse it, or a token is missing.
+        StalledError: Nothing came for longer than the patience.
+        CorruptError: What they give is not what was declared.
+        TransferError: It failed in some other way, or in several.
+        NoSpaceError: The disk is full.
+        NodeError: The disk fails, or the folder cannot be written to.
+        Stopped: `should_stop` said so.
     """
     begin = time.monotonic()
     grace = min(grace, patience)
@@ -120,19 +150,37 @@ def fetch(
 
 
 def put(
-    path: Place,
+    path: AnyPath,
     url: str,
     *,
     overwrite: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Sent:
-    """Send one file to a URL, whole and proven; one that ends in `/` keeps the file's name."""
+    """Upload one file, and see that it is there.
+
+    Args:
+        path: The file.
+        url: Where it shall be; one that ends in `/` keeps the file's name.
+        overwrite: Replace what is there already.
+        progress: Called with the bytes that were sent and the total, twice a second at most.
+        should_stop: Asked often; the upload ends when it says so.
+
+    Returns:
+        What was sent, and how it was found to be there.
+
+    Raises:
+        NotFoundError: There is no such file, or no such place at the server.
+        AccessDeniedError: The server refuses it, or a token is missing.
+        TransferError: It failed in some other way.
+        Stopped: `should_stop` said so.
+    """
     path = _sayable(os.fspath(path))
     _check_urls([url])
     if not os.path.isfile(path):
-        what = "is a folder" if os.path.isdir(path) else "is not there"
-        raise TransferError(f"{path} {what}", retryable=False, remedy="name a file")
+        if os.path.isdir(path):
+            raise TransferError(f"{path} is a folder", retryable=False, remedy="name a file")
+        raise NotFoundError(f"{path} is not there", retryable=False, remedy="name a file")
     return _put(
         path,
         destination(path, url),
@@ -143,26 +191,39 @@ def put(
 
 
 def publish(
-    path: Place,
+    path: AnyPath,
     *,
     chunk_size: int | None = None,
     index: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Published:
-    """Write PATH.headway, which says what the file must be; its `digest` is what jobs pin."""
+    """Write PATH.headway, the manifest that says what the file must be.
+
+    Args:
+        path: The file.
+        chunk_size: Bytes of the chunks that are proven one by one; None: as suits its size.
+        index: Note where each member of a tar file is, so that it can be read in any order.
+        progress: Called with the bytes that were read and the total.
+
+    Returns:
+        The manifest's path, and its `digest`, which jobs pin.
+
+    Raises:
+        ManifestError: The file cannot be read, or changes meanwhile.
+    """
     return _publish(
         _sayable(os.fspath(path)), chunk_size=chunk_size, index=index, progress=progress
     )
 
 
-def destination(path: Place, url: str) -> str:
+def destination(path: AnyPath, url: str) -> str:
     """The URL under which `put` leaves a file."""
     if url.partition("?")[0].endswith("/"):
         return below(url, os.path.basename(os.fspath(path)))
     return url
 
 
-def target_of(url: str, path: Place | None = None) -> Path:
+def target_of(url: str, path: AnyPath | None = None) -> Path:
     """Where `fetch` puts the object of a URL: a folder, or no path, keeps the URL's name."""
     _check_urls([url])
     if path is not None and not (os.fspath(path).endswith("/") or os.path.isdir(path)):

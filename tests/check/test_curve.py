@@ -8,16 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from headway.check.curve import Comparison, Row, compare, from_text, from_trace, label, spread
+from headway.check.bench import differing, digests
 from headway.check.judge import tolerance_of
-from headway.check.results import differing, digests
+from headway.check.trials import (
+    CurveComparison,
+    TracedStep,
+    compare,
+    from_text,
+    from_trace,
+    label,
+    spread,
+)
 
 
-def curve(count: int, begin: int = 0, noise: float = 0.0) -> list[Row]:
-    return [Row(f"step {n}", (n / 7 + noise,), f"[{n}]") for n in range(begin, begin + count)]
+def curve(count: int, begin: int = 0, noise: float = 0.0) -> list[TracedStep]:
+    return [
+        TracedStep(f"step {n}", (n / 7 + noise,), f"[{n}]") for n in range(begin, begin + count)
+    ]
 
 
-def same(found: Comparison) -> bool:
+def same(found: CurveComparison) -> bool:
     return found.numbers is None and found.samples is None and not found.skipped
 
 
@@ -30,7 +40,7 @@ def test_a_trace() -> None:
         "[" * 100_000,
     ]
     first, second = from_trace(lines)
-    assert first == Row("epoch 1 step 2", (0.5, 1.0), "[3, 4]")
+    assert first == TracedStep("epoch 1 step 2", (0.5, 1.0), "[3, 4]")
     assert second.step == "step 3" and math.isnan(second.numbers[0]) and second.samples is None
 
 
@@ -77,7 +87,7 @@ def test_an_interrupted_run_that_is_the_same() -> None:
 
 
 def test_numbers_that_differ() -> None:
-    wrong = [Row("step 5", (8 / 7,), "[5]")]
+    wrong = [TracedStep("step 5", (8 / 7,), "[5]")]
     found = compare(curve(10), [curve(5), wrong])
     assert found.numbers is not None and found.numbers.step == "step 5"
     assert found.elsewhere == "step 8"
@@ -85,7 +95,7 @@ def test_numbers_that_differ() -> None:
 
 
 def test_samples_that_differ() -> None:
-    found = compare(curve(3), [[Row("step 1", (1 / 7,), "[2]")]])
+    found = compare(curve(3), [[TracedStep("step 1", (1 / 7,), "[2]")]])
     assert found.numbers is None and found.samples is not None
 
 
@@ -109,7 +119,7 @@ def test_a_spread_is_allowed_for() -> None:
     assert compare(one, [other]).numbers is not None
     assert same(compare(one, [other], tolerance=10 * apart))
     assert spread(curve(5), curve(4)) == math.inf
-    nan = [Row("step 0", (math.nan,))]
+    nan = [TracedStep("step 0", (math.nan,))]
     assert spread(nan, nan) == 0 and same(compare(nan, [nan]))
 
 

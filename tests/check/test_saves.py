@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.check.saves import (
+from headway.check.bench import (
     DELETED,
     MOVED,
     WRITTEN,
-    Change,
-    Watch,
+    FileChange,
+    SaveWatch,
     build,
     copy_paths,
     relevant,
@@ -26,7 +26,7 @@ from headway.check.saves import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
 
-def watched(tmp_path: Path, save: Callable[[Path], None]) -> tuple[list[Change], Path, Path]:
+def watched(tmp_path: Path, save: Callable[[Path], None]) -> tuple[list[FileChange], Path, Path]:
     """What is seen of a save below `ckpt`, and copies of before and after."""
     root = tmp_path / "root"
     root.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def watched(tmp_path: Path, save: Callable[[Path], None]) -> tuple[list[Change],
     for folder in (before, after):
         folder.mkdir()
     copy_paths(["ckpt"], root, before)
-    watch = Watch(root, ["ckpt"])
+    watch = SaveWatch(root, ["ckpt"])
     save(root)
     changes = watch.close()
     copy_paths(["ckpt"], root, after)
@@ -47,7 +47,7 @@ def earlier(tmp_path: Path, **files: str) -> None:
         (tmp_path / "root/ckpt" / name).write_text(text)
 
 
-def laid(tmp_path: Path, seen: tuple[list[Change], Path, Path]) -> list[dict[str, str]]:
+def laid(tmp_path: Path, seen: tuple[list[FileChange], Path, Path]) -> list[dict[str, str]]:
     """The files of each state that a kill could leave."""
     changes, before, after = seen
     found = []
@@ -68,7 +68,7 @@ def test_a_file_that_is_written_over(tmp_path: Path) -> None:
         (root / "ckpt/state").write_text("new new ")
 
     seen = watched(tmp_path, save)
-    assert seen[0] == [Change("ckpt/state", WRITTEN)]
+    assert seen[0] == [FileChange("ckpt/state", WRITTEN)]
     assert laid(tmp_path, seen) == [{"state": "new "}]
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_put_in_place(tmp_path: Path) -> None:
         os.replace(root / "ckpt/state.tmp", root / "ckpt/state")
 
     seen = watched(tmp_path, save)
-    assert seen[0] == [Change("ckpt/state", MOVED)]
+    assert seen[0] == [FileChange("ckpt/state", MOVED)]
     assert laid(tmp_path, seen) == []
 
 
@@ -116,7 +116,7 @@ def test_the_old_one_removed_under_the_same_name(tmp_path: Path) -> None:
         (root / "ckpt/state.tmp").rename(root / "ckpt/state")
 
     seen = watched(tmp_path, save)
-    assert seen[0] == [Change("ckpt/state", DELETED), Change("ckpt/state", MOVED)]
+    assert seen[0] == [FileChange("ckpt/state", DELETED), FileChange("ckpt/state", MOVED)]
     assert laid(tmp_path, seen) == [{}]
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_is_put_in_place(tmp_path: Path) -> None:
         draft.rename(root / "ckpt/0001")
 
     seen = watched(tmp_path, save)
-    assert seen[0] == [Change("ckpt/0001", MOVED)]
+    assert seen[0] == [FileChange("ckpt/0001", MOVED)]
     assert laid(tmp_path, seen) == []
 
 
@@ -169,7 +169,7 @@ def test_a_path_that_did_not_exist(tmp_path: Path) -> None:
         (root / "ckpt/state").write_text("1234")
 
     seen = watched(tmp_path, save)
-    assert seen[0] == [Change("ckpt/state", WRITTEN)]
+    assert seen[0] == [FileChange("ckpt/state", WRITTEN)]
     assert laid(tmp_path, seen) == [{"state": "12"}]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import os
 import re
@@ -60,6 +61,12 @@ def test_the_face_is_documented() -> None:
         assert f"`{name}(" in PAGE and callable(getattr(headway.checkpoint.Checkpoint, name))
     for name in headway.checkpoint.__all__:
         assert name in PAGE
-    keeper = (ROOT / "src/headway/checkpoint/keeper.py").read_text(encoding="utf-8")
+    keeper = (ROOT / "src/headway/checkpoint.py").read_text(encoding="utf-8")
     for variable in re.findall(r"HEADWAY_\w+", keeper):
         assert f"`{variable}`" in PAGE
+
+
+def test_the_examples_of_docstrings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testmod(headway.checkpoint)
+    assert found.attempted and not found.failed

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headway.checkpoint import Checkpoint
-from headway.node.children import heed_parent_alone
+from headway.node.process import heed_parent_alone
 
 
 class Numbers:

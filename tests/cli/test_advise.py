@@ -7,7 +7,7 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.advisor import made
+from tests.holds import logs_made as made
 from tests.report.study import write
 from tests.report.written import HOSTILE
 

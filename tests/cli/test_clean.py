@@ -12,7 +12,7 @@ import pytest
 from headway.api import look
 from headway.errors import RunError
 from headway.events import EventWriter
-from headway.pool import clean
+from headway.pool import results
 from headway.pool.folder import RunFolder, Runs
 
 from .conftest import Done
@@ -40,7 +40,7 @@ def has_output(folder: RunFolder, text: str = "model", place: str = "outputs") -
 
 
 def judged(tmp_path: Path, **options: object) -> dict[str, tuple[bool, str]]:
-    found = clean.candidates(Runs(tmp_path / ".headway"), look, **options)  # type: ignore[arg-type]
+    found = results.candidates(Runs(tmp_path / ".headway"), look, **options)  # type: ignore[arg-type]
     return {one.folder.label: (one.goes, one.why) for one in found}
 
 
@@ -110,15 +110,15 @@ def test_a_run_that_is_taken_up_meanwhile_stays(make_run: Make, tmp_path: Path) 
     runs = Runs(tmp_path / ".headway")
     local = make_run("local", pool="local", events=over)
     for folder, lock in ((local, "supervisor"), (make_run("far", events=over), "submit")):
-        (one,) = clean.candidates(runs, look, chosen=[folder.label])
+        (one,) = results.candidates(runs, look, chosen=[folder.label])
         with folder.locked(lock):
             assert judged(tmp_path)[folder.label] == (False, "is being worked on")
             with pytest.raises(RunError):
-                clean.remove(runs, one, look)
+                results.remove(runs, one, look)
         with EventWriter(folder.events) as writer:
             writer.submitted(2, 0, HOST)
         with pytest.raises(RunError, match="not over"):
-            clean.remove(runs, one, look)
+            results.remove(runs, one, look)
         assert folder.path.is_dir()
 
 
@@ -127,18 +127,18 @@ def test_a_removal_that_is_cut_off_leaves_nothing_half(
 ) -> None:
     runs = Runs(tmp_path / ".headway")
     make_run("old", events=over)
-    (one,) = clean.candidates(runs, look)
+    (one,) = results.candidates(runs, look)
 
     def killed(_: Path) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(clean, "remove_tree", killed)
+        patch.setattr(results, "remove_tree", killed)
         with pytest.raises(KeyboardInterrupt):
-            clean.remove(runs, one, look)
+            results.remove(runs, one, look)
     assert not list(runs)
-    assert clean.sweep(runs, act=False) > 0
-    assert clean.sweep(runs, act=True) > 0 and clean.sweep(runs, act=True) == 0
+    assert results.sweep(runs, act=False) > 0
+    assert results.sweep(runs, act=True) > 0 and results.sweep(runs, act=True) == 0
     assert [entry.name for entry in runs.folder.iterdir()] == [".last-old"]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headway.cli.convert import convert, is_submit_file
 from headway.cli.init import convert_file
 from headway.errors import ConversionError, SpecError
-from headway.node.template import fill
+from headway.node.plan import fill
 from headway.spec import Job, load_job
 
 from .conftest import Done

@@ -63,12 +63,19 @@ def test_examples_parse(page: Path) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
-    from headway import cli
+    from headway.cli import commands
 
     page = (DOCS / "commands/run.md").read_text(encoding="utf-8")
-    for code in (cli.OK, cli.FAILED, cli.WRONG, cli.POOL, cli.BUG, cli.INTERRUPTED):
+    for code in (
+        commands.OK,
+        commands.FAILED,
+        commands.WRONG,
+        commands.POOL,
+        commands.BUG,
+        commands.INTERRUPTED,
+    ):
         assert re.search(rf"^\| {code} \|", page, re.MULTILINE)
-    assert f"{cli.PIPE}: " in page
+    assert f"{commands.PIPE}: " in page
 
 
 def test_the_api_is_documented() -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from headway.advisor import Advice, History, advise
-from headway.advisor.queue import holds_of
 from headway.events import EventWriter
-from headway.events.event import Resource
-from headway.heal.changes import permitted
-from headway.heal.logs import Logs
-from headway.heal.queue import _held
-from headway.heal.rules import Rules
+from headway.events.format import Resource
+from headway.holds.advice import Advice
+from headway.holds.advise import advise
+from headway.holds.guards import permitted
+from headway.holds.heal import FollowedLogs
+from headway.holds.history import History
+from headway.holds.hold import QueuedHold
+from headway.holds.queue import holds_of
+from headway.holds.rules import Rules
 
 from .conftest import Done
 
@@ -61,11 +63,11 @@ def write(log: EventWriter, ad: dict[str, Any]) -> None:
 
 
 def by_heal(ad: dict[str, Any], log: Path | None) -> Advice:
-    logs = Logs()
+    logs = FollowedLogs()
     if log is not None:
         logs.follow([str(log)])
         logs.poll()
-    found = _held({**ad, "UserLog": str(log) if log else None}, {})
+    found = QueuedHold.of_ad({**ad, "UserLog": str(log) if log else None})
     advice = advise(logs.hold(found, logs.holds_now()), logs.history)
     logs.close()
     refused = permitted(advice, found, Rules(factor=1.0))
@@ -104,7 +106,7 @@ def test_all_faces_give_one_answer(
             command = "headway set train-1.0 memory=1408MiB && headway release train-1.0"
             assert told["advice"][0]["command"] == command
     for face, history in (("queue and log", History.from_logs([log])), ("queue", History())):
-        (hold,) = holds_of([ad], history)
+        (hold,) = holds_of([QueuedHold.of_ad(ad)], history)
         found[face] = [change.as_json() for change in advise(hold, history).changes]
     for face, path in (("heal", run.events), ("heal without a log", None)):
         found[face] = [change.as_json() for change in by_heal(ad, path).changes]
@@ -115,8 +117,8 @@ def test_all_faces_give_one_answer(
 def test_what_the_queue_rounds_is_used_only_where_nothing_else_is_known() -> None:
     """Never below use: an expression in the ad must not hide what the job used."""
     rounded = {**AD, "ResidentSetSize_RAW": None}
-    (hold,) = holds_of([rounded], History())
+    (hold,) = holds_of([QueuedHold.of_ad(rounded)], History())
     assert advise(hold, History()).changes[0].new == "1536"
     evaluated = {**rounded, "MemoryUsage": 879, "ResidentSetSize": None}
-    (hold,) = holds_of([evaluated], History())
+    (hold,) = holds_of([QueuedHold.of_ad(evaluated)], History())
     assert advise(hold, History()).changes[0].new == "1408"

@@ -16,8 +16,9 @@ from rich.console import Console
 from tests.lab import Authority, Flip, Held, Made, Rate, Server, Status, Truncate, dead_url
 from tests.node.transfer.federation import TRACER, Registry, creds, jwt
 
-from headway.cli import FAILED, INTERRUPTED, WRONG, main
-from headway.cli.meter import Course, LineMeter, LiveMeter, due
+from headway.cli import main
+from headway.cli.commands import FAILED, INTERRUPTED, WRONG
+from headway.cli.fetch import Course, LineMeter, LiveMeter, due
 from headway.node.transfer import Snapshot, SourceState
 from headway.node.transfer.manifest import digest_of, make_manifest
 from headway.node.transfer.source import Fault, Source
@@ -240,8 +241,8 @@ def test_a_full_disk_and_a_folder_of_somebody_else(shell: Shell, tmp_path: Path)
         tmp_path.chmod(0o755)
         call = (
             "import os, sys, headway.cli, headway.transfers\n"
-            "import headway.cli.failure, headway.cli.signals, headway.cli.meter\n"
-            "import headway.cli.watch\n"
+            "import headway.cli, headway.cli, headway.cli.fetch\n"
+            "import headway.cli.view\n"
             "parser = headway.cli.parser_of('fetch')\n"
             "if os.getuid() == 0: os.setresuid(65534, 65534, 65534)\n"
             "else: os.chmod('theirs', 0o555)\n"

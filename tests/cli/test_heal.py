@@ -11,8 +11,8 @@ import pytest
 
 from headway.api import Run
 from headway.events import EventWriter, Outcome, Status
-from headway.heal.audit import Audit
-from headway.heal.inside import Inside
+from headway.holds.audit import Audit
+from headway.holds.heal import BackgroundHealer
 from headway.pool import Runs
 
 from .conftest import Done
@@ -73,7 +73,7 @@ def test_a_hold_that_passes_is_healed(headway: Headway, passing: Run) -> None:
 
 def test_from_within_a_watched_run(passing: Run) -> None:
     """As `headway run` has it: in a thread, awake once a job is held, and heard of by notes."""
-    inside = Inside(passing.folder, passing.pool)
+    inside = BackgroundHealer(passing.folder, passing.pool)
     inside.poke()
     end = time.monotonic() + 30
     while not inside.notes and time.monotonic() < end:
@@ -84,7 +84,7 @@ def test_from_within_a_watched_run(passing: Run) -> None:
     inside.close()
     assert not inside.busy
     with Audit(passing.folder.path / "heal.jsonl"):
-        second = Inside(passing.folder, passing.pool)
+        second = BackgroundHealer(passing.folder, passing.pool)
         second.poke()
         while second.busy:
             time.sleep(0.05)

@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from headway.api import Run
-from headway.cli.board import Board
-from headway.cli.live import LiveView
+from headway.cli.job_text import RunJobs
+from headway.cli.view import LiveView
 from headway.events import EventWriter, JobState, Status
 from headway.pool.folder import RunFolder
 
@@ -114,16 +114,16 @@ def test_logs_on_a_terminal_are_tamed(
     assert text == "\x1b[32mgreen\x1b[0m\x1b[0m"
 
 
-def crowd(make_run: Make, size: int) -> Board:
-    board = Board(Run(make_run("crowd", jobs=size)))
+def crowd(make_run: Make, size: int) -> RunJobs:
+    run_jobs = RunJobs(Run(make_run("crowd", jobs=size)))
     statuses = [Status.IDLE, Status.RUNNING, Status.HELD, Status.COMPLETED]
     for number in range(size):
         state = JobState(1, number, status=statuses[number % 4], submitted=1000.0, started=1001.0)
         state.return_value = 0
         state.why = "[bold]not markup[/bold] \x1b[2J"
         state.site = "[link=x]site"
-        board.take(state)
-    return board
+        run_jobs.take(state)
+    return run_jobs
 
 
 @pytest.mark.parametrize("size", [(5, 40), (24, 80), (50, 200), (1, 20)])
@@ -142,16 +142,16 @@ def test_the_picture_fits_the_terminal(make_run: Make, size: tuple[int, int]) ->
 
 
 def test_a_hundred_thousand_jobs_are_cheap(make_run: Make) -> None:
-    board = crowd(make_run, 100_000)
+    run_jobs = crowd(make_run, 100_000)
     console = Console(file=io.StringIO(), width=120, height=50, force_terminal=True)
-    view = LiveView(board, "local", console)
+    view = LiveView(run_jobs, "local", console)
     view.tick()
     begin = time.process_time()
     for number in range(20):
-        state = board.groups["running"].get(4 * number + 1)
+        state = run_jobs.groups["running"].get(4 * number + 1)
         assert state is not None
         state.status = Status.COMPLETED
-        board.take(state)
+        run_jobs.take(state)
         view.saw(state)
         view.picture(2000.0)
     assert (time.process_time() - begin) / 20 < 0.2  # a picture; four a second are drawn
@@ -160,8 +160,8 @@ def test_a_hundred_thousand_jobs_are_cheap(make_run: Make) -> None:
 
 def test_nothing_is_drawn_too_often(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_run("calm")
-    board = Board(Run(folder))
-    view = LiveView(board, "local", Console(file=io.StringIO(), force_terminal=True))
+    run_jobs = RunJobs(Run(folder))
+    view = LiveView(run_jobs, "local", Console(file=io.StringIO(), force_terminal=True))
     drawn: list[float] = []
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +179,28 @@ def test_ctrl_c_anywhere_is_130(
 def test_global_options_go_before_and_after(headway: Call) -> None:
     for words in (["--no-color", "list"], ["list", "--no-color"], ["--debug", "list"]):
         assert "no runs in" in headway(*words).stdout
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the command", "after it"])
+def test_v_logs_on_stderr_and_changes_nothing_else(
+    headway: Call, make_run: Callable[..., Any], before: bool
+) -> None:
+    made = make_run("train", events=lambda log: log.submitted(1, 0, "<127.0.0.1:1>", time=1000.0))
+    log = str(made.events)
+    words = ["advise", log, "--offline", "--json"]
+    quiet = headway(*words)
+    assert quiet.stderr == ""
+    told = headway("-v", *words) if before else headway(*words, "-v")
+    assert told.stdout == quiet.stdout
+    line = rf"[0-9-]{{10}} [0-9:,]{{12}} INFO headway\.holds\.history: reading {re.escape(log)}"
+    assert re.search(line, told.stderr), told.stderr
+    assert "DEBUG" not in told.stderr
+
+
+def test_vv_logs_more(headway: Call, make_run: Callable[..., Any]) -> None:
+    make_run("train")
+    shown = headway("status", "train-1", "--json")
+    told = headway("-vv", "status", "train-1", "--json")
+    assert told.stdout == shown.stdout
+    assert " INFO headway.cli.address: train-1 is in " in told.stderr
+    assert " DEBUG headway.api: train-1: reading " in told.stderr

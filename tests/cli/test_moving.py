@@ -23,8 +23,8 @@ from tests.node.transfer.federation import TRACER, Registry, creds, jwt
 
 from headway.errors import TransferError
 from headway.node.transfer import put
-from headway.node.transfer.health import Health, judge
-from headway.node.transfer.pelican import Offer
+from headway.node.transfer.discovery import Health, judge
+from headway.node.transfer.federation import Offer
 
 from .shell import Shell
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import OK, WRONG, main
+from headway.cli import main
+from headway.cli.commands import OK, WRONG
 
 
 def make_tar(path: Path, *names: str) -> None:

@@ -17,9 +17,8 @@ import pytest
 from tests.report.study import logs as study_logs
 from tests.report.written import BEGIN, HOSTILE, write_log
 
-from headway.cli import log_status
-from headway.cli.parser import UsageError
-from headway.cli.when import moment
+from headway.cli import status
+from headway.cli.parser import UsageError, moment
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
@@ -339,8 +338,8 @@ def test_status_of_big_logs_is_the_same_and_quicker(
     for path in paths:
         shown = []
         for big in (1 << 40, 0):
-            monkeypatch.setattr(log_status, "BIG", big)
-            log_status.print_jobs(log_status.read_jobs([path], most), most)
+            monkeypatch.setattr(status, "BIG", big)
+            status.print_jobs(status.read_jobs([path], most), most)
             shown.append(capsys.readouterr().out)
         assert shown[0] == shown[1], path
         assert ": " in shown[0]

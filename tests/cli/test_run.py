@@ -15,8 +15,8 @@ import pytest
 from tests.lab import Server
 
 from headway.api import Run
-from headway.cli.board import Board
-from headway.cli.lines import CountView, LineView
+from headway.cli.job_text import RunJobs
+from headway.cli.view import CountView, LineView
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
@@ -211,14 +211,14 @@ def test_many_jobs_become_counts(
     make_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run("many", jobs=60)
-    board = Board(Run(folder))
-    view = CountView(board)
+    run_jobs = RunJobs(Run(folder))
+    view = CountView(run_jobs)
     view.tick()
     with EventWriter(folder.events) as writer, writer.group():
         for job in range(60):
             writer.submitted(1, job, "<a>")
             writer.executing(1, job, "<b>")
-    board.run.refresh()
+    run_jobs.run.refresh()
     view.tick()
     view.tick()
     view.close()
@@ -232,9 +232,9 @@ def test_a_long_transfer_is_heard_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = make_run("slow")
-    board = Board(Run(folder))
-    view = LineView(board)
-    board.run.saw = view.saw
+    run_jobs = RunJobs(Run(folder))
+    view = LineView(run_jobs)
+    run_jobs.run.saw = view.saw
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with EventWriter(folder.events) as writer:
@@ -243,7 +243,7 @@ def test_a_long_transfer_is_heard_of(
         for step in range(10):
             line = f"headway nonce=a phase=stage-in state=progress bytes={step}000000 total=9000000"
             writer.generic(1, 0, line)
-            board.run.refresh()
+            run_jobs.run.refresh()
             now[0] += 10
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(", ")[-1] for line in lines[2:]] == [

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headway.advisor.commands import set_words
 from headway.api import Run
 from headway.events import EventWriter, Status
-from headway.node.exits import Exit
+from headway.holds.advice import set_words
+from headway.node.errors import Exit
 from headway.pool.folder import RunFolder
+from headway.spec.errors import Wrong
 from headway.spec.override import parse_request
-from headway.spec.words import Wrong
 
 from .conftest import Done
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.api import Run
-from headway.cli.stream import AllStreams, Stream, Tamer
+from headway.cli.logs import AllStreams, Stream, Tamer
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
@@ -56,7 +56,7 @@ def test_nothing_but_colours_ever_acts(blocks: list[bytes]) -> None:
     assert not [c for c in rest if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f"]
 
 
-def steps(monkeypatch: pytest.MonkeyPatch, *world: Callable[[], None]) -> None:
+def steps(monkeypatch: pytest.MonkeyPatch, *world: Callable[[], object]) -> None:
     """Let the world go on by one step whenever somebody waits."""
     left = iter(world)
     monkeypatch.setattr(time, "sleep", lambda _: next(left)())

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headway.api import Run
-from headway.cli.board import Board
-from headway.cli.ending import print_ending
+from headway.cli.job_text import RunJobs
+from headway.cli.run_summary import print_ending
 from headway.errors import RunError
 from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
@@ -175,19 +175,19 @@ def test_logs_say_where_the_output_is(headway: Call, make_run: Make, job: str, s
 
 def test_the_board_follows_the_log(make_run: Make) -> None:
     folder = make_run("tale", jobs=6, events=story)
-    board = Board(Run(folder))
-    assert board.counts["idle"] == 2
-    assert [state.proc for state in board.first(3)] == [3, 2, 1]
+    run_jobs = RunJobs(Run(folder))
+    assert run_jobs.counts["idle"] == 2
+    assert [state.proc for state in run_jobs.first(3)] == [3, 2, 1]
     with EventWriter(folder.events) as writer:
         writer.released(1, 2, "go")
         writer.aborted(1, 0, "away")
-    board.run.refresh()
-    assert board.counts == {
+    run_jobs.run.refresh()
+    assert run_jobs.counts == {
         "failed": 1, "held": 0, "running": 1, "idle": 2, "removed": 1, "succeeded": 1,
     }  # fmt: skip
-    assert board.busy
-    assert len(board.first(100)) == 5
-    assert board.first(0) == []
+    assert run_jobs.busy
+    assert len(run_jobs.first(100)) == 5
+    assert run_jobs.first(0) == []
 
 
 def test_trouble_does_not_hide_what_runs(make_run: Make) -> None:
@@ -199,11 +199,11 @@ def test_trouble_does_not_hide_what_runs(make_run: Make) -> None:
                 if job < 40:
                     writer.terminated(1, job, return_value=1)
 
-    board = Board(Run(make_run("crowd", jobs=60, events=crowd)))
-    shown = board.first(10)
+    run_jobs = RunJobs(Run(make_run("crowd", jobs=60, events=crowd)))
+    shown = run_jobs.first(10)
     assert sum(state.terminal for state in shown) == 5
     assert sum(not state.terminal for state in shown) == 5
-    assert len(board.first(50)) == 50
+    assert len(run_jobs.first(50)) == 50
 
 
 def test_paths_are_shown_as_one_would_type_them(
@@ -339,7 +339,7 @@ def test_a_run_that_is_left_while_a_job_waits_for_its_release_is_not_finished(
 
     for code, word in ((3, "left"), (1, "finished")):
         run = Run(make_run("waits", events=events))
-        print_ending(run, Board(run))
+        print_ending(run, RunJobs(run))
         assert f"waits-{1 + (code == 1)} {word} after" in capsys.readouterr().out
 
 

@@ -13,11 +13,10 @@ import pytest
 from tests.collect.kept import LOGS, collect, events_of, same_events
 
 from headway.collect import read_collected, status
-from headway.collect.masks import MASKED, Masks
-from headway.collect.pseudonyms import Pseudonyms
+from headway.collect.masks import MASKED, Masks, Pseudonyms
 from headway.errors import CollectError
 from headway.events import Columns, read_columns, read_log
-from headway.events.columnar.rows import machine
+from headway.events.columnar.columns import machine
 from headway.holds.reason import parse
 from headway.report.accounting import account
 

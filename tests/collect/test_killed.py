@@ -182,7 +182,8 @@ def test_a_process_that_is_killed_again_and_again(
         kills += 1
         assert kills < 60
     collect(store, log)
-    the_whole(store, tmp_path)
+    # Events of one second may lie in the log and in its copy: only files say which was the first.
+    the_whole(store, tmp_path, ordered=rotate is numbered)
     assert kills > 5 and rotations > 2
     assert status(store).gap_count == 0
 

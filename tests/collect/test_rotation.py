@@ -14,7 +14,7 @@ import pytest
 from tests.collect.kept import collect, long_log, tables_of
 
 from headway.collect import Collector, read_collected, status
-from headway.collect.rotated import LogFile, opened
+from headway.collect.tail import LogFile, opened
 from headway.events import read_columns
 
 EVENTS = long_log(2)

@@ -15,7 +15,7 @@ import pytest
 from tests.collect.kept import LOGS, collect, events_of, long_log, same_events
 
 from headway.collect import Collector, read_collected, status
-from headway.collect.parts import compactable
+from headway.collect.ledger import compactable
 from headway.errors import CollectError, EventLogError
 from headway.events import read_columns
 

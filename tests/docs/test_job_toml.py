@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from headway.node.exits import MEANING
+from headway.node.errors import MEANING
 from headway.spec import (
     Checkpoint,
     Gpus,

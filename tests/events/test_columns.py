@@ -20,11 +20,9 @@ import pytest
 
 from headway.errors import EventLogError
 from headway.events import Columns, Event, columns_of, read_columns, read_log
-from headway.events.columnar.columns import NONE, column_names
-from headway.events.columnar.frame import frame
-from headway.events.columnar.rows import machine
-from headway.events.kind import Kind, kind_of
-from headway.events.skip import Skip
+from headway.events.columnar.columns import NONE, column_names, frame, machine
+from headway.events.event import Kind, kind_of
+from headway.events.opening import Skip
 
 ONE = b"000 (001.000.000) 2026-11-15 22:19:56 Job submitted from host: <1>\n...\n"
 TEXTS = ("site", "slot", "host", "user", "text")

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from headway.errors import EventLogError
 from headway.events import read_log
-from headway.events.forms.files import LogChain, find_logs, rotations
-from headway.events.forms.sniffing import Format
+from headway.events.files import LogChain, find_logs, rotations
+from headway.events.opening import Format
 
 START = datetime(2026, 11, 1)
 

@@ -19,11 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.events import Event, Follower, Jobs, read_log
+from headway.events.ads import AdParser, JsonParser, XmlParser
 from headway.events.clock import Clock
-from headway.events.forms.framing import AdParser
-from headway.events.forms.from_json import JsonParser
-from headway.events.forms.from_xml import XmlParser
-from headway.events.forms.sniffing import Format, sniff
+from headway.events.opening import Format, sniff
 
 FORMATS = Path(__file__).parent / "formats"
 LOGS = Path(__file__).parent / "logs"

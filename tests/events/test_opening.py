@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headway.errors import EventLogError
 from headway.events import read_log
-from headway.events.forms.opening import open_log
+from headway.events.opening import open_log
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -19,7 +19,7 @@ from headway.events.clock import Clock
 from headway.events.columnar.assemble import File, assemble
 from headway.events.columnar.columns import NONE, column_names
 from headway.events.columnar.scan import Scanner
-from headway.events.skip import Skip
+from headway.events.opening import Skip
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 NOW = 1_800_000_000.0

@@ -14,18 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from headway.advisor.told import read_told
 from headway.cli import main
-from headway.collect.cursor import Cursor
-from headway.collect.rotated import LogFile
-from headway.events import Event, Follower, read_columns, read_log
-from headway.events import skip as limits
-from headway.events.classad import parse_lines
+from headway.collect.tail import Cursor, LogFile
+from headway.events import Event, Follower, opening, read_columns, read_log
+from headway.events import opening as limits
+from headway.events.ads import JsonParser
 from headway.events.clock import Clock
-from headway.events.forms import opening
-from headway.events.forms.from_json import JsonParser
-from headway.events.skip import LINE_LIMIT, LONG_LINE, MORE, SKIPS_LIMIT, ZEROS, Skips
-from headway.node.ads import read_ads, read_old_ad
+from headway.events.opening import LINE_LIMIT, LONG_LINE, MORE, SKIPS_LIMIT, ZEROS, Skips
+from headway.holds.history import read_hold_events
+from headway.node.classad import parse_lines, read_ads, read_old_ad
 
 WHEN = "(7.000.000) 2026-01-02 03:04:05"
 ONE = f"001 {WHEN} Job executing on host: <10.0.0.1:9618>\n...\n".encode()
@@ -288,7 +285,7 @@ def test_status_and_advise_say_where_reading_ended(
     assert "was read up to byte" in told
     assert "the gzip data grow more than 500-fold" in told
     unread: list[tuple[str, str]] = []
-    read_told([path], unread)
+    read_hold_events([path], unread)
     assert [(file, "500-fold" in why) for file, why in unread] == [(str(path), True)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.cli.words import fetching_words
+from headway.cli.job_text import fetching_words
 from headway.events import (
     TERMINAL,
     Direction,
@@ -24,10 +24,10 @@ from headway.events import (
     Status,
     fold,
 )
-from headway.events.event import TRANSFER_TEXTS
-from headway.node.exits import MEANING, Exit
+from headway.events.format import TRANSFER_TEXTS
+from headway.node.errors import MEANING, Exit
 
-Act = Callable[[EventWriter], None]
+Act = Callable[[EventWriter], object]
 Job = Callable[[Act], JobState]
 IN, OUT = Direction.INPUT, Direction.OUTPUT
 J = (1, 0)

@@ -33,7 +33,7 @@ from headway.events import (
     read_columns,
     read_log,
 )
-from headway.events.event import TRANSFER_TEXTS
+from headway.events.format import TRANSFER_TEXTS
 
 FORGED = (
     "x\n...\n005 (001.000.000) 2026-11-15 22:22:22 Job terminated.\n"

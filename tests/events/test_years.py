@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headway.events import read_columns, read_log
 from headway.events.clock import Clock
-from headway.events.columnar import moments
+from headway.events.columnar import assemble
 from headway.events.columnar.headers import YEARLESS
 from headway.report import report
 
@@ -65,12 +65,12 @@ def test_many_at_once_as_one_by_one(
         when = datetime.fromtimestamp(at, timezone.utc)
         keys.append(((when.month * 100 + when.day) * 100 + when.hour) * 100 + YEARLESS)
     clocks = Clock(reference), Clock(reference)
-    one_by_one = np.array([moments._epoch(key, clocks[0]) for key in keys])
-    before, moments._MANY = moments._MANY, 1
+    one_by_one = np.array([assemble._epoch(key, clocks[0]) for key in keys])
+    before, assemble._MANY = assemble._MANY, 1
     try:
-        at_once = moments._epochs(np.array(keys, np.int64), clocks[1])
+        at_once = assemble._epochs(np.array(keys, np.int64), clocks[1])
     finally:
-        moments._MANY = before
+        assemble._MANY = before
     assert np.array_equal(one_by_one, at_once, equal_nan=True)
     assert clocks[0].yearless == clocks[1].yearless
     assert clocks[0].sure == clocks[1].sure

@@ -1,15 +1,20 @@
-"""The examples of docs/streaming.md run."""
+"""The examples of docs/streaming.md, and of the docstrings, run."""
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.loading.conftest import write
 from tests.node.transfer.made_tars import make_nested, make_tar
+
+import headway.files
+import headway.torch.dataset
 
 PAGE = (Path(__file__).parents[2] / "docs" / "streaming.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
@@ -44,3 +49,14 @@ def test_the_examples_run(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(EXPECTED[name], done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("module", [headway.files, headway.torch.dataset])
+def test_the_examples_of_docstrings_run(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"cat/1.jpeg": b"miaow", "dog/1.jpeg": b"woof", "notes.txt": b"n"}
+    write(tmp_path / "train.tar", make_tar(files))
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testmod(module)
+    assert found.attempted and not found.failed

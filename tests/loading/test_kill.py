@@ -113,7 +113,7 @@ def test_killed_at_any_moment(path: Path, tmp_path: Path) -> None:
 
 def test_from_the_file_that_comes_with_a_job(path: Path, tmp_path: Path) -> None:
     """headway-node.pyz on PYTHONPATH is all that a worker node has of Headway."""
-    from headway.pool.package import build_agent
+    from headway.pool.prepare import build_agent
 
     build_agent(tmp_path / "headway-node.pyz")
     program = """

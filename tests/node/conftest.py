@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headway.pool.package import build_agent
+from headway.pool.prepare import build_agent
 
 PYTHON = os.environ.get("HEADWAY_TEST_PYTHON", sys.executable)
 

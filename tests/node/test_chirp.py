@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from headway.node import chirp as node_chirp
-from headway.node.chirp import LINE_MAX, encode, escape, line
+from headway.node import record as node_chirp
+from headway.node.record import LINE_MAX, encode, escape, line
 
 from .conftest import Chirp, Node
 

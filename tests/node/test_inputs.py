@@ -16,13 +16,10 @@ import pytest
 from tests.lab import Flip, Held, Made, Rate, Server, Status, dead_url
 
 from headway.node import inputs as staging
-from headway.node import progress
-from headway.node.attempt import Attempt
-from headway.node.chirp import line
-from headway.node.errors import TransferError
-from headway.node.exits import LONGEST_REASON
+from headway.node import record
+from headway.node.errors import LONGEST_REASON, TransferError
 from headway.node.plan import Plan
-from headway.node.progress import Progress, Teller, next_after
+from headway.node.record import Attempt, Progress, ProgressReporter, line, next_after
 from headway.node.transfer.manifest import digest_of, make_manifest
 
 from .conftest import Node, Web, wait
@@ -281,7 +278,7 @@ def test_proxies_and_certificates_of_the_job_count(node: Node, web: Web) -> None
 
 
 def test_progress_lines_grow_rarer() -> None:
-    marks, mark = [], progress.FIRST
+    marks, mark = [], record.FIRST
     while mark < 1000:
         marks.append(mark)
         mark = next_after(mark, mark)
@@ -322,7 +319,7 @@ def test_a_manifest_among_the_jobs_files(node: Node, manifest: bytes, mode: str)
     (node.folder / "a.headway").write_bytes(manifest)
     with Server({"/a": CONTENT}) as server:
         given = {"urls": [server.url("/a")], "path": "a", "manifest": digest_of(manifest)}
-        read = "import headway.node.stream.reader as r; r.Object('a').read(0, r.Object('a').size)"
+        read = "import headway.node.stream.samples as r; r.Object('a').read(0, r.Object('a').size)"
         node.plan([sys.executable, "-c", read], inputs=[{**given, "mode": mode}])
         assert node.run() == 0, node.stderr
         assert {request.path for request in server.requests} == {"/a"}
@@ -426,7 +423,7 @@ def stage(folder: Path, inputs: list[dict[str, Any]], lines: Lines) -> list[dict
     data = {"format": 1, "command": ["x"], "inputs": inputs}
     plan = Plan(data, {"job": "0"})
     far = Progress(staging.sizes(plan.inputs))
-    teller = Teller(lines, "stage-in", far)
+    teller = ProgressReporter(lines, "stage-in", far)
     told: list[dict[str, Any]] = []
     errors: list[BaseException] = []
 
@@ -451,7 +448,7 @@ def test_the_log_is_told_of_sources_and_arrivals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "FIRST", 0.6)
+    monkeypatch.setattr(record, "FIRST", 0.6)
     monkeypatch.setattr(staging, "FIRST", 0.6)
     lines = Lines()
     with Server({"/a": CONTENT}, [Rate(CONTENT.size // 4)]) as one, Server({"/b": CONTENT}) as two:

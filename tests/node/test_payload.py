@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headway.node.payload import PayloadError, unpack
+from headway.node.unpack import PayloadError, unpack_payload
 
 from .conftest import Node
 
@@ -32,7 +32,7 @@ def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
 
 def open_up(archive: str, folder: Path) -> tuple[int, list[str]]:
     problems: list[str] = []
-    count = unpack(archive, str(folder), ("plan.json",), lambda: None, problems.append)
+    count = unpack_payload(archive, str(folder), ("plan.json",), lambda: None, problems.append)
     return count, problems
 
 

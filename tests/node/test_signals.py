@@ -76,7 +76,7 @@ def test_the_group_is_killed_after_the_grace(node: Node) -> None:
     begin = time.monotonic()
     process.terminate()
     assert node.end(process) == 143
-    assert 0.3 <= time.monotonic() - begin < 5
+    assert 0.3 <= time.monotonic() - begin < 20
     assert node.record()["command"]["signal"] == 9
     assert not alive(int((node.folder / "pid").read_text()))
 
@@ -100,7 +100,7 @@ def test_a_program_below_a_shell_has_its_grace(node: Node, shell: bool) -> None:
 
 
 def test_the_time_limit(node: Node) -> None:
-    node.python(waiter("sys.exit(1)"), time_limit=0.3, outputs=[{"path": "ready"}])
+    node.python(waiter("sys.exit(1)"), time_limit=1.0, outputs=[{"path": "ready"}])
     assert node.run() == 86
     assert "time limit" in node.stderr
     assert node.record()["command"]["status"] == 1
@@ -108,18 +108,18 @@ def test_the_time_limit(node: Node) -> None:
 
 
 def test_the_time_limit_with_a_stubborn_command(node: Node) -> None:
-    node.python(waiter("pass"), time_limit=0.3, grace=0.2)
+    node.python(waiter("pass"), time_limit=1.0, grace=0.2)
     assert node.run() == 86
     assert node.record()["command"]["signal"] == 9
 
 
 def test_a_checkpoint_at_the_time_limit(node: Node) -> None:
-    node.python(waiter("os.mkdir('ckpt'); sys.exit(77)"), time_limit=0.3, checkpoint=CHECKPOINT)
+    node.python(waiter("os.mkdir('ckpt'); sys.exit(77)"), time_limit=1.0, checkpoint=CHECKPOINT)
     assert node.run() == 85
 
 
 def test_an_eviction_within_the_time_limits_grace(node: Node) -> None:
-    node.python(waiter("time.sleep(0.5); sys.exit(0)"), time_limit=0.2)
+    node.python(waiter("time.sleep(0.5); sys.exit(0)"), time_limit=1.0)
     process = node.start()
     node.wait_for("got")
     process.terminate()
@@ -129,10 +129,12 @@ def test_an_eviction_within_the_time_limits_grace(node: Node) -> None:
 
 def test_the_checkpoint_signal_is_sent_once_at_the_interval(node: Node) -> None:
     code = waiter("pass").replace("SIGTERM", "SIGUSR1") + "\n"
-    code = code.replace("while True: time.sleep(0.01)", "time.sleep(0.7); os.mkdir('ckpt')")
+    once = "while not os.path.exists('got'): time.sleep(0.01)\ntime.sleep(1.5); os.mkdir('ckpt')"
+    code = code.replace("while True: time.sleep(0.01)", once)
     node.python(
         code + "sys.exit(77)",
-        checkpoint={"paths": ["ckpt"], "exit_code": 77, "interval": 0.2, "signal": "SIGUSR1"},
+        # long enough that the command listens by then
+        checkpoint={"paths": ["ckpt"], "exit_code": 77, "interval": 1.0, "signal": "SIGUSR1"},
     )
     assert node.run() == 85
     assert (node.folder / "got").read_text() == f"{int(signal.SIGUSR1)}\n"
@@ -142,7 +144,7 @@ def test_stragglers_end_with_the_command(node: Node) -> None:
     node.plan("(trap '' TERM HUP; sleep 60) & echo $! > straggler; exit 0")
     assert node.run() == 0
     pid = int((node.folder / "straggler").read_text())
-    wait(lambda: not alive(pid), 2)
+    wait(lambda: not alive(pid))
 
 
 def test_a_signal_while_data_arrive(node: Node, web: Web) -> None:
@@ -158,7 +160,7 @@ def test_a_signal_while_data_arrive(node: Node, web: Web) -> None:
     begin = time.monotonic()
     process.terminate()
     assert node.end(process) == 143
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20  # and not the server's 30
     record = node.record()
     assert (record["exit"], record["phases"][-1]["name"]) == (143, "stage-in")
     assert record["command"] is None
@@ -216,7 +218,7 @@ agent.wait()
     assert alive(agent)
     process.kill()
     process.wait()
-    wait(lambda: not alive(agent) and not alive(command), 3)
+    wait(lambda: not alive(agent) and not alive(command))  # though the grace is a minute
     assert node.record()["exit"] == 143
     assert "pool" in node.record()["reason"]
 
@@ -231,8 +233,7 @@ def test_a_wrapper_between_pool_and_agent_is_no_orphan(node: Node) -> None:
 
 HOPELESS = """
 import os, sys, time
-from headway.node.process import NO_DATA, Group
-from headway.node.watch import Watch
+from headway.node.process import NO_DATA, Group, Watch
 ticks = []
 begin = time.monotonic()
 group = Group(["sleep", "30"], dict(os.environ), 1, 2)
@@ -240,9 +241,9 @@ outcome = group.run(
     Watch(), grace=1.0, tick=lambda: ticks.append(1) or 0.05, hopeless=lambda: len(ticks) > 5
 )
 assert outcome.cause == NO_DATA and outcome.signal == 15, vars(outcome)
-assert 5 < len(ticks) < 20 and time.monotonic() - begin < 5
+assert 5 < len(ticks) < 20 and time.monotonic() - begin < 20
 """
 
 
 def test_a_command_that_can_get_no_more_data_is_ended() -> None:
-    subprocess.run([sys.executable, "-c", HOPELESS], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", HOPELESS], check=True, timeout=60)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.node.ads import read_ads
+from headway.node.classad import read_ads
 
 from .conftest import Node
 

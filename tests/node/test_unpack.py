@@ -26,8 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.node import unpack as module
-from headway.node.errors import NodeError, Stopped, TransferError
-from headway.node.transfer.part import DiskError
+from headway.node.errors import DiskError, NodeError, Stopped, TransferError
 from headway.node.unpack import Unpacked, unpack
 
 from .conftest import Node, Web
@@ -556,9 +555,8 @@ def test_an_archive_that_cannot_be_unpacked_fails_the_attempt(
 
 def test_progress_says_that_it_unpacks(tmp_path: Path, web: Web, monkeypatch: Any) -> None:
     from headway.node import inputs
-    from headway.node.attempt import Attempt
     from headway.node.plan import Plan
-    from headway.node.progress import Progress
+    from headway.node.record import Attempt, Progress
 
     monkeypatch.chdir(tmp_path)
     web.files["t.tar"] = tar_of()

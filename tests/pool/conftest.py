@@ -1,7 +1,7 @@
 """Fixtures for tests on a real HTCondor pool.
 
 HEADWAY_POOL=require makes a missing pool a failure instead of a skip, HEADWAY_POOL=skip leaves the
-pool alone. One process runs all pool tests: give them a run of their own with `-n 0`. (xdist's
+pool alone. One process runs all pool tests: give them a run of their own, `-m pool -n 0`. (xdist's
 `--dist loadgroup` would do, but silently does nothing on pytest 9.2: pytest-xdist issue 1386.)
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.plugin import write_plugin
+from headway.cli.wrap import write_plugin
 
 from .harness import Pool, PoolUnavailable
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.lab import Made, Server
 
-from headway.cli.plugin import write_plugin
+from headway.cli.wrap import write_plugin
 
 from .harness import Pool
 from .jobs import PlainJob

@@ -19,7 +19,7 @@ from tests.lab import Status as Answers
 from tests.node.test_unpack import tar_of, zip_of
 
 from headway.events import Outcome, Status
-from headway.node.exits import Exit
+from headway.node.errors import Exit
 
 from .harness import Pool
 from .places import CondorPlace, LocalPlace, Place, apptainer_folder, record
@@ -331,26 +331,14 @@ def on_htcondor(request: pytest.FixtureRequest, condor_pool: Pool) -> Iterator[T
         yield together
 
 
-@pytest.fixture(scope="module")
-def locally(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Together]:
-    def body(promise: str) -> Callable[[], None]:
-        place = LocalPlace(tmp_path_factory.mktemp("place"))
-        return partial(getattr(Contract(), promise), place)
-
-    with begun(request, "test_locally", body) as together:
-        yield together
-
-
 @pytest.mark.parametrize("promise", PROMISES)
 def test_on_htcondor(on_htcondor: Together, request: pytest.FixtureRequest, promise: str) -> None:
     on_htcondor.wait(request)
 
 
 @pytest.mark.parametrize("promise", [each for each in PROMISES if each != "a_container"])
-def test_locally(locally: Together, request: pytest.FixtureRequest, promise: str) -> None:
-    locally.wait(request)
+def test_locally(tmp_path: Path, promise: str) -> None:
+    getattr(Contract(), promise)(LocalPlace(tmp_path))
 
 
 def test_a_container_locally(condor_pool: Pool, tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from typing import Any, ClassVar
 import pytest
 
 from headway.events import Event, EventType, Outcome, Status, fold, read_log
-from headway.heal.audit import read
-from headway.heal.rules import Rules
-from headway.heal.state import State
+from headway.holds.audit import HealState, read_audit
+from headway.holds.rules import Rules
 
 from .harness import Pool
 from .places import CondorPlace
@@ -260,14 +259,14 @@ def test_every_hold_that_can_be_provoked(condor_pool: Pool, server: str) -> None
         assert states[name].holds == 1 and not _released(folder, name), (name, said)
     assert len(_released(folder, "never")) <= 4
     (path,) = audits(folder)
-    state = State.of(read(path), Rules())
+    state = HealState.of(read_audit(path), Rules())
     ends = Counter(entry.ending for entry in state.by_id.values() if entry.intent.key)
     assert ends and not state.pending
     acts = {entry.intent.key.cluster: entry for entry in state.by_id.values()}
     for name in healed:
         last = acts[clusters[name]]
         assert last.ending is not None and last.ending.value == "success", (name, last)
-    left = [r for r in read(path) if r["kind"] == "left"]
+    left = [r for r in read_audit(path) if r["kind"] == "left"]
     why = {r["decision"]["job"].partition(".")[0]: r["why"] for r in left}
     assert "on purpose" in why[str(clusters["user"])], why
     answers = {_raise_to(pool, folder, *words) for words in (("--held",), ("greedy.log",))}
@@ -324,7 +323,7 @@ def _holds(folder: Path, name: str) -> list[Event]:
 
 def _all_ended(folder: Path, clusters: set[int]) -> bool:
     (path,) = audits(folder)
-    last = {e.intent.key.cluster: e for e in State.of(read(path), Rules()).by_id.values()}
+    last = {e.intent.key.cluster: e for e in HealState.of(read_audit(path), Rules()).by_id.values()}
     return all(last[cluster].ending is not None for cluster in clusters)
 
 
@@ -410,7 +409,7 @@ def _check_the_books(folder: Path, cluster: int) -> None:
     assert not strange, "somebody else released a job"
     told = Counter[tuple[int, str]]()
     for path in audits(folder):
-        state = State.of(read(path), Rules())
+        state = HealState.of(read_audit(path), Rules())
         assert not state.pending, "a decision was lost"
         for entry in state.by_id.values():
             if entry.done and entry.intent.key.cluster == cluster:

@@ -22,7 +22,7 @@ import pytest
 
 from headway.api import Run
 from headway.events import Outcome, Status
-from headway.node.exits import Exit
+from headway.node.errors import Exit
 
 from .harness import Pool
 from .places import CondorPlace

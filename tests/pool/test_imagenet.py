@@ -95,15 +95,15 @@ def test_an_evicted_training_ends_with_the_same_model(condor_pool: Pool, tmp_pat
     with Server(objects, [Rate(content.size / 30, scope="server")]) as server:
         told = (system_python(), libraries, server.url("/train.tar"), digest_of(manifest))
         run = place.start(JOB % told)
-        condor_pool.wait_for(lambda: traced() >= 3, 90, "three steps of the training")
+        condor_pool.wait_for(lambda: traced() >= 3, 240, "three steps of the training")
         server.faults = [Silent()]  # the training waits for data when SIGTERM comes
         place.headway("evict", run.label)
         place.wait(run, lambda state: state.evictions == 1)
         server.faults = []
         alone = uninterrupted(libraries, data, whole)
         try:
-            place.settle(run)
-            said, _ = alone.communicate(timeout=120)
+            place.settle(run, 300)
+            said, _ = alone.communicate(timeout=300)
         finally:
             alone.kill()
             alone.wait()

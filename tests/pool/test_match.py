@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from headway.pool.lint.preflight import slot_findings
+from headway.pool.lint.traps import Severity
 from headway.pool.match import Match, job_attributes, match_slots, names_in, needs_of, terms
-from headway.pool.preflight.findings import Severity
-from headway.pool.preflight.slots import slot_findings
 from headway.spec import Job, build_job
 
 from .harness import Pool
@@ -283,7 +283,10 @@ def test_a_collector_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path) -
 
 def test_the_program_that_asks_starts_quickly() -> None:
     """It is started for every question, so it loads nothing that a question does not need."""
-    code = "import sys, headway.pool.schedd; print({'pydantic', 'headway.spec'} & {*sys.modules})"
+    code = (
+        "import sys, headway.pool.htcondor.schedd;"
+        "print({'pydantic', 'headway.spec'} & {*sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -311,8 +314,8 @@ from dataclasses import asdict
 from pathlib import Path
 from headway.pool.folder import RunFolder
 from headway.pool.match import _make_whole, job_attributes, needs_of
-from headway.pool.schedd import _match
-from headway.pool.submit import submit_description
+from headway.pool.htcondor.schedd import _match
+from headway.pool.htcondor.submit import submit_description
 from headway.spec import build_job
 
 asks = {

@@ -8,8 +8,8 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.submit import check_paths, row_lines, submit_description
 from headway.pool.prepare import by_agent, plan
-from headway.pool.submit import check_paths, row_lines, submit_description
 from headway.spec import Job, load_job
 
 

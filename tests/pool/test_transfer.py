@@ -11,7 +11,7 @@ from tests.lab import Authority, Digests, Made, Rate, Reset, Server, Silent, Sta
 from tests.node.transfer.federation import Registry
 
 from headway.events import Outcome
-from headway.node.exits import Exit
+from headway.node.errors import Exit
 
 from .harness import Pool
 from .jobs import PlainJob

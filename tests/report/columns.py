@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from headway.events.columnar.columns import NONE, Columns, Usage, column_names
-from headway.events.event import EventType
-from headway.events.kind import BY_NUMBER, Kind
+from headway.events.event import BY_NUMBER, Kind
+from headway.events.format import EventType
 
 _NUMBERS = {kind: int(number) for number, kind in BY_NUMBER.items()} | {
     Kind.SUCCEEDED: 5,

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
-from headway.report.words import SLOT_PHASES
+from headway.report.enums import SLOT_PHASES
 
 Row = dict[str, Any]
 

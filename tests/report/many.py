@@ -10,7 +10,7 @@ import polars as pl
 
 from headway.events.read import Skip
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
-from headway.report.words import Cause, Outcome, Phase
+from headway.report.enums import Cause, JobOutcome, Phase
 
 BEGIN = 1_700_000_000.0
 SITES = ["CHTC-Spark-CE1", "PDX-Coeus-CE1", "GP-ARGO-ksu-backfill", "SDSC-PRP", "UConn-HPC"]
@@ -39,7 +39,7 @@ def many_jobs(
     reasons, files = reasons or REASONS, files or ["training.log"]
 
     outcome = random.choice(
-        [o.value for o in Outcome], size=number, p=[0.79, 0.03, 0.16, 0.01, 0.01]
+        [o.value for o in JobOutcome], size=number, p=[0.79, 0.03, 0.16, 0.01, 0.01]
     )
     tries = np.minimum(random.geometric(0.6, size=number), 12)
     begin = BEGIN + np.sort(random.integers(0, max(3600, number * 20), size=number))
@@ -50,17 +50,17 @@ def many_jobs(
     last = np.r_[job[1:] != job[:-1], True]
     place = random.integers(0, len(sites), size=total)
     ends = outcome[job]
-    ended = last & (ends != Outcome.UNFINISHED.value)
-    good = last & (ends == Outcome.SUCCESS.value)
+    ended = last & (ends != JobOutcome.UNFINISHED.value)
+    good = last & (ends == JobOutcome.SUCCESS.value)
     cut = ~last & (random.random(total) < 0.8)
-    held = last & (ends == Outcome.HELD.value)
+    held = last & (ends == JobOutcome.HELD.value)
     late = held & (random.random(total) < 0.1)
     cause = np.full(total, Cause.EVICTION.value, dtype=object)
     cause[cut] = Cause.TRANSFER_CUT.value
     cause[held] = Cause.TRANSFER_FAILED.value
     cause[late] = Cause.OVER_TIME.value
-    cause[last & (ends == Outcome.FAILED.value)] = Cause.FAILED.value
-    cause[last & (ends == Outcome.REMOVED.value)] = Cause.REMOVED.value
+    cause[last & (ends == JobOutcome.FAILED.value)] = Cause.FAILED.value
+    cause[last & (ends == JobOutcome.REMOVED.value)] = Cause.REMOVED.value
     cause[good | ~ended & last] = Cause.NONE.value
 
     transfer = random.integers(1900, 3441, size=total)

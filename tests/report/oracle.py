@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.events.columnar.columns import NONE, Columns, column_names
-from headway.events.event import EventType
-from headway.events.kind import AGENT_KINDS, Kind
+from headway.events.event import AGENT_KINDS, Kind, Phase, Status
+from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
-from headway.events.status import Phase, Status
 from headway.holds import classify
-from headway.report.cause import CUT, TELLING, End, cause_of
-from headway.report.words import Cause, Outcome, Verdict
+from headway.report.accounting import CUT, WITH_REASON, End, cause_of
+from headway.report.enums import Cause, JobOutcome, Worth
 
 SECOND = 1_000_000
 Piece = tuple[str, str, str, int]  # phase, verdict, cause, microseconds
@@ -114,7 +113,7 @@ class Job:
     begin: int
     until: int
     end: int | None = None
-    outcome: Outcome = Outcome.UNFINISHED
+    outcome: JobOutcome = JobOutcome.UNFINISHED
     requeues: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
@@ -134,33 +133,33 @@ class Job:
             found.append((stretch.attempt, (*words, length)))
         return [piece for _, piece in found]
 
-    def _worth(self, stretch: Stretch) -> tuple[Verdict, Cause]:
+    def _worth(self, stretch: Stretch) -> tuple[Worth, Cause]:
         """What became of the attempt, of the job, and of the last checkpoint between them."""
         if stretch.attempt is None:
-            return Verdict.NONE, Cause.NONE
+            return Worth.NONE, Cause.NONE
         attempt = self.attempts[stretch.attempt]
         if stretch.phase is Phase.SUSPENDED:
-            return Verdict.BAD, Cause.SUSPENDED
+            return Worth.BAD, Cause.SUSPENDED
         if attempt.end is None:
-            return Verdict.OPEN, Cause.NONE
+            return Worth.OPEN, Cause.NONE
         if attempt.success:
-            return Verdict.GOOD, Cause.NONE
+            return Worth.GOOD, Cause.NONE
         if stretch.saved and stretch.phase in WORK:
             return self._worth_of_saved()
         saves = any(each.checkpoints for each in self.attempts[: stretch.attempt + 1])
         if saves and attempt.cause is Cause.EVICTION and stretch.phase is Phase.COMPUTE:
-            return Verdict.BAD, Cause.REDONE
-        return Verdict.BAD, attempt.cause
+            return Worth.BAD, Cause.REDONE
+        return Worth.BAD, attempt.cause
 
-    def _worth_of_saved(self) -> tuple[Verdict, Cause]:
+    def _worth_of_saved(self) -> tuple[Worth, Cause]:
         """Work that a checkpoint holds is worth what its job is worth."""
-        if self.outcome is Outcome.SUCCESS:
-            return Verdict.GOOD, Cause.NONE
-        if self.outcome is Outcome.REMOVED:
-            return Verdict.BAD, Cause.REMOVED
-        if self.outcome is Outcome.FAILED:
-            return Verdict.BAD, self.attempts[-1].cause
-        return Verdict.OPEN, Cause.NONE
+        if self.outcome is JobOutcome.SUCCESS:
+            return Worth.GOOD, Cause.NONE
+        if self.outcome is JobOutcome.REMOVED:
+            return Worth.BAD, Cause.REMOVED
+        if self.outcome is JobOutcome.FAILED:
+            return Worth.BAD, self.attempts[-1].cause
+        return Worth.OPEN, Cause.NONE
 
 
 def oracle(
@@ -315,7 +314,7 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
             attempt = len(job.attempts) - 1 if life.open else None
             job.stretches.append(Stretch(now, life.phase, attempt, _stopped(life), until))
     if job.end is None and life.status is Status.HELD:
-        job.outcome = Outcome.HELD
+        job.outcome = JobOutcome.HELD
     return job
 
 
@@ -381,7 +380,7 @@ def _close(job: Job, rest: list[Row], kind: Kind, now: int, after: Life) -> None
         return
     end = (teller.code, teller.subcode, teller.value, attempt.executed, attempt.agent)
     code, subcode = (None if each == NONE else each for each in (teller.code, teller.subcode))
-    entry = classify(code, subcode, teller.text).id if kind in TELLING else ""
+    entry = classify(code, subcode, teller.text).id if kind in WITH_REASON else ""
     attempt.cause = cause_of(End(kind, *end, bool(re.search(CUT, teller.text)), entry))
     if attempt.cause in TRANSFERS and not attempt.executed:
         # HTCondor says "finished" of an input transfer that failed, too.
@@ -412,11 +411,11 @@ def _hold(job: Job, row: Row, kind: Kind, now: int, before: Status, after: Statu
         job.holds.append(Hold(row, ended[0] if ended else None, now))
 
 
-def _outcome(status: Status, kind: Kind) -> Outcome:
+def _outcome(status: Status, kind: Kind) -> JobOutcome:
     if status is Status.REMOVED:
-        return Outcome.REMOVED
+        return JobOutcome.REMOVED
     good = kind in (Kind.SUCCEEDED, Kind.SKIPPED)
-    return Outcome.SUCCESS if good else Outcome.FAILED
+    return JobOutcome.SUCCESS if good else JobOutcome.FAILED
 
 
 def _with_sites(jobs: list[Job]) -> list[Job]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 from tests.report.columns import Made, made_columns
 
-from headway.events.kind import Kind
+from headway.events.event import Kind
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
 

@@ -25,14 +25,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
-from headway.events.event import Resource, Usage
-from headway.events.format import (
-    ending_lines,
-    event_bytes,
-    resource_lines,
-    transfer_lines,
-    usage_lines,
-)
+from headway.events.format import EventType, Resource, Usage, event_lines, resource_lines
+from headway.events.write import ending_ad, event_bytes, used_ad
 
 TABLE = Path(__file__).parent / "data" / "ospool-imagenet-100-jobs.csv"
 
@@ -330,19 +324,18 @@ def _memory() -> list[str]:
 
 
 def _evicted(reason: str, resources: list[str]) -> list[str]:
-    counts = transfer_lines(0, 0, total=False)
-    usage = usage_lines(Usage(), total=False)
-    return ["\t(0) CPU times", *usage, *counts, f"\tReason: {reason}", *resources]
+    ad = used_ad(None, 0, 0) | {"Reason": reason}
+    return [*event_lines(ad, EventType.EVICTED)[1:], *resources]
 
 
 def _terminated(row: Row, attempt: Try) -> list[str]:
     assert attempt.execute is not None
     good = attempt.ending is Ending.SUCCESS
     busy = row.busy or attempt.execute + attempt.transfer
+    used = used_ad(Usage(user=attempt.execute), MODEL if good else 0, TAR)
+    ad = ending_ad(0 if good else 1, None) | used
     return [
-        *ending_lines(0 if good else 1, None),
-        *usage_lines(Usage(user=attempt.execute), total=True),
-        *transfer_lines(MODEL if good else 0, TAR, total=True),
+        *event_lines(ad, EventType.TERMINATED)[1:],
         *_resources(attempt.execute, busy),
     ]
 

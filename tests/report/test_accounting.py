@@ -11,11 +11,11 @@ from tests.report.columns import Made, made_columns
 from tests.report.spent import adds_up, spent, told
 
 from headway.events.columnar.columns import NONE
-from headway.events.kind import Kind
+from headway.events.event import Kind
 from headway.events.life import Life, step
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
-from headway.report.lives import Lives
+from headway.report.timeline import StateTable
 
 IN, ARRIVED, RUN = Kind.INPUT_STARTED, Kind.INPUT_FINISHED, Kind.EXECUTING
 OUT, SENT = Kind.OUTPUT_STARTED, Kind.OUTPUT_FINISHED
@@ -68,8 +68,8 @@ def test_a_job_is_accounted_for_itself(events: list[Made], proc: int) -> None:
 @given(st.lists(st.lists(st.sampled_from(Kind), min_size=1, max_size=12), min_size=1, max_size=90))
 def test_many_lives_at_once_are_the_same_lives(jobs: list[list[Kind]]) -> None:
     first = np.cumsum([0, *map(len, jobs)])[:-1]
-    lives = Lives()
-    cells = lives.walk(np.array([k for job in jobs for k in job], np.uint8), first).tolist()
+    lives = StateTable()
+    cells = lives.cells(np.array([k for job in jobs for k in job], np.uint8), first).tolist()
     expected = []
     for job in jobs:
         life = Life()

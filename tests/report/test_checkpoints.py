@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.report.columns import Made, made_columns
 from tests.report.spent import adds_up, spent, told
 
-from headway.events.kind import Kind
+from headway.events.event import Kind
 from headway.report.accounting import account
 
 RUN, OUT, SENT = Kind.EXECUTING, Kind.OUTPUT_STARTED, Kind.OUTPUT_FINISHED

@@ -14,12 +14,18 @@ from tests.report.made import told as told_jobs
 from tests.report.many import many_jobs
 
 from headway.report.accounts import Accounts
-from headway.report.beside import beside
-from headway.report.changes import gap, is_told, labelled, titles, told
-from headway.report.compare import Change, Comparison, Figure, Unit, compare, letters
-from headway.report.compare import Row as Pair
+from headway.report.compare import Comparison, Figure, Trend, Unit, compare, letters
+from headway.report.compare import Difference as Pair
+from headway.report.compare_text import (
+    by_how_much,
+    clear_changes,
+    comparison_text,
+    is_clear,
+    labelled,
+    titles,
+)
 from headway.report.export import comparison_table
-from headway.report.layout import plain
+from headway.report.terminal import plain
 
 
 def side(
@@ -89,19 +95,19 @@ def named(figures: Sequence[Figure], name: str, run: int = 1) -> Pair:
 def test_what_got_better_and_by_how_much() -> None:
     found = compare(side(100, 79, lost=1000), side(100, 99, seed=2), names=("before", "after"))
     success = named(found.figures, "success, of jobs that ended")
-    assert (success.a, success.b, success.change) == (0.79, 0.99, Change.BETTER)
+    assert (success.a, success.b, success.change) == (0.79, 0.99, Trend.BETTER)
     share = named(found.figures, "compute share")
     assert share.a == pytest.approx(0.395, abs=0.02)
     assert share.b == pytest.approx(0.99, abs=0.02)
-    assert share.change is Change.BETTER
+    assert share.change is Trend.BETTER
     lost = named(found.losses, "transfer cut off or stalled")
     assert lost.a == pytest.approx(0.5, abs=0.02)
-    assert (lost.b, lost.change) == (0.0, Change.BETTER)
-    assert named(found.figures, "time to result, mean").change is Change.BETTER
-    assert named(found.figures, "jobs").change is Change.NONE
+    assert (lost.b, lost.change) == (0.0, Trend.BETTER)
+    assert named(found.figures, "time to result, mean").change is Trend.BETTER
+    assert named(found.figures, "jobs").change is Trend.NONE
     assert found.few == ()
     back = compare(side(100, 99, seed=2), side(100, 79, lost=1000))
-    assert named(back.figures, "compute share").change is Change.WORSE
+    assert named(back.figures, "compute share").change is Trend.WORSE
 
 
 def test_each_other_run_is_held_against_the_first() -> None:
@@ -109,8 +115,8 @@ def test_each_other_run_is_held_against_the_first() -> None:
     found = compare(*runs, names=("stock", "again", "ours"))
     first, again, ours = next(f.values for f in found.figures if f.name == "compute share")
     assert (first, again, ours) == pytest.approx((0.395, 0.395, 0.99), abs=0.02)
-    assert named(found.figures, "compute share", 1).change is Change.CHANCE
-    assert named(found.figures, "compute share", 2).change is Change.BETTER
+    assert named(found.figures, "compute share", 1).change is Trend.CHANCE
+    assert named(found.figures, "compute share", 2).change is Trend.BETTER
     # A pair of several is what the two of them alone are.
     alone = compare(runs[0], runs[2], names=("stock", "ours"))
     assert found.pairs[1] == alone.pairs[0]
@@ -136,12 +142,12 @@ def test_the_sites_of_both_stand_before_those_of_one() -> None:
 def test_several_runs_stand_in_columns_on_a_terminal() -> None:
     names = ("r/stock-2024", "r/stock-2026", "r/headway", "r/headway-stream")
     runs = [side(100, 79, lost=1000 // (n + 1), seed=n) for n in range(4)]
-    text = plain(beside(compare(*runs, names=names)))
+    text = plain(comparison_text(compare(*runs, names=names)))
     assert text.startswith("r/stock-2024 → r/stock-2026, r/headway, r/headway-stream\n")
     head = next(line for line in text.splitlines() if line.split()[:1] == ["figure"])
     assert head.split() == ["figure", "stock-2024", "stock-2026", "headway", "…way-stream"]
     assert text.count("r/stock-2024 → r/headway\n") == 2  # its changes, and its sites
-    wide = plain(beside(compare(*runs[:3], names=names[:3]), width=120))
+    wide = plain(comparison_text(compare(*runs[:3], names=names[:3]), width=120))
     head = next(line for line in wide.splitlines() if line.split()[:1] == ["figure"])
     assert head.split() == ["figure", "stock-2024", "stock-2026", "change", "headway", "change"]
 
@@ -150,7 +156,7 @@ def test_no_run_is_left_out_for_want_of_room() -> None:
     runs = [side(20, 15, seed=n) for n in range(9)]
     found = compare(*runs, names=[f"run-number-{n}" for n in range(9)])
     for width in (60, 80, 120):
-        lines = plain(beside(found, width=width)).splitlines()
+        lines = plain(comparison_text(found, width=width)).splitlines()
         assert max(map(len, lines)) <= width
         heads = [line for line in lines if line.split()[:1] == ["figure"]]
         shown = [word for head in heads for word in head.split() if word.startswith("…")]
@@ -159,22 +165,22 @@ def test_no_run_is_left_out_for_want_of_room() -> None:
 
 def test_few_jobs_tell_little() -> None:
     found = compare(side(4, 2), side(4, 4, seed=2), names=("three", "four"))
-    assert named(found.figures, "success, of jobs that ended").change is Change.CHANCE
+    assert named(found.figures, "success, of jobs that ended").change is Trend.CHANCE
     assert found.few == ("three", "four")
-    text = plain(beside(found))
+    text = plain(comparison_text(found))
     assert "Few jobs have ended in three and four" in text
     assert "No figure differs by more than chance may do." in text
     one = compare(side(1, 1), side(1, 1, compute=9000))
     assert named(one.figures, "time to result, mean").noise is None
-    assert named(one.figures, "time to result, mean").change is Change.CHANCE
+    assert named(one.figures, "time to result, mean").change is Trend.CHANCE
 
 
 def test_the_same_jobs_differ_in_nothing() -> None:
     accounts = many_jobs(50)
     found = compare(accounts, accounts)
     assert {figure.rows[0].change for figure in (*found.figures, *found.losses)} <= {
-        Change.SAME,
-        Change.NONE,
+        Trend.SAME,
+        Trend.NONE,
     }
 
 
@@ -185,7 +191,7 @@ def test_chance_is_called_chance() -> None:
     for seed in range(20):
         found = compare(many_jobs(60, seed=seed), many_jobs(60, seed=seed + 1000))
         told += sum(
-            figure.rows[0].change in (Change.BETTER, Change.WORSE) for figure in found.figures
+            figure.rows[0].change in (Trend.BETTER, Trend.WORSE) for figure in found.figures
         )
         total += sum(figure.better != 0 for figure in found.figures)
     assert told / total < 0.05
@@ -195,7 +201,7 @@ def test_nothing_to_compare_is_no_number() -> None:
     found = compare(made(), made([{"outcome": "unfinished", "attempts": 0}]))
     assert all(not figure.values[0] for figure in found.figures)
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["losses"] == []
-    assert "compute share" not in plain(beside(found))
+    assert "compute share" not in plain(comparison_text(found))
 
 
 def test_sites_of_either_side() -> None:
@@ -203,8 +209,8 @@ def test_sites_of_either_side() -> None:
     assert set(found.sites) == {"A", "B"}
     assert [figure.values[0] for figure in found.sites["B"]] == [0, None, None, None]
     both = compare(side(60, 20, site="A"), side(60, 60, site="A", seed=2))
-    assert both.sites["A"][1].rows[0].change is Change.BETTER
-    assert "33.3 → 100.0 %" in plain(beside(both))
+    assert both.sites["A"][1].rows[0].change is Trend.BETTER
+    assert "33.3 → 100.0 %" in plain(comparison_text(both))
 
 
 @pytest.mark.parametrize(
@@ -240,10 +246,12 @@ def test_what_nobody_can_see_is_not_told() -> None:
     found = compare(side(100, 100, compute=14800), side(100, 100, compute=14810))
     figure = Figure("compute, mean", Unit.SECONDS, (14800.0, 14810.0), -1, noises=(1.0,))
     (row,) = figure.rows
-    assert row.change is Change.WORSE and not is_told(row)
+    assert row.change is Trend.WORSE and not is_clear(row)
     shown = replace(found, figures=(*found.figures, figure))
-    assert row not in told(shown.pairs[0])
-    line = next(line for line in plain(beside(shown)).splitlines() if "compute, mean" in line)
+    assert row not in clear_changes(shown.pairs[0])
+    line = next(
+        line for line in plain(comparison_text(shown)).splitlines() if "compute, mean" in line
+    )
     assert line.endswith("same")
 
 
@@ -252,9 +260,9 @@ def test_it_fits_where_it_is_shown() -> None:
         many_jobs(100), many_jobs(80, seed=3), names=("a/long/way/first.log", "b/second.log")
     )
     for width in (60, 80, 120):
-        lines = plain(beside(found, width=width)).splitlines()
+        lines = plain(comparison_text(found, width=width)).splitlines()
         assert max(map(len, lines)) <= width
-    text = plain(beside(found))
+    text = plain(comparison_text(found))
     assert "chance?" in text and "…" in text
 
 
@@ -274,7 +282,7 @@ def test_hostile_names_are_inert() -> None:
     found = Comparison(
         ("\x1b[2Ja", "b\x07", "\x1b[2Jc"), (), (), {"\x1b]0;x": _site()}, (), ("\x1b[31m",)
     )
-    text = plain(beside(found))
+    text = plain(comparison_text(found))
     assert not [char for char in text if ord(char) < 32 and char != "\n"]
 
 
@@ -294,7 +302,7 @@ def _site() -> tuple[Figure, ...]:
     ],
 )
 def test_differences_in_words(unit: Unit, a: float, b: float, words: str) -> None:
-    assert gap(Pair("x", unit, a, b)) == words
+    assert by_how_much(Pair("x", unit, a, b)) == words
 
 
 def test_a_comparison_says_nothing_of_transfers_and_sites_that_no_log_has() -> None:
@@ -303,5 +311,5 @@ def test_a_comparison_says_nothing_of_transfers_and_sites_that_no_log_has() -> N
     found = compare(accounts, accounts)
     names = [figure.name for figure in found.figures if figure.known]
     assert not any(word in name for name in names for word in ("stalls", "bytes", "transfer"))
-    text = plain(beside(found))
+    text = plain(comparison_text(found))
     assert "Machines" in text and "site" not in text.lower()

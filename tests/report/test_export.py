@@ -21,6 +21,7 @@ from tests.report.written import HOSTILE, write_log
 from headway.errors import ReportError
 from headway.report import report
 from headway.report.accounts import JOBS, Accounts
+from headway.report.document import Report
 from headway.report.export import (
     csv as to_csv,
 )
@@ -33,7 +34,6 @@ from headway.report.export import (
     write_parquet,
 )
 from headway.report.load import Loaded
-from headway.report.whole import Report
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from headway.report.figures import (
     totals,
     transfer_lengths,
 )
-from headway.report.values import finite, share
+from headway.report.numbers import finite, share
 
 HOUR = 1_725_267_600.0  # 2024-09-02T09:00Z
 

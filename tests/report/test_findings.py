@@ -20,8 +20,8 @@ from tests.report.many import many_jobs
 from headway.events import read_columns
 from headway.report.accounting import account
 from headway.report.accounts import SOURCES, Accounts
+from headway.report.enums import Cause, JobOutcome
 from headway.report.findings import Finding, find
-from headway.report.words import Cause, Outcome
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,10 @@ _TRIES = st.fixed_dictionaries(
     },
 )
 _JOBS = st.fixed_dictionaries(
-    {"outcome": st.sampled_from([o.value for o in Outcome]), "tries": st.lists(_TRIES, max_size=7)},
+    {
+        "outcome": st.sampled_from([o.value for o in JobOutcome]),
+        "tries": st.lists(_TRIES, max_size=7),
+    },
     optional={
         "begin": st.sampled_from([1e6, 1e6 + 200, 2e6]),
         "return_value": st.sampled_from([None, 0, 1, 137, 300, -1]),

@@ -9,11 +9,8 @@ import polars as pl
 import pytest
 from tests.report.made import Row, told
 
-from headway.report.findings.duration import duration
-from headway.report.findings.hold_burst import hold_burst, longest_run
-from headway.report.findings.resources import over_asked, under_asked
-from headway.report.findings.unnamed import unnamed
-from headway.report.findings.unreleased import unreleased
+from headway.report.findings.holds import duration, hold_burst, longest_run, unreleased
+from headway.report.findings.jobs import over_asked, under_asked, unnamed
 
 DAY = 86400.0
 GIB = 1024  # MB

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from tests.report.made import Row, told
 
-from headway.report.findings.exit_code import exit_code
-from headway.report.findings.restart import restart
-from headway.report.findings.retry_loop import retry_loop
-from headway.report.findings.stats import clearly_more, wilson, young
+from headway.report.findings.alike import clearly_more, wilson, young
+from headway.report.findings.compute import restart
+from headway.report.findings.holds import retry_loop
+from headway.report.findings.jobs import exit_code
 
 HOUR = 3600.0
 

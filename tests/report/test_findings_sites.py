@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.report.made import Row, told
 
-from headway.report.findings.black_hole import black_hole
-from headway.report.findings.site_worse import site_worse
+from headway.report.findings.sites import black_hole, site_worse
 
 
 def ran(site: str, compute_s: float = 9000.0, **row: Any) -> Row:
@@ -228,9 +227,7 @@ def test_nobody_is_blamed_by_chance_among_many_sites() -> None:
     assert site_worse(told(jobs)) == []
 
 
-module = importlib.import_module(
-    "headway.report.findings.site_worse"
-)  # its name is a function's too
+module = importlib.import_module("headway.report.findings.sites")  # its name is a function's too
 
 
 def test_only_the_sites_that_are_told_of_are_worked_out_in_full(

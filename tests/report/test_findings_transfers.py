@@ -9,16 +9,19 @@ import polars as pl
 import pytest
 from tests.report.made import told
 
+from headway.report.accounting import masked
 from headway.report.accounts import SOURCES, Accounts
-from headway.report.findings.duration import duration
-from headway.report.findings.finding import Place
-from headway.report.findings.gpu_input import gpu_input
+from headway.report.findings.finding import Destination
+from headway.report.findings.holds import duration
 from headway.report.findings.reasons import allowed_duration, source
-from headway.report.findings.source_faulty import source_faulty
-from headway.report.findings.source_worse import source_worse
-from headway.report.findings.transfer_cut import inferred_limit, transfer_cut
-from headway.report.findings.transfer_queue import transfer_queue
-from headway.report.reasons import masked
+from headway.report.findings.transfers import (
+    gpu_input,
+    inferred_limit,
+    source_faulty,
+    source_worse,
+    transfer_cut,
+    transfer_queue,
+)
 
 STALLED = "Error from slot1_1@gpu.test: Input File transfer stalled for {} seconds"
 
@@ -42,8 +45,8 @@ def test_a_named_limit_is_told_with_what_it_cost() -> None:
     assert "STARTER_FILE_XFER_STALL_TIMEOUT" in found.why
     assert "No input that took longer than 1 hour has ever arrived" in found.why
     places = {step.place: step.lines for step in found.advice}
-    assert places[Place.JOB][0] == "[[inputs]]"
-    assert places[Place.CONFIG] == ("STARTER_FILE_XFER_STALL_TIMEOUT = 14400",)
+    assert places[Destination.JOB][0] == "[[inputs]]"
+    assert places[Destination.CONFIG] == ("STARTER_FILE_XFER_STALL_TIMEOUT = 14400",)
 
 
 def test_two_sites_with_limits_of_their_own_are_two_findings() -> None:

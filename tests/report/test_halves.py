@@ -14,7 +14,7 @@ from tests.report.test_oracle import LINE, LOGS, MADE
 from tests.report.written import BEGIN, HOST, write_log
 
 from headway.events import EventWriter, read_columns
-from headway.events.kind import Kind
+from headway.events.event import Kind
 from headway.report import report
 from headway.report.accounting import account
 from headway.report.accounts import Accounts

@@ -11,9 +11,8 @@ import pytest
 from headway.events import read_columns
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
-from headway.report.figures import losses, totals
+from headway.report.figures import groups, losses, totals
 from headway.report.findings import Finding, find
-from headway.report.groups import groups
 
 HOUR = 3600.0
 

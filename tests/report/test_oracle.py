@@ -16,10 +16,10 @@ from tests.report.oracle import Attempt, Hold, Job, oracle
 
 from headway.events import Jobs, read_columns, read_log
 from headway.events.columnar.columns import NONE, Columns
-from headway.events.kind import AGENT_KINDS, Kind
+from headway.events.event import AGENT_KINDS, Kind
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
-from headway.report.words import EVICTIONS, Cause
+from headway.report.enums import EVICTIONS, Cause
 
 LOGS = sorted((Path(__file__).parents[1] / "events" / "logs").glob("*.log"))
 Told = list[dict[str, Any]]

@@ -22,14 +22,21 @@ from headway.events.read import Skip
 from headway.report import report
 from headway.report.accounts import Accounts
 from headway.report.compare import Comparison, compare
+from headway.report.enums import JobOutcome, Phase
 from headway.report.figures import losses, sites, totals
-from headway.report.findings import Finding, Place, Step, Table, find
+from headway.report.findings import Destination, Finding, Step, Table, find
 from headway.report.numbers import percent
 from headway.report.page import Front, render, tables, versus
-from headway.report.page.markup import join, tag, text
-from headway.report.page.measures import occupancy
-from headway.report.page.scale import count_marks, length_marks, time_marks, zone_words
-from headway.report.words import Outcome, Phase
+from headway.report.page.charts import (
+    count_marks,
+    join,
+    length_marks,
+    tag,
+    text,
+    time_marks,
+    zone_words,
+)
+from headway.report.page.sections import occupancy
 
 from .made import made
 from .many import many_jobs
@@ -82,7 +89,7 @@ def finding_of(names: list[str]) -> Finding:
         named=tuple(names),
         evidence=tuple(zip(names, names, strict=True)),
         table=Table(tuple(names), (tuple(names),)),
-        advice=tuple(Step(name, (name,), Place.SUBMIT) for name in names),
+        advice=tuple(Step(name, (name,), Destination.SUBMIT) for name in names),
     )
 
 
@@ -298,7 +305,7 @@ def test_what_does_not_fit_is_left_out_in_words(monkeypatch: pytest.MonkeyPatch)
     assert f"The table has {rows:,} of 5,000 jobs" in packed.note
     kept = unpacked(packed, "jobs")
     failed = accounts.jobs.filter(pl.col("outcome") != "success")
-    success = [outcome.value for outcome in Outcome].index("success") + 1
+    success = [outcome.value for outcome in JobOutcome].index("success") + 1
     assert (kept["outcome"] != success).sum() >= min(len(failed), rows // 2)
     # Details are of jobs that the table has.
     assert set(unpacked(packed, "details")["row"]) <= set(range(rows))

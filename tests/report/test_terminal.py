@@ -15,10 +15,9 @@ from tests.report.written import HOSTILE, write_log
 from headway.report import Report, report
 from headway.report.accounts import Accounts
 from headway.report.findings import find
-from headway.report.findings.finding import Finding, Place, Step, Table
-from headway.report.layout import Column, bar, line, plain, table
+from headway.report.findings.finding import Destination, Finding, Step, Table
 from headway.report.load import Loaded
-from headway.report.terminal import summary
+from headway.report.terminal import TableColumn, bar, line, plain, summary, table
 from headway.text import cut, padded, width_of, wrapped
 
 
@@ -108,7 +107,7 @@ def test_hostile_text_never_reaches_the_terminal() -> None:
         jobs=1,
         evidence=((HOSTILE, HOSTILE),),
         table=Table((HOSTILE,), ((HOSTILE,),)),
-        advice=(Step(HOSTILE, (HOSTILE,), Place.SHELL),),
+        advice=(Step(HOSTILE, (HOSTILE,), Destination.SHELL),),
     )
     found = of(accounts, finding)
     found.name = HOSTILE
@@ -150,7 +149,12 @@ def test_many_sites_and_much_damage_are_counted() -> None:
 
 
 def test_tables_give_up_the_least_worth_first() -> None:
-    columns = [Column("name", left=True), Column("worth", 9), Column("nothing", 1), Column("c", 5)]
+    columns = [
+        TableColumn("name", left=True),
+        TableColumn("worth", 9),
+        TableColumn("nothing", 1),
+        TableColumn("c", 5),
+    ]
     rows = [("a" * 30, "1", "2", "3")]
     assert "nothing" in plain(table(columns, rows, 80))
     narrow = plain(table(columns, rows, 36))

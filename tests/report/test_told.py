@@ -10,9 +10,9 @@ from tests.report.written import BEGIN, HOST, write_log
 
 from headway.events import EventWriter, read_columns
 from headway.events.columnar.columns import column_names
-from headway.events.kind import Kind
+from headway.events.event import Kind
 from headway.report.accounting import account
-from headway.report.told import with_phases
+from headway.report.records import with_phases
 
 START = BEGIN + 110  # of the 001 in `write_log`
 PHASES = [

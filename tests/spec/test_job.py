@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from headway.spec import Gpus, Input, Job, Output, Resources, dump_job, load_resolved
-from headway.spec.keys import unknown_key
-from headway.spec.problems import KNOWN_KEYS
+from headway.spec.fields import unknown_key
+from headway.spec.job import KNOWN_KEYS
 
 from .conftest import Load, Wrong
 

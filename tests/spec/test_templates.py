@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.node.template import fill, placeholders
-from headway.spec.templates import check_template, filler
-from headway.spec.words import Wrong
+from headway.node.plan import fill, placeholders
+from headway.spec.errors import Wrong
+from headway.spec.places import check_template, filler
 
 from .conftest import Load
 from .conftest import Wrong as Problems

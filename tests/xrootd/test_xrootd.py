@@ -126,7 +126,7 @@ def test_put_is_whole_and_proven_by_the_origins_digest(house: House) -> None:
 def test_a_killed_put_leaves_no_half_object(house: House) -> None:
     """XRootD keeps what came of a broken put; it must not be under the final name."""
     code = (
-        "import os, sys; from headway.node.transfer.delivery import Delivery\n"
+        "import os, sys; from headway.node.transfer.upload import Delivery\n"
         "done = lambda far, total: os.kill(os.getpid(), 9) if far else None\n"
         "Delivery(sys.argv[1], sys.argv[2]).put(progress=done)"
     )

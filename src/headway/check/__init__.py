@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headway.check.bench import Bench
-from headway.check.judge import Judge, differs
-from headway.check.promise import TITLES, Checked, Promise
+from headway.check.judge import TITLES, Checked, ContractJudge, Promise, differs
 from headway.check.trials import Trials
 from headway.errors import Problem, SpecError
 from headway.pool.folder import Runs
@@ -35,11 +34,26 @@ def check(
     say: Callable[[str], None] = lambda words: None,
     start: Path | None = None,
 ) -> Checked:
-    """Run a job.toml's command whole and interrupted, and hold the two against each other.
+    """Run a job.toml's command whole and interrupted, and compare the two.
 
-    `extra`: arguments that make it a small slice; `row`: which job of several; `limit`: seconds
-    after which it ends with what was found; `quick`: evictions only. Nothing that it starts
-    outlives it.
+    Nothing that it starts outlives it.
+
+    Args:
+        path: The job.toml.
+        extra: Arguments that make the command a small slice of itself.
+        row: Which job of several.
+        overrides: Settings of the job to change, as `--set` takes them.
+        resources: Resources of the job to change.
+        limit: Seconds after which it ends with what was found.
+        quick: Try evictions only.
+        say: Is told what happens, line by line.
+        start: Where to look for the `.headway` folder; the current folder unless told.
+
+    Returns:
+        Which promises of the checkpoint contract are kept, and by what evidence.
+
+    Raises:
+        SpecError: The job.toml is wrong, or has no [checkpoint] to check.
     """
     path = Path(path)
     base = path.absolute().parent
@@ -61,7 +75,7 @@ def check(
         found = trials.run(differs, quick=quick)
         if found.over:
             bench.notes.append("the time was over before all was tried: see --limit and --slice")
-        judge = Judge(bench.job, found)
+        judge = ContractJudge(bench.job, found)
         return Checked(
             tuple(judge.promises()),
             judge.compared(),

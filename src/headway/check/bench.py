@@ -1,30 +1,523 @@
-"""The bench: starts of the job's command on this machine, as the local pool's agent makes them."""
+"""The bench: starts of the job's command on this machine, and what is seen of each.
+
+The starts are made as the local pool's agent makes them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import hashlib
 import json
 import os
+import re
+import select
+import shutil
+import signal
+import struct
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.check.follower import TRACE, Follower, listeners, programs
-from headway.check.results import digests
-from headway.check.saves import DELETED, Watch, copy_paths, fold, relevant
-from headway.check.start import Seen, Start
-from headway.node.checkpoint import FOLDER, find
-from headway.node.exits import Exit
+from headway.node.checkpoint import FOLDER, copy_file, find
+from headway.node.errors import Exit
+from headway.node.plan import OUT, PLAN
 from headway.pool.base import Action
 from headway.pool.folder import Runs
-from headway.pool.local.attempt import IN_CONTAINER, Attempt, Ending
-from headway.pool.local.compiled import compile_agent
-from headway.pool.local.machine import Claim, Request, find_apptainer, take
+from headway.pool.local.attempt import IN_CONTAINER, AttemptEnd, RunningAttempt
+from headway.pool.local.machine import Claim, ResourceRequest, find_apptainer, take
 from headway.pool.local.pool import LocalPool
-from headway.pool.local.scratch import checkpoint_folder, remove_tree, save_checkpoint
-from headway.pool.prepare import encoded_row, image_path, prepare
+from headway.pool.local.scratch import checkpoint_folder, marked, remove_tree, save_checkpoint
+from headway.pool.prepare import compile_agent, encoded_row, image_path, prepare
 from headway.spec import Job
+
+# Saves: what a command does to its checkpoint files, and what a kill in between would leave.
+#
+# To hit a save with a kill is luck: most take less than a millisecond. So the order of its steps
+# is watched (inotify), and from it each state is built that a kill could have left: a file that is
+# written under its own name can be found half written, one that is moved into place cannot.
+
+
+WRITTEN, MOVED, DELETED = "written", "moved", "deleted"
+_MODIFY, _CLOSE_WRITE, _FROM, _TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
+_FOLDER, _OVERFLOW = 0x40000000, 0x4000
+_MASK = _MODIFY | _CLOSE_WRITE | _FROM | _TO | _CREATE | _DELETE
+_MOST = 3  # states that are tried
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """The last thing that was done to a path of the checkpoint, or its removal before that."""
+
+    path: str
+    how: str
+
+
+@dataclass(frozen=True)
+class KilledSave:
+    """What a kill would leave: the first `done` changes, and of the next one perhaps a half."""
+
+    done: int
+    torn: str  # a path that is half written; empty: none
+    words: str
+
+
+def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[FileChange]:
+    """The last change of each path below `paths`, in their order; from (mask, path).
+
+    Of a path that was removed and then came again both are told: in between it was not there.
+    """
+    changes: dict[tuple[str, bool], str] = {}  # by path, and whether it is its removal
+
+    def forget(path: str, *, removals: bool) -> None:
+        for known in list(changes):
+            inner = known[0].startswith(f"{path}/")
+            if inner or (known[0] == path and (removals or not known[1])):
+                del changes[known]
+
+    for mask, path in events:
+        if mask & _FOLDER and mask & (_CREATE | _MODIFY | _CLOSE_WRITE):
+            continue
+        if not any(path == each or path.startswith(f"{each}/") for each in paths):
+            continue
+        if mask & (_MODIFY | _CLOSE_WRITE | _CREATE):
+            if mask & _CLOSE_WRITE and changes.get((path, False)) == WRITTEN:
+                continue  # it keeps its place in the order: that of the last byte
+            changes.pop((path, False), None)
+            changes[path, False] = WRITTEN
+        elif mask & _TO:
+            forget(path, removals=False)
+            changes[path, False] = MOVED
+        elif mask & (_FROM | _DELETE):
+            forget(path, removals=True)
+            changes[path, True] = DELETED
+    return [FileChange(path, how) for (path, _), how in changes.items()]
+
+
+def relevant(changes: Iterable[FileChange], before: Path, after: Path) -> list[FileChange]:
+    """Without what came and went in between."""
+    return [
+        change
+        for change in changes
+        if os.path.lexists((before if change.how == DELETED else after) / change.path)
+    ]
+
+
+def states(changes: Sequence[FileChange], after: Path) -> list[KilledSave]:
+    """The states worth trying: files half written, and a checkpoint of old and new parts."""
+    torn = [
+        KilledSave(place, change.path, f"{change.path} was half written")
+        for place, change in enumerate(changes)
+        if change.how == WRITTEN
+        and not (after / change.path).is_symlink()
+        and (after / change.path).stat().st_size > 1
+    ]
+    torn.sort(key=lambda state: (after / state.torn).stat().st_size)
+    mixed = [
+        KilledSave(
+            place + 1,
+            "",
+            f"{first.path} was {first.how} and {_next(changes[place + 1 :])} not yet",
+        )
+        for place, first in enumerate(changes[:-1])
+        if any(later.how != DELETED for later in changes[place + 1 :])
+    ]
+    return [*reversed(torn[-2:]), *mixed[: _MOST - len(torn[-2:])]]
+
+
+def _next(changes: Sequence[FileChange]) -> str:
+    return next(change.path for change in changes if change.how != DELETED)
+
+
+def build(
+    state: KilledSave, changes: Sequence[FileChange], before: Path, after: Path, root: Path
+) -> None:
+    """Lay the state out below `root`."""
+    copy_paths([name.name for name in before.iterdir()] if before.is_dir() else [], before, root)
+    for change in changes[: state.done]:
+        _remove(root / change.path)
+        if change.how != DELETED:
+            copy_paths([change.path], after, root)
+    if state.torn:
+        _remove(root / state.torn)
+        copy_paths([state.torn], after, root)
+        os.truncate(root / state.torn, (after / state.torn).stat().st_size // 2)
+
+
+def copy_paths(paths: Iterable[str], source: Path, target: Path) -> int:
+    """Copy what is there of `paths` from one folder to another; returns the bytes."""
+    size = 0
+    for path in paths:
+        origin, place = source / path, target / path
+        if not os.path.lexists(origin):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if origin.is_dir() and not origin.is_symlink():
+            shutil.copytree(
+                origin, place, symlinks=True, copy_function=copy_file, dirs_exist_ok=True
+            )
+        elif origin.is_symlink():
+            place.symlink_to(origin.readlink())
+        else:
+            copy_file(str(origin), str(place))
+        inner = [place] if not place.is_dir() else place.rglob("*")
+        size += sum(each.lstat().st_size for each in inner if not each.is_dir())
+    return size
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class SaveWatch:
+    """Watches the paths of a checkpoint below a folder; without inotify it sees nothing."""
+
+    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+        self.root, self.paths = root, tuple(paths)
+        self.events: list[tuple[int, str]] = []
+        self.blind = sys.platform != "linux"
+        self._folders: dict[int, str] = {}
+        self._moved: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._handle = -1
+        if self.blind:
+            return
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._handle = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.blind = self._handle < 0
+        if not self.blind:
+            for path in self.paths:
+                for above in [*Path(path).parents][::-1]:
+                    self._add("" if above == Path() else str(above))
+                self._add_below(path, told=False)
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    def close(self) -> list[FileChange]:
+        """Stop watching; returns what was seen."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            os.close(self._handle)
+            self._thread = None
+        return fold(self.events, self.paths)
+
+    def mark(self) -> int:
+        """Take in what has happened up to now; returns the number of events."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while self._handle >= 0:
+                self._take(os.read(self._handle, 1 << 16))
+        return len(self.events)
+
+    def _add(self, folder: str) -> None:
+        place = os.fsencode(self.root / folder if folder else self.root)
+        number = self._libc.inotify_add_watch(self._handle, place, _MASK)
+        if number >= 0:
+            self._folders[number] = folder
+
+    def _add_below(self, path: str, *, told: bool) -> None:
+        """Watch a folder and those in it; `told`: what lies there already is news.
+
+        How it came there nobody saw: it counts as moved, unless it is seen to be written to.
+        """
+        folder = self.root / path
+        if not folder.is_dir() or folder.is_symlink():
+            return
+        self._add(path)  # first, so that nothing falls between the watch and the look
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+                inner = f"{path}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    self._add_below(inner, told=told)
+                elif told:
+                    self.events.append((_TO, inner))
+
+    def _matters(self, folder: str) -> bool:
+        """Whether a checkpoint lies in it, or it in a checkpoint."""
+        return any(f"{each}/".startswith(f"{folder}/") for each in self.paths) or any(
+            folder.startswith(f"{each}/") for each in self.paths
+        )
+
+    def _run(self) -> None:
+        while True:
+            ended = self._stop.is_set()  # asked first, so that what came before it is still read
+            if select.select([self._handle], [], [], 0 if ended else 0.02)[0]:
+                self.mark()
+            elif ended:
+                return
+
+    def _take(self, data: bytes) -> None:
+        place = 0
+        while place < len(data):
+            number, mask, cookie, length = struct.unpack_from("iIII", data, place)
+            name = os.fsdecode(data[place + 16 : place + 16 + length].rstrip(b"\0"))
+            place += 16 + length
+            if mask & _OVERFLOW:
+                self.blind = True
+            if number not in self._folders or not name:
+                continue
+            path = os.path.join(self._folders[number], name)
+            self.events.append((mask, path))
+            if not mask & _FOLDER:
+                continue
+            if mask & _FROM:
+                self._moved[cookie] = path
+            elif mask & _TO and cookie in self._moved:
+                old = self._moved.pop(cookie)
+                for watched, folder in self._folders.items():
+                    if folder == old or folder.startswith(f"{old}/"):
+                        self._folders[watched] = path + folder[len(old) :]
+            if mask & (_CREATE | _TO) and self._matters(path):
+                self._add_below(path, told=bool(mask & _CREATE))
+
+
+_AHEAD = 0.2  # share of the lines that may be seen at once
+_BEFORE_END = 0.9  # share of the run; what is seen later may have been flushed by its end
+
+
+@dataclass
+class CommandProgress:
+    """How far a running command is."""
+
+    rows: int = 0  # of its trace, in this start
+    lines: int = 0  # that it printed
+    seconds: float = 0.0  # since it was started
+    listened: float | None = None  # seconds after which it had a handler for SIGTERM
+
+
+@dataclass
+class Start:
+    """One start of the command, and what became of it."""
+
+    place: int  # the number of its folder
+    code: int | None = None  # the agent's exit code; None: it was killed
+    status: int | None = None  # the command's
+    signal: int | None = None
+    seconds: float = 0.0  # of the command
+    wall: float = 0.0
+    span: float = 0.0  # seconds from the first step to the last
+    to_end: float = 0.0  # seconds from the interruption to the end
+    interrupted: bool = False
+    hung: bool = False
+    reason: str = ""
+    stderr: str = ""
+    trace: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    programs: list[str] = field(default_factory=list)  # that ran when it was interrupted
+    changes: list[FileChange] = field(default_factory=list)  # of the checkpoint
+    late: bool = False  # it was written to after the interruption
+    blind: bool = False  # the changes could not be watched
+    had: bool = False  # there was a checkpoint when it began
+    before: Path = Path()  # copies of the checkpoint, as long as they are needed
+    after: Path = Path()
+    bytes: int = 0  # of the checkpoint afterwards
+    outputs: dict[str, str] = field(default_factory=dict)
+    listened: float | None = None  # seconds after which it had a handler for SIGTERM
+    printed: list[tuple[float, int]] = field(default_factory=list)  # lines so far, after seconds
+
+    @property
+    def saved(self) -> bool:
+        """Whether the checkpoint was written to, and is there."""
+        return bool(self.bytes and self.changes)
+
+    def live(self, share: float) -> bool:
+        """Whether this share of the lines was seen when it was printed.
+
+        A buffer hands lines over in blocks, or all of them at the end: they do not tell then how
+        far the command is.
+        """
+        total = len(self.lines)
+        for after, seen in self.printed:
+            if seen >= share * total:
+                return seen <= (share + _AHEAD) * total and after < _BEFORE_END * self.seconds
+        return False
+
+    def words(self) -> str:
+        """How the command ended."""
+        if self.hung:
+            return f"did not end in {self.wall:.0f} s"
+        if self.signal is not None:
+            return f"was killed by {signal.Signals(self.signal).name}"
+        return f"exited with {self.status}" if self.status is not None else self.reason
+
+
+# what an interrupted run may say otherwise: times, places, and how often it was interrupted
+_OTHERWISE = re.compile(
+    r"(?i)time|second|elapsed|duration|date|stamp|rate$|speed|host|node|pid|resum|restart|attempt"
+    r"|start|wall|uptime"
+)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The digest of each file below a folder; of JSON without what may differ between runs."""
+    if not folder.is_dir():
+        return {}
+    return {
+        path.relative_to(folder).as_posix(): _digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    """The names of files that are not the same in both."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    if path.suffix == ".json":
+        try:
+            told = _without_times(json.loads(path.read_bytes()))
+            return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        except (ValueError, RecursionError):
+            pass  # then by its bytes
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _without_times(told: object) -> object:
+    if isinstance(told, dict):
+        return {
+            key: _without_times(value)
+            for key, value in told.items()
+            if not (_OTHERWISE.search(key) and not isinstance(value, (dict, list)))
+            or key in ("learning_rate", "lr")
+        }
+    if isinstance(told, list):
+        return [_without_times(each) for each in told]
+    return told
+
+
+TRACE = ".headway-trace"
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "busybox")
+_TAIL = 2000  # characters of stderr that are kept
+
+
+class StartFollower:
+    """Reads what a start writes: its trace, its record, its streams, from where they were."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._trace = scratch / TRACE
+        self._attempts = scratch / OUT / "attempts"
+        self._at = self._trace.stat().st_size if self._trace.exists() else 0
+        self._streams = {path: path.stat().st_size for path in self._attempts.glob("*/std*")}
+        self._records = self._marks()
+        self._lines = self._printed = 0
+        self._stdout: tuple[Path, int] | None = None
+        self._read = self._at
+        self._running = False
+        self.begin = time.time()
+
+    def _marks(self) -> dict[Path, tuple[int, int]]:
+        found = {}
+        for path in self._attempts.glob("*/record.json"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found[path] = (status.st_ino, status.st_mtime_ns)
+        return found
+
+    def running(self) -> bool:
+        """Whether the agent has started the command: it writes its record just before."""
+        if not self._running and self._marks() != self._records:
+            self._running, self.begin = True, time.time()
+        return self._running
+
+    def rows(self) -> int:
+        """The rows of the trace so far."""
+        with contextlib.suppress(OSError), self._trace.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+            self._read += len(data)
+            self._lines += data.count(b'"step"')
+        return self._lines
+
+    def printed(self) -> int:
+        """The lines of stdout so far."""
+        with contextlib.suppress(OSError):
+            if self._stdout is None and self._running:
+                newest = max(self._attempts.glob("*/stdout"), key=os.path.getmtime, default=None)
+                if newest is not None:
+                    self._stdout = (newest, self._streams.get(newest, 0))
+            if self._stdout is not None:
+                path, place = self._stdout
+                with path.open("rb") as file:
+                    file.seek(place)
+                    data = file.read()
+                self._stdout = (path, place + len(data))
+                self._printed += data.count(b"\n")
+        return self._printed
+
+    def finish(self, made: Start) -> None:
+        with contextlib.suppress(OSError):
+            data = self._trace.read_bytes()[self._at :]
+            made.trace = data.decode("utf-8", "replace").splitlines()
+        for name in ("stdout", "stderr"):
+            text = ""
+            for path in sorted(self._attempts.glob(f"*/{name}")):
+                data = path.read_bytes()[self._streams.get(path, 0) :]
+                text += data.decode("utf-8", "replace")
+            if name == "stdout":
+                made.lines = text.splitlines()
+            else:
+                made.stderr = text[-_TAIL:]
+        newest = max(self._marks().items(), key=lambda each: each[1][1], default=None)
+        if newest is None or (newest[0] in self._records and not self._running):
+            return
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads(newest[0].read_bytes())
+            made.reason = str(record.get("reason") or "")
+            command = record.get("command") or {}
+            if made.code is not None:
+                made.status, made.signal = command.get("status"), command.get("signal")
+                made.seconds = float(command.get("seconds") or 0.0)
+
+
+def programs(scratch: Path, agent: int) -> list[str]:
+    """The command lines of what runs in a scratch folder, the agent left out."""
+    found = []
+    for pid in sorted(marked(scratch)):
+        with contextlib.suppress(OSError):
+            line = _arguments(pid).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            if pid != agent and line:
+                found.append(line[:200])
+    return found
+
+
+def listeners(scratch: Path, agent: int) -> set[int]:
+    """The programs of an attempt that have a handler for SIGTERM.
+
+    Shells do not count, which have one for the sake of what they start, nor does what the agent has
+    forked and is not yet a program of its own.
+    """
+    found = set()
+    own = _arguments(agent)
+    for pid in marked(scratch):
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(f"/proc/{pid}/status").read_text()
+            told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            caught = int(told.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
+            if caught and told.get("Name", "").strip() not in _SHELLS and _arguments(pid) != own:
+                found.add(pid)
+    return found
+
+
+def _arguments(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
 
 _LOOK = 0.004  # seconds between looks at a running command
 _LISTEN = 0.05  # the same, at its handlers
@@ -47,7 +540,7 @@ class Bench:
         self._site = pool.sites[0]
         self.job = job = self._fitted(job)
         self.folder = prepare(job, base, Runs(root / ".headway"), pool.facts(), "check")
-        self._claim = take(self._site, Request.of(job), ()) or Claim(
+        self._claim = take(self._site, ResourceRequest.of(job), ()) or Claim(
             self._site.name, job.resources.cpus, job.resources.memory, job.resources.disk
         )
         self._agent = compile_agent(self.folder.agent, self.folder.programs)
@@ -97,7 +590,7 @@ class Bench:
         place: int,
         *,
         interval: float | None = None,
-        when: Callable[[Seen], bool] | None = None,
+        when: Callable[[CommandProgress], bool] | None = None,
         how: str = "",
         patience: float = 3600.0,
         laid: Callable[[Path], None] | None = None,
@@ -115,11 +608,11 @@ class Bench:
         made = Start(place, before=self._copy(attempt.scratch))
         made.had = any(made.before.iterdir())
         self._write_plan(attempt.scratch, interval)
-        watch = Follower(attempt.scratch)
+        watch = StartFollower(attempt.scratch)
         self.starts += 1
         begin = time.monotonic()
         attempt.start(self._agent, self._row, self._image)
-        saves: list[Watch] = []
+        saves: list[SaveWatch] = []
         try:
             early = self._follow(attempt, made, watch, saves, when, how, patience)
         finally:
@@ -140,18 +633,18 @@ class Bench:
             made.late = any(each.how != DELETED for each in late)
         if made.code == Exit.CHECKPOINT:
             save_checkpoint(self.folder, self.index, attempt.scratch)
-        made.outputs = digests(attempt.scratch / "headway-out" / "outputs")
+        made.outputs = digests(attempt.scratch / OUT / "outputs")
         self._share_inputs(attempt.scratch, watch.begin)
         self._keep_one(made, candidate=laid is None)
         return made
 
     def _follow(
         self,
-        attempt: Attempt,
+        attempt: RunningAttempt,
         made: Start,
-        watch: Follower,
-        saves: list[Watch],
-        when: Callable[[Seen], bool] | None,
+        watch: StartFollower,
+        saves: list[SaveWatch],
+        when: Callable[[CommandProgress], bool] | None,
         how: str,
         patience: float,
     ) -> int:
@@ -163,9 +656,9 @@ class Bench:
         while attempt.poll() is None:
             now = time.monotonic()
             if not saves and watch.running():
-                saves.append(Watch(attempt.scratch, self.paths))
+                saves.append(SaveWatch(attempt.scratch, self.paths))
                 started = now
-            seen = Seen(watch.rows(), watch.printed(), now - started if started else 0.0)
+            seen = CommandProgress(watch.rows(), watch.printed(), now - started if started else 0.0)
             if started and made.listened is None and not seen.rows and now > look:
                 hear = listeners(attempt.scratch, attempt.pid)
                 if hear & heard:  # twice: between fork and exec a program has its parent's
@@ -184,7 +677,7 @@ class Bench:
                 if how == "kill":
                     attempt.kill()
                 else:
-                    ending = Ending(Action.EVICT, "headway check")
+                    ending = AttemptEnd(Action.EVICT, "headway check")
                     attempt.end(ending, self.job.grace + _LEEWAY)
             if now > begin + patience and not made.hung:
                 made.hung = True
@@ -216,8 +709,8 @@ class Bench:
         """Remove a folder that is not started in again."""
         remove_tree(self.scratch(place))
 
-    def _attempt(self, place: int) -> Attempt:
-        return Attempt(self.folder, self.index, place, self._site, self._claim, 1)
+    def _attempt(self, place: int) -> RunningAttempt:
+        return RunningAttempt(self.folder, self.index, place, self._site, self._claim, 1)
 
     def _write_plan(self, scratch: Path, interval: float | None) -> None:
         plan = dict(self._plan)
@@ -230,7 +723,7 @@ class Bench:
             given = {"interval": interval}
             given |= {} if interval is not None else {"signal": None}
             plan["checkpoint"] = {**plan["checkpoint"], **given}
-        (scratch / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        (scratch / PLAN).write_text(json.dumps(plan), encoding="utf-8")
 
     def _copy(self, scratch: Path) -> Path:
         self._copies += 1

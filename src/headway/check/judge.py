@@ -1,26 +1,151 @@
-"""The judge: from the starts that were made to a verdict on each promise."""
+"""The judge: from the starts that were made to a verdict on each promise, and how to mend it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from headway.check.curve import Comparison, compare, events, label, spread, usable
-from headway.check.evidence import (
-    Evidence,
+from headway.check.bench import Start
+from headway.check.trials import (
+    CurveComparison,
+    TrialStarts,
+    compare,
+    events,
     failed,
     failure,
+    label,
     other_results,
     reacted,
+    spread,
     succeeded,
     too_quick,
     unlike_twins,
+    usable,
 )
-from headway.check.mending import mend
-from headway.check.promise import Promise, Verdict
-from headway.check.start import Start
-from headway.node.exits import Exit
+from headway.node.errors import Exit
 from headway.spec import Job
+
+PromiseVerdict = Literal["kept", "broken", "not tried"]
+
+#: What is promised, in the order in which it is told.
+TITLES = {
+    "runs": "an uninterrupted run succeeds",
+    "outputs": "the declared outputs appear, after an interruption too",
+    "sigterm": "SIGTERM leaves a checkpoint within the grace",
+    "exit-code": "the exit code says that a checkpoint was written",
+    "interval": "the command saves and leaves at the interval",
+    "resume": "a second start goes on from the checkpoint",
+    "curve": "the loss curve is that of an uninterrupted run",
+    "order": "the samples come in the order of an uninterrupted run",
+    "results": "the outputs are those of an uninterrupted run",
+    "atomic": "a kill while saving leaves a checkpoint to go on from",
+    "used-folder": "a start in a used folder works",
+    "cost": "a checkpoint is quick and small enough",
+}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise and what was found of it."""
+
+    name: str
+    verdict: PromiseVerdict
+    evidence: tuple[str, ...]
+    mend: str = ""  # what to do, with the lines to write; only of a broken one
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"title": self.title, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `headway check` found."""
+
+    promises: tuple[Promise, ...]
+    compared: str  # what the interrupted runs were compared by, in words
+    notes: tuple[str, ...]
+    runs: int
+    seconds: float
+
+    @property
+    def broken(self) -> list[Promise]:
+        return [each for each in self.promises if each.verdict == "broken"]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "promises": [each.as_dict() for each in self.promises],
+            "compared": self.compared,
+            "notes": list(self.notes),
+            "runs": self.runs,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+_LOOP = """\
+from headway.checkpoint import Checkpoint  # on the worker nothing needs to be installed for it
+
+checkpoint = Checkpoint("{path}")
+kept = checkpoint.load(model=model, optimizer=optimizer, scheduler=scheduler, data=data)
+step = kept["step"] if kept else 0
+while step < steps:
+    …  # one step
+    step += 1
+    checkpoint.tick(model=model, optimizer=optimizer, scheduler=scheduler, data=data, step=step)"""
+
+_MENDS = {
+    "runs": "Run the command by hand in an empty folder with its inputs, and look at its stderr.",
+    "outputs": "Write every declared output at the end of the training, also when the start that"
+    " gets there\nfound nothing left to train.",
+    "sigterm": "Save the state and leave with {code} when SIGTERM comes. In Python:\n\n" + _LOOP,
+    "sigterm-slow": "Look at should_stop() more often, at each batch, not at each epoch; or give"
+    ' it more time in\njob.toml, which a pool may shorten:\n\ngrace = "{longer} s"',
+    "exit-code": "Something between the agent and the program does not pass the exit code on. Let"
+    " the wrapper become\nthe program:\n\nexec python3 train.py\n\nor, where lines must follow it,"
+    " let the shell outlive the signal and keep the code:\n\ntrap : TERM\npython3 train.py\n"
+    "code=$?\n…\nexit $code",
+    "paths": 'Name in job.toml what the command really writes:\n\n[checkpoint]\npaths = ["{path}"]',
+    "interval": "Leave with {code} when HEADWAY_CHECKPOINT_INTERVAL seconds are over: tick() of"
+    " headway.checkpoint\ndoes. Or let the agent ask for it by a signal that the command"
+    ' handles:\n\n[checkpoint]\nsignal = "SIGTERM"',
+    "resume": "Load the checkpoint at the start, if there is one, and go on behind the step that"
+    " it was saved after:\n\n" + _LOOP,
+    "curve": "Save and load all that the next step depends on: the model, the optimizer, the"
+    " scheduler, the random\nnumber generators (headway.checkpoint keeps Python's, NumPy's and"
+    " torch's by itself) and the number of\nsteps done, all after the same step:\n\n" + _LOOP,
+    "order": "Save where the sampler is, or make its order follow from seed and epoch alone and"
+    " skip what is done:\n\ngenerator = torch.Generator().manual_seed(seed + epoch)\n"
+    "order = torch.randperm(len(data), generator=generator)[batches_done * batch_size:]\n\n"
+    "A generator or a data set with a state can be saved as it is:\n\n"
+    "checkpoint.tick(model=model, generator=generator, data=data, step=step)",
+    "seed": "Two uninterrupted runs differ: seed everything that is random, then check again:\n\n"
+    "random.seed(0); numpy.random.seed(0); torch.manual_seed(0)",
+    "trace": "Let the command tell each step (it costs nothing outside of a check):\n\n"
+    "from headway.checkpoint import trace\n\ntrace(step=step, loss=loss, samples=indices)",
+    "atomic": "Write under another name, then put it in place, and all that belongs together into"
+    " one file:\n\nwith open(path + '.tmp', 'wb') as file:\n    torch.save(state, file)\n"
+    "    file.flush()\n    os.fsync(file.fileno())\nos.replace(path + '.tmp', path)\n\n"
+    "headway.checkpoint does, and keeps the one before:\n\n"
+    'Checkpoint("{path}").save(model=model, step=step)',
+    "used-folder": "Expect files of an earlier start: os.makedirs(…, exist_ok=True), open(…, 'w')"
+    " instead of 'x', and no\nguard that gives up because a folder is there.",
+    "cost": "Save less often, or less: an interval of at least {longer} s would make the saving"
+    ' less than a tenth:\n\n[checkpoint]\ninterval = "{longer} s"',
+}
+
+
+def mend(name: str, *, path: str = "ckpt", code: int = 85, longer: float = 0.0) -> str:
+    """What to do about a broken promise; `path`: of the checkpoint, `longer`: in seconds."""
+    text = _MENDS[name]
+    for word, value in (("path", path), ("code", str(code)), ("longer", f"{longer:.0f}")):
+        text = text.replace("{" + word + "}", value)
+    return text
+
 
 QUICK = "left out of a quick check"
 _NEAR = 1e-3  # relative; what would pass as the same beyond it may well be another curve
@@ -31,7 +156,7 @@ _SHARE = 0.1  # of the interval that saving and sending may take
 _LINE = 12.5e6  # bytes a second: what a checkpoint is sent home with, by assumption
 
 
-def differs(found: Evidence) -> bool:
+def differs(found: TrialStarts) -> bool:
     """Whether an interrupted run did otherwise than the whole one, as far as can be compared."""
     whole = found.curve
     for life in (found.evicted, found.used):
@@ -50,10 +175,10 @@ def tolerance_of(apart: float) -> float | None:
     return allowed if allowed <= _NEAR else None
 
 
-class Judge:
+class ContractJudge:
     """Looks at the evidence once for each promise."""
 
-    def __init__(self, job: Job, found: Evidence) -> None:
+    def __init__(self, job: Job, found: TrialStarts) -> None:
         self._job, self._found = job, found
         self._code = job.checkpoint.exit_code if job.checkpoint else 85
         self._path = job.checkpoint.paths[0] if job.checkpoint else "ckpt"
@@ -357,14 +482,19 @@ class Judge:
     # -- helpers
 
     def _made(
-        self, name: str, verdict: Verdict, *evidence: str, mend_as: str = "", longer: float = 0.0
+        self,
+        name: str,
+        verdict: PromiseVerdict,
+        *evidence: str,
+        mend_as: str = "",
+        longer: float = 0.0,
     ) -> Promise:
         how = ""
         if verdict == "broken" or mend_as:
             how = mend(mend_as or name, path=self._path, code=self._code, longer=longer)
         return Promise(name, verdict, evidence, how)
 
-    def _compared(self, life: Sequence[Start]) -> Comparison:
+    def _compared(self, life: Sequence[Start]) -> CurveComparison:
         return compare(self._whole, self._found.rows(life), self._tolerance)
 
     def _incomparable(self) -> Promise | None:

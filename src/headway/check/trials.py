@@ -1,15 +1,305 @@
-"""The trials: one whole run, then the same job interrupted in each way that a pool knows."""
+"""The trials: one whole run, then the same job interrupted in each way that a pool knows.
+
+Runs are compared step by step, by their traces or by what they printed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from headway.check.bench import Bench, TimeOver
-from headway.check.evidence import Evidence, Life
-from headway.check.saves import build, states
-from headway.check.start import Seen, Start
-from headway.node.exits import Exit
+from headway.check.bench import (
+    Bench,
+    CommandProgress,
+    KilledSave,
+    Start,
+    TimeOver,
+    build,
+    differing,
+    states,
+)
+from headway.node.errors import Exit
+
+_FLOAT = re.compile(r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+|nan|inf)\b")
+# what differs from run to run by right: times, dates, rates
+_TIMES = re.compile(
+    r"\b\w*(?:seconds|elapsed|time|duration|eta|took|speed|rate)\w*\s*[=:]?\s*[\d.:]+"
+    r"(?:\s?(?:ms|s|sec|secs|seconds|min)\b)?"
+    r"|[\d.]+\s?(?:ms|s|sec|secs|seconds|min|it/s|images/s|samples/s|/s)\b(?!\s*[=:])"
+    r"|\d{1,4}[-/:]\d{2}[-/:]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?:[.,]\d+)?Z?",
+    re.IGNORECASE,
+)
+#: Characters of a line that are looked at: the patterns are not made for a dump of a megabyte.
+_LONGEST = 1000
+_LEARNING_RATE = re.compile(r"(?i)learning[_ ]?rate")
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """One step: which, its numbers (the loss first of all), and the samples if they were told."""
+
+    step: str
+    numbers: tuple[float, ...]
+    samples: str | None = None
+
+
+def label(step: str) -> str:
+    """A step for people: of a printed line what stands before its first number."""
+    head = step[:_LONGEST].partition("#")[0].strip()
+    return re.sub(r"\W*\w+\s*[=:]$", "", head) or head or step
+
+
+def from_trace(lines: Iterable[str]) -> list[TracedStep]:
+    """The rows of a trace; lines that are none are passed over, a kill may have cut one."""
+    rows = []
+    for line in lines:
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(told, dict) or "step" not in told:
+            continue
+        place = [f"{key} {told[key]}" for key in ("epoch", "step") if key in told]
+        samples = told.get("samples")
+        rows.append(
+            TracedStep(
+                " ".join(place),
+                tuple(
+                    float(value)
+                    for key, value in told.items()
+                    if key not in ("epoch", "step", "samples")
+                    and isinstance(value, (int, float))
+                    and not isinstance(value, bool)
+                ),
+                None if samples is None else json.dumps(samples),
+            )
+        )
+    return rows
+
+
+def from_text(lines: Iterable[str]) -> list[TracedStep]:
+    """Rows from printed lines: the numbers with a decimal point are values, the rest says which."""
+    rows = []
+    for line in lines:
+        plain = _LEARNING_RATE.sub("lr", line[:_LONGEST])
+        plain = _TIMES.sub("", plain).strip()
+        values = _FLOAT.findall(plain)
+        step = _FLOAT.sub("#", plain)
+        if values and re.search(r"\d", step):
+            rows.append(TracedStep(step, tuple(map(float, values))))
+    return rows
+
+
+def events(lines: Iterable[str], kind: str) -> list[dict[str, object]]:
+    """What headway.checkpoint itself has traced: each `save`, each `leave`."""
+    found = []
+    for line in lines:
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(told, dict) and told.get("event") == kind:
+            found.append(told)
+    return found
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first step at which two runs differ."""
+
+    step: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class CurveComparison:
+    """What an interrupted run did otherwise than an uninterrupted one."""
+
+    numbers: FirstDifference | None
+    samples: FirstDifference | None
+    skipped: tuple[str, ...]  # steps that no start ever did
+    starts: tuple[int | None, ...]  # the place in the whole curve at which each start began
+    ends: tuple[int | None, ...]
+    compared: int  # rows
+    samples_compared: int
+    elsewhere: str  # the step of the uninterrupted run that has the differing numbers
+
+
+def usable(rows: Sequence[TracedStep]) -> list[TracedStep]:
+    """The rows whose step is told once: a step that comes again in each epoch tells nothing."""
+    times = Counter(row.step for row in rows)
+    return [row for row in rows if times[row.step] == 1]
+
+
+def compare(
+    whole: Sequence[TracedStep], starts: Sequence[Sequence[TracedStep]], tolerance: float = 0.0
+) -> CurveComparison:
+    """Hold the rows of each start against the uninterrupted run's."""
+    whole = usable(whole)
+    places = {row.step: place for place, row in enumerate(whole)}
+    numbers: FirstDifference | None = None
+    samples: FirstDifference | None = None
+    elsewhere = ""
+    compared = samples_compared = 0
+    seen: set[str] = set()
+    for rows in starts:
+        for row in rows:
+            if row.step not in places:
+                continue
+            seen.add(row.step)
+            compared += 1
+            expected = whole[places[row.step]]
+            if numbers is None and not close(expected.numbers, row.numbers, tolerance):
+                numbers = FirstDifference(
+                    label(row.step), _shown(expected.numbers), _shown(row.numbers)
+                )
+                same = (r.step for r in whole if r.numbers and close(r.numbers, row.numbers, 0.0))
+                elsewhere = label(next(same, ""))
+            if expected.samples is not None and row.samples is not None:
+                samples_compared += 1
+                if samples is None and expected.samples != row.samples:
+                    samples = FirstDifference(
+                        label(row.step), expected.samples[:60], row.samples[:60]
+                    )
+    known = [[places[row.step] for row in rows if row.step in places] for rows in starts]
+    return CurveComparison(
+        numbers,
+        samples,
+        tuple(label(row.step) for row in whole if row.step not in seen),
+        tuple(each[0] if each else None for each in known),
+        tuple(each[-1] if each else None for each in known),
+        compared,
+        samples_compared,
+        elsewhere,
+    )
+
+
+def close(expected: Sequence[float], found: Sequence[float], tolerance: float) -> bool:
+    """Whether all numbers are equal, or as near as `tolerance` (relative) allows."""
+    if len(expected) != len(found):
+        return False
+    return all(
+        one == other
+        or (math.isnan(one) and math.isnan(other))
+        or (tolerance > 0 and math.isclose(one, other, rel_tol=tolerance))
+        for one, other in zip(expected, found, strict=True)
+    )
+
+
+def spread(one: Sequence[TracedStep], other: Sequence[TracedStep]) -> float:
+    """How far two uninterrupted runs are apart, relative; inf: not the same run at all."""
+    first, second = usable(one), {row.step: row for row in usable(other)}
+    far = 0.0
+    for row in first:
+        twin = second.get(row.step)
+        if twin is None or twin.samples != row.samples or len(twin.numbers) != len(row.numbers):
+            return math.inf
+        for a, b in zip(row.numbers, twin.numbers, strict=True):
+            if a != b and not (math.isnan(a) and math.isnan(b)):
+                far = max(far, abs(a - b) / max(abs(a), abs(b)))
+    return far if far == far else math.inf
+
+
+def _shown(numbers: Sequence[float]) -> str:
+    return " ".join(f"{number:.8g}" for number in numbers) or "nothing"
+
+
+Life = list[Start]
+
+
+@dataclass
+class TrialStarts:
+    """All starts that were made, by trial."""
+
+    whole: Life = field(default_factory=list)
+    twin: Life = field(default_factory=list)  # another whole run, if something differed
+    evicted: Life = field(default_factory=list)  # SIGTERM, again or the interval, kill -9, the end
+    used: Life = field(default_factory=list)  # kill -9, and another start in the same folder
+    torn: list[tuple[KilledSave, Life]] = field(default_factory=list)
+    saving: Start | None = None  # the start whose save was taken apart
+    interval: float | None = None  # seconds, that the second start of `evicted` was given
+    quick: bool = False  # evictions only
+    over: bool = False  # the time was over before all was tried
+
+    def rows(self, life: Sequence[Start]) -> list[list[TracedStep]]:
+        """The rows of each start, from what the whole run gives them by."""
+        if self.traced:
+            return [from_trace(start.trace) for start in life]
+        return [from_text(start.lines) for start in life]
+
+    @property
+    def traced(self) -> bool:
+        return any(from_trace(start.trace) for start in self.whole)
+
+    @property
+    def curve(self) -> list[TracedStep]:
+        return self.flat(self.whole)
+
+    def flat(self, life: Sequence[Start]) -> list[TracedStep]:
+        """The rows of all starts as one."""
+        return [row for rows in self.rows(life) for row in rows]
+
+    @property
+    def training(self) -> float:
+        """The seconds of the whole run in which steps were made; all of them if none was told."""
+        span = sum(start.span for start in self.whole)
+        return span or sum(start.seconds for start in self.whole)
+
+    @property
+    def lives(self) -> list[Life]:
+        """All that were interrupted."""
+        return [self.evicted, self.used, *(life for _, life in self.torn)]
+
+
+def succeeded(life: Life) -> bool:
+    return bool(life) and life[-1].code == Exit.OK
+
+
+def failed(start: Start) -> bool:
+    """Whether the command failed by itself."""
+    if start.interrupted and not start.hung:
+        return False
+    return start.code not in (Exit.OK, Exit.CHECKPOINT, Exit.OUTPUT_MISSING)
+
+
+def reacted(start: Start) -> bool:
+    """Whether SIGTERM made it save: a lone program that died of it did not, whatever it wrote."""
+    return start.late and not (start.signal == signal.SIGTERM and len(start.programs) <= 1)
+
+
+def failure(who: str, start: Start) -> list[str]:
+    """How a start failed, with the last line of its stderr."""
+    lines = [line for line in start.stderr.splitlines() if line.strip()]
+    told = start.words() if start.status or start.signal or start.hung else start.reason
+    return [f"{who}: {told}", *(f"its stderr: {line}" for line in lines[-1:])]
+
+
+def too_quick(start: Start | None) -> str:
+    if start is None:
+        return "it did not come to that"
+    return f"the command {start.words()} before it could be interrupted: take a larger slice"
+
+
+def other_results(found: TrialStarts) -> list[str]:
+    if not found.whole:
+        return []
+    whole = found.whole[-1].outputs
+    lives = [life for life in (found.evicted, found.used) if succeeded(life)]
+    return sorted({name for life in lives for name in differing(whole, life[-1].outputs)})
+
+
+def unlike_twins(found: TrialStarts) -> list[str]:
+    if not succeeded(found.twin):
+        return []
+    return differing(found.whole[-1].outputs, found.twin[-1].outputs)
+
 
 _MOST_STARTS = 1000  # of a command that leaves with a checkpoint by itself
 _FIRST, _SECOND, _THIRD, _USED = 0.3, 0.2, 0.15, 0.55  # shares of the whole run
@@ -23,9 +313,9 @@ class Trials:
 
     def __init__(self, bench: Bench, say: Callable[[str], None]) -> None:
         self._bench, self._say = bench, say
-        self.evidence = Evidence()
+        self.evidence = TrialStarts()
 
-    def run(self, differs: Callable[[Evidence], bool], *, quick: bool = False) -> Evidence:
+    def run(self, differs: Callable[[TrialStarts], bool], *, quick: bool = False) -> TrialStarts:
         """All of it; the twin only where an interrupted run differs from the whole one."""
         found = self.evidence
         found.quick = quick
@@ -127,7 +417,7 @@ class Trials:
             place, when=self._moment(share), how=how, patience=self._patience()
         )
 
-    def _moment(self, share: float) -> Callable[[Seen], bool]:
+    def _moment(self, share: float) -> Callable[[CommandProgress], bool]:
         """When this share of the whole run is done: by steps, or else by lines, or else by time."""
         whole = self.evidence.whole
         if self.evidence.traced:
@@ -140,7 +430,7 @@ class Trials:
             return lambda seen: seen.lines >= lines or (seen.lines > 0 and late(seen))
         return partial(self._time_has_come, share)
 
-    def _time_has_come(self, share: float, seen: Seen) -> bool:
+    def _time_has_come(self, share: float, seen: CommandProgress) -> bool:
         """Whether this share of the time is over, from when the command can hear SIGTERM.
 
         What comes before, such as imports, takes another time in each start.

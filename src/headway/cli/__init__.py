@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headway.cli.commands import BUG, FAILED, INTERRUPTED, OK, PIPE, POOL, WRONG
+
+TYPE_CHECKING = False  # that of `typing`, which `headway --help` need not wait for
 if TYPE_CHECKING:
     from headway.cli.parser import Parser
-
-OK, FAILED, WRONG, POOL, BUG, PIPE, INTERRUPTED = 0, 1, 2, 3, 70, 141, 130
+    from headway.errors import HeadwayError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
+        import contextlib
+
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE
@@ -41,13 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _failed(error, "--json" in words)
+        return print_error(error, "--json" in words)
 
 
 def _main(words: list[str]) -> int:
+    verbose = 0
     while words and words[0].startswith("-"):
         option = words.pop(0)
-        if option in ("--debug", "--no-color"):
+        if option in ("-v", "-vv"):
+            verbose += len(option) - 1
+        elif option in ("--debug", "--no-color"):
             if option == "--no-color":
                 os.environ["NO_COLOR"] = "1"
         elif option in ("-h", "--help"):
@@ -66,7 +71,10 @@ def _main(words: list[str]) -> int:
     arguments = parser.parse(rest)
     if arguments.no_color:
         os.environ["NO_COLOR"] = "1"
-    return int(parser.get_default("call")(arguments))
+    from headway.cli.terminal import shown_log
+
+    with shown_log(verbose + arguments.verbose):
+        return int(parser.get_default("call")(arguments))
 
 
 def parser_of(name: str) -> Parser:
@@ -92,7 +100,8 @@ def _overview() -> int:
 
 def _unknown_command(name: str) -> None:
     from headway.cli.commands import COMMANDS, SYNONYMS
-    from headway.cli.parser import UsageError, closest
+    from headway.cli.parser import UsageError
+    from headway.text import closest
 
     meant = SYNONYMS.get(name.lower()) or closest(name.lower(), list(COMMANDS))
     if name.endswith(".toml"):
@@ -104,7 +113,8 @@ def _unknown_command(name: str) -> None:
 
 
 def _unknown_option(option: str) -> None:
-    from headway.cli.parser import UsageError, closest
+    from headway.cli.parser import UsageError
+    from headway.text import closest
 
     meant = closest(option, ["--help", "--version", "--no-color", "--debug"])
     hint = f"did you mean {meant}? " if meant else "options of a command come after it; "
@@ -113,14 +123,57 @@ def _unknown_option(option: str) -> None:
     )
 
 
+# What went wrong, in words on stderr, and the exit code that says it to programs.
+
+
+def print_error(error: Exception, as_json: bool) -> int:
+    """Print an error as people, and with --json also as programs, can read it."""
+    from headway.cli.terminal import paint, print_json, printable
+    from headway.errors import HeadwayError
+
+    if not isinstance(error, HeadwayError):
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        text = f"this is a bug in headway: {printable(what)}; run again with --debug"
+        print(paint("error:", "bold red", sys.stderr), text, file=sys.stderr)
+        code = BUG
+    else:
+        for line in str(error).splitlines():
+            first = line == str(error).splitlines()[0]
+            lead = paint("error: ", "bold red", sys.stderr) if first else ""
+            print(f"{lead}{printable(line)}", file=sys.stderr)
+        code = _code(error)
+    if as_json:
+        print_json({"type": "error", "error": _facts(error), "exit": code})
+    return code
+
+
+def _code(error: HeadwayError) -> int:
+    from headway.errors import NodeError, PoolError, TransferError
+
+    if isinstance(error, PoolError):
+        return POOL
+    passing = isinstance(error, TransferError) and error.retryable
+    return FAILED if passing or isinstance(error, NodeError) else WRONG
+
+
+def _facts(error: Exception) -> dict[str, object]:
+    from headway.errors import HeadwayError, PreflightError, SpecError, TransferError
+
+    facts: dict[str, object] = {"kind": type(error).__name__}
+    if isinstance(error, (SpecError, PreflightError)):
+        facts["problems"] = [
+            {"where": problem.where, "what": problem.what, "remedy": problem.remedy}
+            for problem in error.problems
+        ]
+    if isinstance(error, HeadwayError):
+        if isinstance(error, TransferError):
+            facts["retryable"] = error.retryable
+        return facts | {"message": error.message, "remedy": error.remedy}
+    return facts | {"message": str(error), "remedy": "run again with --debug"}
+
+
 def _ignore_more() -> None:
     """A second Ctrl-C must not cut short the way out."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _failed(error: Exception, as_json: bool) -> int:
-    from headway.cli.failure import report
-
-    return report(error, as_json)

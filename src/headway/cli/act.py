@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headway.cli import FAILED, OK
+from headway.cli.commands import FAILED, OK
 from headway.cli.parser import Parser, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def parser(name: str) -> Parser:
         ],
     )
     made.add_argument("address", nargs="*", metavar="RUN[.JOB]", help="which runs or jobs")
-    made.add_argument("--all", action="store_true", help="all jobs of all runs that are here")
+    made.flag("--all", help="all jobs of all runs that are here")
     made.set_defaults(call=partial(call, name))
     return made
 
@@ -69,7 +69,7 @@ def _set_parser() -> Parser:
     made.add_argument(
         "address", nargs="*", metavar="RUN[.JOB] KEY=VALUE", help="which jobs, and what they get"
     )
-    made.add_argument("--all", action="store_true", help="all jobs of all runs that are here")
+    made.flag("--all", help="all jobs of all runs that are here")
     made.set_defaults(call=set_requests)
     return made
 
@@ -77,10 +77,10 @@ def _set_parser() -> Parser:
 def set_requests(arguments: Namespace) -> int:
     """Change requests of jobs, and say from when on that counts."""
     from headway.api import Run
-    from headway.cli.show import patience, print_json
-    from headway.cli.words import group_of
+    from headway.cli.job_text import group_of
+    from headway.cli.terminal import patience, print_json
+    from headway.spec.errors import Wrong
     from headway.spec.override import parse_request
-    from headway.spec.words import Wrong
 
     wanted: list[NewRequest] = []
     for word in (word for word in arguments.address if "=" in word):
@@ -139,7 +139,7 @@ _THEN = {
 
 
 def _print_set(words: str, results: Sequence[Mapping[str, Any]]) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for each in results:
@@ -158,7 +158,7 @@ def _print_set(words: str, results: Sequence[Mapping[str, Any]]) -> None:
 
 def call(name: str, arguments: Namespace) -> int:
     from headway.api import Run
-    from headway.cli.show import patience, print_json
+    from headway.cli.terminal import patience, print_json
     from headway.pool import Action
 
     action = Action(name)
@@ -185,7 +185,7 @@ def call(name: str, arguments: Namespace) -> int:
 
 def _act_on_all(run: Run, action: Action) -> list[ActionResult]:
     """Act on those jobs of a run for which the action means something."""
-    from headway.cli.words import group_of
+    from headway.cli.job_text import group_of
 
     fitting = [job for job, state in run.jobs.items() if group_of(state) in _FITTING[action.value]]
     if run.pool.kind == "local":
@@ -228,7 +228,7 @@ def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None
 
 
 def _print(name: str, results: Sequence[tuple[RunFolder, ActionResult]]) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     done: defaultdict[str, list[int]] = defaultdict(list)
     failed: defaultdict[tuple[str, str], list[int]] = defaultdict(list)

@@ -10,12 +10,14 @@ cifar10-3.0     job 0 of that run; cifar10.0: of the newest run of that name
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 
 from headway.errors import RunError
 from headway.pool.folder import RunFolder, Runs
 
+_log = logging.getLogger(__name__)
 _JOB = re.compile(r"(?P<run>.*)\.(?P<job>[0-9]{1,9})\Z", re.ASCII | re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
@@ -33,7 +35,12 @@ class Address:
 
 def find(text: str | None, runs: Runs | None = None) -> Address:
     """What `text` means; a run's own name goes before every other reading."""
-    runs = runs or Runs.here()
+    found = _find(text, runs or Runs.here())
+    _log.info("%s is in %s", found, found.folder.path)
+    return found
+
+
+def _find(text: str | None, runs: Runs) -> Address:
     known = list(runs)
     if not text or not known:
         return Address(runs.find(text or None))

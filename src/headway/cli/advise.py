@@ -7,23 +7,292 @@ import gc
 import os
 import re
 import shlex
+import shutil
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headway.cli import OK
+from headway.cli.commands import OK
 from headway.cli.parser import Parser, UsageError
-from headway.errors import HeadwayError
+from headway.cli.terminal import metered, paint, patience, print_json, print_table, printable
+from headway.errors import HeadwayError, PoolError
+from headway.holds.advice import CONDOR, Act, Advice, Change, Commands, RunCommands, set_words
+from headway.holds.evidence import span
+from headway.text import many, wrapped
 
 if TYPE_CHECKING:
-    from headway.advisor import Advice, History, Hold
-    from headway.advisor.commands import Commands
     from headway.cli.address import Address
+    from headway.holds.history import History
+    from headway.holds.hold import Hold
     from headway.pool.folder import RunFolder
-    from headway.pool.schedd import Schedd
+
+
+# Advice on the terminal: a card for one job; groups and a table for many; JSON.
+
+
+_STYLES = {
+    Act.RELEASE: "green",
+    Act.CHANGE: "yellow",
+    Act.REMOVE: "red",
+    Act.WAIT: "cyan",
+    Act.UNKNOWN: "dim",
+    Act.LEAVE: "dim",
+}
+_WORDS = {
+    Act.RELEASE: "release",
+    Act.CHANGE: "change, then release",
+    Act.REMOVE: "remove",
+    Act.WAIT: "wait, then release",
+    Act.UNKNOWN: "cannot tell",
+    Act.LEAVE: "leave it",
+}
+#: What can be done at once comes first, what needs thought next.
+_ORDER = (Act.RELEASE, Act.CHANGE, Act.WAIT, Act.REMOVE, Act.UNKNOWN, Act.LEAVE)
+_WIDEST = 96
+_LONGEST_COMMAND = 500
+
+
+def document(advices: Iterable[Advice], asked: HeldJobs) -> dict[str, Any]:
+    """What `--json` prints."""
+    made = [_named(advice, asked) for advice in advices]
+    counts: dict[str, int] = {}
+    for each in made:
+        counts[each["act"]] = counts.get(each["act"], 0) + 1
+    return {
+        "of": asked.what,
+        "held": len(made),
+        "counts": counts,
+        "unread": [{"file": file, "why": why} for file, why in asked.history.unread],
+        "advice": made,
+    }
+
+
+def _named(advice: Advice, asked: HeldJobs) -> dict[str, Any]:
+    return {"name": _name(advice, asked), "group": group_of(advice), **advice.as_json()}
+
+
+def _name(advice: Advice, asked: HeldJobs) -> str:
+    hold = advice.hold
+    return asked.names.get((hold.cluster, hold.proc)) or str(hold.job)
+
+
+def group_of(advice: Advice) -> str:
+    """The name of the group that an advice belongs to: its act, its cause, its edits."""
+    edits = (f"{each.attribute}={each.new}" for each in advice.changes if each.new)
+    return ":".join([advice.act.value.replace(" ", "-"), advice.cause, *edits])
+
+
+def members_of(group: str, advices: Iterable[Advice], asked: HeldJobs) -> list[str]:
+    """The jobs of a group, or of all groups whose names begin like it."""
+    found = [
+        _name(each, asked)
+        for each in advices
+        if group_of(each) == group or group_of(each).startswith(f"{group}:")
+    ]
+    if not found:
+        known = sorted({group_of(each) for each in advices})
+        raise UsageError(
+            f"headway advise: no held job is in the group {group!r}",
+            remedy=f"there {'are' if known else 'is nothing'} {', '.join(known[:8])}".rstrip(),
+        )
+    return found
+
+
+def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
+    """All that is to be said about one job, the verdict first."""
+    hold = advice.hold
+    print(f"{paint(_name(advice, asked), 'bold')}  {_verdict(advice)}{_chance(advice)}")
+    if advice.until_words and advice.act is Act.WAIT:
+        _print(f"Wait {advice.until_words}.", "")
+    _print(advice.headline, "", style="bold")
+    print(paint(f"  {_circumstances(advice, now)}", "dim"))
+    if hold.reason:
+        where = f" (012 of {hold.job} in {hold.log[:200]})" if hold.log else ""
+        _print(f"the log says{where}: {hold.reason[:600]}", "", style="dim")
+    print()
+    for reason in advice.reasons:
+        _print(reason, "- ")
+    if advice.changes:
+        print()
+        print(paint("  Change", "bold"))
+        for change in advice.changes:
+            _print(change.words, "- ")
+            if change.line:
+                _print(f"for jobs to come: {change.line}", "  ", style="dim")
+    costs = _costs(advice)
+    if costs:
+        print()
+        _print(costs, "")
+    if advice.command:
+        print()
+        if advice.act is Act.CHANGE and not any(change.new for change in advice.changes):
+            print("  When that is done:")
+        print(f"  {paint(printable(advice.command), 'cyan')}")
+
+
+def print_many(advices: Sequence[Advice], asked: HeldJobs, now: float, most: int | None) -> None:
+    """The held jobs by cause and act, a command for each group, and a table of the jobs."""
+    what = printable(asked.what)
+    for file, why in asked.history.unread[:3]:
+        print(f"not read: {printable(file)} {printable(why)}", file=sys.stderr)
+    if not advices:
+        print(f"{paint(what, 'bold')}: no job is held")
+        return
+    number = many(len(advices), "held job")
+    print(f"{paint(what, 'bold')}: {number}")
+    for members in _groups(advices):
+        print()
+        _print_group(members, asked)
+    print()
+    _print_jobs(advices, asked, now, most)
+
+
+def _groups(advices: Sequence[Advice]) -> list[list[Advice]]:
+    found: dict[str, list[Advice]] = {}
+    for advice in advices:
+        found.setdefault(group_of(advice), []).append(advice)
+    return sorted(found.values(), key=lambda group: (_ORDER.index(group[0].act), -len(group)))
+
+
+def _print_group(members: Sequence[Advice], asked: HeldJobs) -> None:
+    first = members[0]
+    number = many(len(members), "job")
+    print(f"{_verdict(first)}  {number}{_chances(members)}")
+    headline = first.headline if len({each.headline for each in members}) == 1 else ""
+    _print(headline or f"{first.headline} (and others like it)", "", style="bold")
+    if first.act is Act.WAIT and first.until_words:
+        _print(f"Wait {members[-1].until_words}.", "")
+    for change in first.changes:
+        _print(change.words, "- ")
+    if not first.changes:
+        _print(first.reasons[-1], "")
+    command = _group_command(members, asked)
+    if command:
+        print(f"  {paint(printable(command), 'cyan')}")
+
+
+def _group_command(members: Sequence[Advice], asked: HeldJobs) -> str:
+    if len(members) == 1:
+        return members[0].command
+    act = members[0].act
+    jobs = [each.hold.job for each in members]
+    if act in (Act.LEAVE, Act.UNKNOWN):
+        return ""
+    edits = [change for change in members[0].changes if change.attribute and change.new]
+    parts = [asked.commands.edit(jobs, edit.attribute, edit.new) for edit in edits]
+    last = asked.commands.remove(jobs) if act is Act.REMOVE else asked.commands.release(jobs)
+    command = " && ".join(part for part in [*parts, last] if part)
+    return command if len(command) <= _LONGEST_COMMAND else _piped(members, edits, asked)
+
+
+def _piped(members: Sequence[Advice], edits: Sequence[Change], asked: HeldJobs) -> str:
+    """For so many jobs that their numbers do not fit: the numbers come from another call."""
+    ids = f"headway advise {asked.words} --ids {shlex.quote(group_of(members[0]))}"
+    tool = "headway release" if asked.names else "condor_release"
+    if members[0].act is Act.REMOVE:
+        tool = "headway remove" if asked.names else "condor_rm"
+    if not edits:
+        return f"{ids} | xargs {tool}"
+    # Once a job is edited it is in another group: the names are kept for the last step.
+    parts = [f"{ids} > held-jobs.txt"]
+    for edit in edits:
+        words = set_words(edit.attribute, edit.new)
+        change = f"-I ID condor_qedit ID {edit.attribute} {shlex.quote(edit.new)}"
+        parts.append(f"xargs {f'headway set {words}' if asked.names else change} < held-jobs.txt")
+    return " && ".join([*parts, f"xargs {tool} < held-jobs.txt"])
+
+
+def _print_jobs(advices: Sequence[Advice], asked: HeldJobs, now: float, most: int | None) -> None:
+    ordered = sorted(advices, key=lambda each: (_ORDER.index(each.act), each.hold.job))
+    shown = ordered if most is None else ordered[:most]
+    rows = [
+        (
+            _name(each, asked),
+            each.act.value,
+            "" if each.probability is None else _percent(each.probability),
+            span(max(0.0, now - each.hold.time)),
+            str(each.hold.holds),
+            printable(each.hold.site[:40]),
+            printable(each.headline),
+        )
+        for each in shown
+    ]
+    print_table(
+        ("job", "advice", "chance", "held for", "hold", "site", "why"),
+        rows,
+        [_STYLES[each.act] for each in shown],
+    )
+    if len(shown) < len(ordered):
+        print(f"… and {len(ordered) - len(shown):,} more; --all shows them")
+
+
+def _verdict(advice: Advice) -> str:
+    return paint(_WORDS[advice.act], f"bold {_STYLES[advice.act]}")
+
+
+def _chance(advice: Advice) -> str:
+    if advice.probability is None or advice.low is None or advice.high is None:
+        return ""
+    then = {Act.CHANGE: "after the change ", Act.UNKNOWN: "released as it is "}.get(advice.act, "")
+    text = f"{then}{_percent(advice.probability)} likely to succeed"
+    text += f" ({_percent(advice.low)} to {_percent(advice.high)}"
+    text += ", thin evidence)" if advice.thin else f", {advice.cases:,} cases)"
+    return f"  {text}"
+
+
+def _chances(members: Sequence[Advice]) -> str:
+    found = [each.probability for each in members if each.probability is not None]
+    if not found:
+        return ""
+    low, high = _percent(min(found)), _percent(max(found))
+    thin = ", thin evidence" if all(each.thin for each in members) else ""
+    then = {Act.CHANGE: "after the change "}.get(members[0].act, "")
+    return f", {then}{low if low == high else f'{low} to {high}'} likely to succeed{thin}"
+
+
+def _circumstances(advice: Advice, now: float) -> str:
+    hold = advice.hold
+    parts = [f"held {span(max(0.0, now - hold.time))} ago", f"hold number {hold.holds}"]
+    if hold.starts:
+        parts.append(many(hold.starts, "start"))
+    if hold.site:
+        parts.append(f"at {printable(hold.site[:80])}")
+    if advice.avoid_site:
+        parts.append("better elsewhere next time")
+    parts.append(f"code {hold.code}/{hold.subcode}")
+    return ", ".join(parts)
+
+
+def _costs(advice: Advice) -> str:
+    if advice.cost_release is None or advice.cost_remove is None:
+        return ""
+    return (
+        f"Expected loss: {_hours(advice.cost_release)} {advice.cost_unit} if it is released as it"
+        f" is, {_hours(advice.cost_remove)} if it is removed."
+    )
+
+
+def _percent(share: float) -> str:
+    """Never quite certain."""
+    return f"{min(0.99, max(0.01, share)):.0%}"
+
+
+def _hours(hours: float) -> str:
+    if 0 < hours < 0.01:
+        return "less than 0.01"
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+
+
+def _print(text: str, lead: str, style: str = "") -> None:
+    """A paragraph, wrapped at the terminal's edge."""
+    width = min(_WIDEST, shutil.get_terminal_size().columns) - 2 - len(lead)
+    for number, line in enumerate(wrapped(printable(text), max(20, width))):
+        before = lead if not number else " " * len(lead)
+        print(f"  {before}{paint(line, style)}")
+
 
 MOST = 50  # rows of the table, unless all are asked for
 _JOB = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\Z", re.ASCII)
@@ -52,7 +321,7 @@ def parser(name: str) -> Parser:
     made.add_argument(
         "place", nargs="*", metavar="JOB|RUN|LOG", help="jobs, a run, logs; default: newest run"
     )
-    made.add_argument("--held", action="store_true", help="all held jobs of the queue")
+    made.flag("--held", help="all held jobs of the queue")
     made.add_argument(
         "--user", metavar="NAME", help="with --held: whose; default: yours; all: everybody's"
     )
@@ -62,19 +331,17 @@ def parser(name: str) -> Parser:
     made.add_argument(
         "--also", action="append", default=[], metavar="LOG", help="another log to learn from"
     )
-    made.add_argument(
-        "--offline", action="store_true", help="look at nothing but the logs; ask no server"
-    )
+    made.flag("--offline", help="look at nothing but the logs; ask no server")
     made.add_argument(
         "--ids", metavar="GROUP", help="print the jobs of a group alone: release:input-network"
     )
-    made.add_argument("--all", action="store_true", help=f"every job, also beyond {MOST}")
+    made.flag("--all", help=f"every job, also beyond {MOST}")
     made.set_defaults(call=call)
     return made
 
 
 @dataclass
-class Asked:
+class HeldJobs:
     """What the advice is about: the holds, what is known, and how one acts on these jobs."""
 
     what: str
@@ -93,35 +360,24 @@ class Asked:
 
 
 def call(arguments: Namespace) -> int:
-    from headway.cli.show import patience
-
     with patience("reading the event logs"):
         asked = _asked(arguments)
         asked.words = _again(arguments)
     gc.freeze()  # the command ends soon: nothing of a long history need be searched for cycles
     advices = _advices(asked, arguments)
     if arguments.ids:
-        from headway.cli.advice import members_of
-
         for name in members_of(arguments.ids, advices, asked):
             print(name)
     elif arguments.json:
-        from headway.cli.advice import document
-        from headway.cli.show import print_json
-
         print_json(document(advices, asked))
     elif asked.one and not advices:
         print(f"{asked.one} is not held")
     elif asked.one:
-        from headway.cli.advice import print_card
-
         print_card(advices[-1], asked, time.time())
     else:
-        from headway.cli.advice import print_many
-
         print_many(advices, asked, time.time(), None if arguments.all else MOST)
     if asked.abandoned and advices and not (arguments.ids or arguments.json):
-        from headway.cli.words import nobody_runs
+        from headway.cli.job_text import nobody_runs
 
         print(nobody_runs(asked.abandoned))
     return OK
@@ -138,10 +394,9 @@ def _again(arguments: Namespace) -> str:
     return shlex.join(words)
 
 
-def _advices(asked: Asked, arguments: Namespace) -> list[Advice]:
-    from headway.advisor import advise
-    from headway.advisor.checks import check
-    from headway.cli.show import metered, patience
+def _advices(asked: HeldJobs, arguments: Namespace) -> list[Advice]:
+    from headway.holds.advise import advise
+    from headway.holds.checks import check
 
     now = time.time()
     with patience("looking at what stopped them"):
@@ -157,7 +412,7 @@ def _advices(asked: Asked, arguments: Namespace) -> list[Advice]:
     return made
 
 
-def _asked(arguments: Namespace) -> Asked:
+def _asked(arguments: Namespace) -> HeldJobs:
     words: list[str] = arguments.place
     if arguments.held:
         if words:
@@ -184,29 +439,28 @@ def _are_logs(words: Sequence[str]) -> bool:
     """As `log_status.are_logs` has it, which need not be loaded for what is plainly a file."""
     if all(os.path.isfile(word) and (os.sep in word or word.endswith(".log")) for word in words):
         return True
-    from headway.cli.log_status import are_logs
+    from headway.cli.status import are_logs
 
     return are_logs(words)
 
 
-def _of_logs(logs: list[str], jobs: list[str], arguments: Namespace) -> Asked:
-    from headway.advisor.commands import CONDOR
+def _of_logs(logs: list[str], jobs: list[str], arguments: Namespace) -> HeldJobs:
 
     history = _history([*logs, *arguments.also])
     holds = _chosen(history, [_job(word) for word in jobs])
     if arguments.also:
-        from headway.events.forms.files import find_logs
+        from headway.events.files import find_logs
 
         own = {chain.name for chain in find_logs(logs)}
         holds = [hold for hold in holds if hold.log in own]
     what = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
-    asked = Asked(what, history, holds, CONDOR)
+    asked = HeldJobs(what, history, holds, CONDOR)
     if len(jobs) == 1:
         asked.one = jobs[0]
     return asked
 
 
-def _of_run_or_queue(word: str | None, arguments: Namespace) -> Asked:
+def _of_run_or_queue(word: str | None, arguments: Namespace) -> HeldJobs:
     """A run that is here goes before a job of the queue of the same number."""
     from headway.cli.address import find
     from headway.pool.folder import Runs
@@ -228,8 +482,7 @@ def _of_run_or_queue(word: str | None, arguments: Namespace) -> Asked:
     return _of_run(address, arguments)
 
 
-def _of_run(address: Address, arguments: Namespace) -> Asked:
-    from headway.advisor.commands import RunCommands
+def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
 
     run = address.folder
     if not run.events.exists():
@@ -244,7 +497,7 @@ def _of_run(address: Address, arguments: Namespace) -> Asked:
     holds = [hold for hold in _chosen(history, jobs) if not here or hold.log in here]
     local = run.facts.pool.get("kind") == "local"
     holds = _with_requests(run, holds, offline=arguments.offline)
-    asked = Asked(run.label, history, holds, RunCommands(run.label, local), here=True)
+    asked = HeldJobs(run.label, history, holds, RunCommands(run.label, local), here=True)
     asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
     if address.job is not None:
         asked.one = str(address)
@@ -261,68 +514,51 @@ def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[
 
     A request may have been changed since the hold, and HTCondor's log does not tell of that.
     """
-    from headway.advisor.hold import entry_of
-    from headway.cli.show import patience, printable
-    from headway.errors import PoolError
+    from headway.holds.hold import entry_of
+    from headway.holds.queue import queue_of_run
     from headway.pool import pool_of
 
     if not any("request" in entry_of(hold).checks for hold in holds):
         return holds
-    ads: Mapping[int, Mapping[str, object]] = {}
     facts = run.facts
-    if facts.pool.get("kind") == "local":
-        ads = pool_of(facts.pool).query(run)
-    elif not offline and facts.cluster is not None:
-        from headway.advisor.queue import held_ads
-        from headway.pool.schedd import Schedd, run_scope
-
-        schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
+    ads: dict[int, Mapping[str, object]] = {}
+    if facts.pool.get("kind") == "local" or (not offline and facts.cluster is not None):
         try:
             with patience("asking the queue"):
-                found = held_ads(schedd, scope=run_scope(facts.cluster, facts.id))
-            ads = {ad["ProcId"]: ad for ad in found}
+                held = queue_of_run(run, pool_of(facts.pool)).held()
+            ads = {job.key.proc: job.facts for job in held}
         except PoolError as error:
             print(f"by the log alone: {printable(error.message)}", file=sys.stderr)
     return [hold.knowing(ads.get(hold.proc, {})) for hold in holds]
 
 
-def _queued(arguments: Namespace, job: tuple[int, int] | None) -> Asked:
-    from headway.advisor.commands import CONDOR
-    from headway.advisor.queue import held_ads, holds_of, logs_of
-    from headway.cli.show import patience
+def _queued(arguments: Namespace, job: tuple[int, int] | None) -> HeldJobs:
+    from headway.holds.queue import holds_of, logs_of, queue_of_pool
 
-    schedd, remote = _schedd(arguments.pool)
+    pool = arguments.pool or "htcondor"
+    if pool.partition(":")[0] != "htcondor":
+        raise UsageError(
+            f"headway advise: --pool {pool} has no queue to ask",
+            remedy="name a run of it, or --pool htcondor",
+        )
     user = ""
     if job is None and arguments.user != "all":
-        from headway.pool.owners import own_name
+        from headway.pool.folder import own_name
 
         user = arguments.user or own_name()
+    queue = queue_of_pool(pool, user=user, job=job)
     with patience("asking the queue"):
-        ads = held_ads(schedd, user=user, job=job)
-    history = _history([*logs_of(ads), *arguments.also])
+        held = queue.held(edits=False)
+    history = _history([*logs_of(held), *arguments.also])
     what = f"the queue, {user}" if user else "the queue"
-    asked = Asked(what, history, holds_of(ads, history), CONDOR, here=not remote)
+    asked = HeldJobs(what, history, holds_of(held, history), CONDOR, here=queue.is_here)
     if job is not None:
         asked.one = f"{job[0]}.{job[1]}"
     return asked
 
 
-def _schedd(pool: str | None) -> tuple[Schedd, bool]:
-    from headway.pool.htcondor import HTCondorPool
-    from headway.pool.schedd import Schedd
-
-    kind, _, options = (pool or "htcondor").partition(":")
-    if kind != "htcondor":
-        raise UsageError(
-            f"headway advise: --pool {pool} has no queue to ask",
-            remedy="name a run of it, or --pool htcondor",
-        )
-    facts = HTCondorPool.parse(options).facts()
-    return Schedd(facts["schedd"], facts["collector"]), bool(facts["schedd"])
-
-
 def _history(paths: Sequence[str]) -> History:
-    from headway.advisor import History
+    from headway.holds.history import History
 
     return History.from_logs(paths) if paths else History()
 

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from headway.cli import FAILED, OK
+from headway.cli.commands import FAILED, OK
 from headway.cli.parser import Parser, UsageError, parsed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parser(name: str) -> Parser:
     made.add_argument(
         "--limit", metavar="TIME", help="end after this long with what was found; default: 30 min"
     )
-    made.add_argument("--quick", action="store_true", help="evictions only: about half the time")
+    made.flag("--quick", help="evictions only: about half the time")
     made.add_argument(
         "--set", action="append", default=[], metavar="K=V", help="change a key of job.toml"
     )
@@ -57,7 +57,7 @@ def parser(name: str) -> Parser:
 
 def call(arguments: Namespace) -> int:
     from headway.check import LIMIT, check
-    from headway.cli.show import paint, print_json, printable
+    from headway.cli.terminal import paint, print_json, printable
     from headway.spec.units import parse_duration
 
     limit = parsed(arguments.limit, parse_duration, "--limit")
@@ -86,7 +86,7 @@ def call(arguments: Namespace) -> int:
 
 
 def _print(checked: Checked) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     for promise in checked.promises:
         verdict = paint(f"{promise.verdict:<9}", _STYLES[promise.verdict])

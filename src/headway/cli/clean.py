@@ -8,11 +8,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headway.cli import FAILED, OK
+from headway.cli.commands import FAILED, OK
 from headway.cli.parser import Parser, UsageError, parsed
 
 if TYPE_CHECKING:
-    from headway.pool.clean import Candidate
+    from headway.pool.results import Candidate
 
 
 def parser(name: str) -> Parser:
@@ -34,10 +34,8 @@ def parser(name: str) -> Parser:
     made.add_argument("address", nargs="*", metavar="RUN", help="default: all runs that are here")
     made.add_argument("--older", metavar="TIME", help="only runs that ended so long ago, e.g. 30d")
     made.add_argument("--keep", type=int, metavar="N", help="leave the newest N runs of each name")
-    made.add_argument(
-        "--outputs", action="store_true", help="also runs with outputs that are nowhere else"
-    )
-    made.add_argument("--do", action="store_true", help="remove; without it nothing is changed")
+    made.flag("--outputs", help="also runs with outputs that are nowhere else")
+    made.flag("--do", help="remove; without it nothing is changed")
     made.set_defaults(call=call)
     return made
 
@@ -45,9 +43,9 @@ def parser(name: str) -> Parser:
 def call(arguments: Namespace) -> int:
     from headway.api import look
     from headway.cli.address import find_run
-    from headway.cli.show import patience, print_json
+    from headway.cli.terminal import patience, print_json
     from headway.errors import HeadwayError
-    from headway.pool import clean
+    from headway.pool import results
     from headway.pool.folder import Runs
     from headway.spec import parse_duration
 
@@ -72,7 +70,7 @@ def call(arguments: Namespace) -> int:
         )
     labels = [folder.label for folder in named] or None
     with patience("looking through the runs"):
-        found = clean.candidates(
+        found = results.candidates(
             runs, look, chosen=labels, older=older, keep=arguments.keep, outputs=arguments.outputs
         )
     failed = False
@@ -80,12 +78,12 @@ def call(arguments: Namespace) -> int:
     for one in found:
         if arguments.do and one.goes:
             try:
-                one = clean.remove(runs, one, look)
+                one = results.remove(runs, one, look)
             except HeadwayError as error:
                 failed = True
                 print(f"error: {error}", file=sys.stderr)
         done.append(one)
-    freed = clean.sweep(runs, act=arguments.do)
+    freed = results.sweep(runs, act=arguments.do)
     gone = [one for one in done if (one.removed if arguments.do else one.goes)]
     total = sum(one.bytes for one in gone) + freed
     if arguments.json:
@@ -106,7 +104,7 @@ def _words(one: Candidate, *, did: bool) -> str:
 
 
 def _print(found: Sequence[Candidate], gone: int, total: int, *, did: bool) -> None:
-    from headway.cli.show import print_table
+    from headway.cli.terminal import print_table
     from headway.spec import format_duration, format_size
     from headway.text import many
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from headway.cli import OK
+from headway.cli.commands import OK
 from headway.cli.parser import Parser, UsageError
 
 if TYPE_CHECKING:
@@ -45,23 +42,22 @@ def parser(name: str) -> Parser:
         help="logs, folders of logs, patterns; rotations come too",
     )
     made.add_argument("--into", metavar="FOLDER", help="where to store; made if it is not there")
-    made.add_argument("--follow", action="store_true", help="stay, and store what comes")
+    made.flag("--follow", help="stay, and store what comes")
     made.add_argument(
         "--every",
         metavar="TIME",
         default="60s",
         help="how often to look with --follow; default 60s",
     )
-    made.add_argument(
+    made.flag(
         "--anonymise",
-        action="store_true",
         help="pseudonyms for users, hosts, sites, paths and all else in reasons that is not"
         " HTCondor's own word",
     )
     made.add_argument(
         "--key", metavar="FILE", help="the key of the pseudonyms; default FOLDER/key, made at first"
     )
-    made.add_argument("--status", action="store_true", help="say what FOLDER holds, and end")
+    made.flag("--status", help="say what FOLDER holds, and end")
     made.set_defaults(call=call)
     return made
 
@@ -101,7 +97,7 @@ def call(arguments: Namespace) -> int:
 
 def _seconds(text: str) -> float:
     from headway.spec import parse_duration
-    from headway.spec.words import Wrong
+    from headway.spec.errors import Wrong
 
     try:
         found = parse_duration(text)
@@ -113,7 +109,7 @@ def _seconds(text: str) -> float:
 
 
 def _once(collector: Collector) -> Iterator[Poll]:
-    from headway.cli.show import metered
+    from headway.cli.terminal import metered
 
     with metered("storing the events") as progress:
         poll = collector.poll(progress)
@@ -121,31 +117,15 @@ def _once(collector: Collector) -> Iterator[Poll]:
 
 
 def _followed(collector: Collector, every: float) -> Iterator[Poll]:
-    stop = threading.Event()
-    with _heard(stop):
-        yield from collector.follow(every, stop)
+    from headway.cli.terminal import StopSignal
 
-
-@contextlib.contextmanager
-def _heard(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it after what is there has been stored."""
-
-    def ask(*_: object) -> None:
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    asked = StopSignal()
+    with asked.heard():  # it ends after what is there has been stored
+        yield from collector.follow(every, asked.event)
 
 
 def _tell(poll: Poll, collector: Collector, arguments: Namespace) -> None:
-    from headway.cli.show import paint, print_json, printable
+    from headway.cli.terminal import paint, print_json, printable
 
     if arguments.json:
         if poll.events or poll.gaps or poll.unread or not arguments.follow:
@@ -176,7 +156,7 @@ def _tell(poll: Poll, collector: Collector, arguments: Namespace) -> None:
 
 
 def _warn_of_key(collector: Collector) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     key = collector.made_key
     if key is not None:
@@ -186,7 +166,7 @@ def _warn_of_key(collector: Collector) -> None:
 
 
 def _status(arguments: Namespace) -> int:
-    from headway.cli.show import patience, print_json
+    from headway.cli.terminal import patience, print_json
     from headway.collect import status
 
     folders = [*arguments.place, *([arguments.into] if arguments.into else [])]
@@ -204,7 +184,7 @@ def _status(arguments: Namespace) -> int:
 
 
 def _print_status(found: Status) -> None:
-    from headway.cli.show import print_table, printable
+    from headway.cli.terminal import print_table, printable
     from headway.spec import format_size
     from headway.text import many
 
@@ -231,7 +211,7 @@ def _print_status(found: Status) -> None:
 
 
 def _print_gaps(gaps: Iterable[Gap], stream: TextIO) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     for gap in gaps:
         since = f", since {_moment(gap.since)}" if gap.since is not None else ""

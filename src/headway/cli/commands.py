@@ -1,8 +1,11 @@
-"""The commands, as a table that costs nothing to read: each loads its module when it is called."""
+"""The commands, as a table that costs nothing to read, and their exit codes."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+#: Exit codes of every command; see docs/commands.
+OK, FAILED, WRONG, POOL, BUG, PIPE, INTERRUPTED = 0, 1, 2, 3, 70, 141, 130
 
 
 class Command(NamedTuple):
@@ -19,7 +22,7 @@ COMMANDS = {
     "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
     "check": Command("check", "prove that a job survives interruption, before it runs", RUNNING),
     "status": Command("status", "show the jobs of a run or of an event log", WATCHING),
-    "list": Command("listing", "list all runs that are here", WATCHING),
+    "list": Command("status", "list all runs that are here", WATCHING),
     "logs": Command("logs", "print what a job wrote", WATCHING),
     "report": Command("report", "say where the slot time went, from event logs", WATCHING),
     "collect": Command("collect", "keep event logs, by day, before they are lost", WATCHING),
@@ -33,9 +36,9 @@ COMMANDS = {
     "clean": Command("clean", "remove old runs, and say first what would go", ACTING),
     "fetch": Command("fetch", "bring objects here, whole and proven", MOVING),
     "sources": Command("sources", "say where an object can come from, and how well", MOVING),
-    "put": Command("put", "send a file to a URL, whole and proven", MOVING),
+    "put": Command("publish", "send a file to a URL, whole and proven", MOVING),
     "publish": Command("publish", "write down what a file must be when it arrives", MOVING),
-    "plugin": Command("plugin", "write the file-transfer plugin for HTCondor", MOVING),
+    "plugin": Command("wrap", "write the file-transfer plugin for HTCondor", MOVING),
     "init": Command("init", "write a job.toml for a script", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }
@@ -70,6 +73,7 @@ _GLOBALS = """\
 options, before or after the command:
   -h, --help  show this help, or that of the command
   --version   print the version
+  -v, -vv     log on stderr what is done, and every question that is asked
   --no-color  no colours; so does the environment variable NO_COLOR
   --debug     a traceback where something goes wrong
 

@@ -17,23 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.cli.draft import guess, program_words
-from headway.cli.init import name_of
+from headway.cli.draft import guess, name_of, program_words
 from headway.errors import ConversionError, PreflightError, Problem, SpecError
 from headway.node.transfer.urls import shown as shown_url
 from headway.pool.folder import RunFolder
-from headway.pool.submit import submit_description
-from headway.pool.wrap.evaluate import (
-    Description,
-    Left,
-    Setting,
-    evaluate,
-    marks,
-    plain,
-    template,
-)
-from headway.pool.wrap.functions import Unknown, arithmetic
-from headway.pool.wrap.subfile import (
+from headway.pool.htcondor.submit import submit_description
+from headway.pool.lint.evaluate import Description, Left, Setting, evaluate, marks, plain, template
+from headway.pool.lint.submit_file import (
+    Unknown,
+    arithmetic,
     canonical,
     read,
     read_text,
@@ -43,7 +35,7 @@ from headway.pool.wrap.subfile import (
 )
 from headway.spec import build_job
 from headway.spec.job import shell_name
-from headway.spec.urls import INPUT_SCHEMES
+from headway.spec.places import INPUT_SCHEMES
 
 _SUFFIXES = (".sub", ".submit", ".condor", ".jdl", ".jds", ".htc", ".htcondor", ".submitfile")
 _TRUE = ("true", "yes", "1", "t")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.pool.preflight.traps import is_python, read_script
+from headway.pool.lint.script_traps import is_python, read_script
 from headway.pool.prepare import packed_files
 
 _GPU_MODULES = {"torch", "tensorflow", "jax", "lightning", "pytorch_lightning", "keras", "cupy"}
@@ -306,3 +306,9 @@ def _gpu_of_called(script: Path, found: Guess) -> None:
 
 def _text(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def name_of(text: str) -> str:
+    """A name that a run can have."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".- ")
+    return plain[:80].rstrip(".- ") or "job"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.cli import OK
+from headway.cli.commands import OK
 from headway.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _converted(path: Path, as_json: bool) -> int:
     import sys
     from dataclasses import asdict
 
-    from headway.cli.show import printable
+    from headway.cli.terminal import printable
     from headway.text import many
 
     target, text, made = convert_file(path)
@@ -72,7 +72,7 @@ def _converted(path: Path, as_json: bool) -> int:
 
 
 def _say_written(target: Path, facts: dict[str, Any], *, as_json: bool) -> None:
-    from headway.cli.show import near, print_json
+    from headway.cli.terminal import near, print_json
 
     if as_json:
         print_json({"path": str(target), **facts})
@@ -152,12 +152,11 @@ def _link(
 ) -> None:
     """Write a file whole or not at all, and over no other."""
     from headway.errors import Problem, SpecError
-    from headway.pool.folder import write_atomically
+    from headway.node.files import write_atomically
 
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        write_atomically(draft, text.encode())
-        draft.chmod(mode)
+        write_atomically(draft, text.encode(), mode)
         if check is not None:
             check(draft)
         os.link(draft, target)
@@ -172,6 +171,8 @@ def _link(
 
 def job_toml(script: str, found: Guess) -> str:
     """The text of the file."""
+    from headway.cli.draft import name_of
+
     parts = [
         f"# How Headway runs {one_line(script)}. Run it here: headway run job.toml\n"
         f"# On HTCondor: headway run job.toml --pool htcondor\n",
@@ -346,12 +347,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return quoted(value)
-
-
-def name_of(text: str) -> str:
-    """A name that a run can have."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".- ")
-    return plain[:80].rstrip(".- ") or "job"
 
 
 def one_line(text: str) -> str:

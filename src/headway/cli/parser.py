@@ -6,9 +6,40 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from headway.errors import HeadwayError
+
+# A moment on the command line: how long ago, or a date and time.
+
+
+_EXAMPLES = "such as 7d, 12h, 90min, 2025-11-16 or 2025-11-16T08:30"
+
+
+def moment(text: str, now: float) -> float:
+    """Seconds since the epoch; a date without a zone is meant here."""
+    from headway.spec import parse_duration
+    from headway.spec.errors import Wrong
+
+    given = text.strip()
+    if re.match(r"[0-9]{4}-", given):
+        try:
+            # Python 3.10 does not know the Z, and knows no fractions of other lengths.
+            found = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", given)).timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise UsageError(
+                f"--since {text[:60]!r} is no date", remedy=f"write it {_EXAMPLES}"
+            ) from None
+    else:
+        try:
+            found = now - parse_duration(given)
+        except Wrong as error:
+            raise UsageError(f"--since: {error.what}", remedy=f"write it {_EXAMPLES}") from None
+    if found > now:
+        raise UsageError(f"--since {text[:60]} is in the future", remedy=f"write it {_EXAMPLES}")
+    return found
+
 
 _T = TypeVar("_T")
 
@@ -17,17 +48,9 @@ class UsageError(HeadwayError):
     """The command line cannot be understood."""
 
 
-def closest(word: str, known: Sequence[str]) -> str | None:
-    """The known word that was probably meant."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, known, n=1, cutoff=0.6)
-    return found[0] if found else None
-
-
 def parsed(text: str | None, parse: Callable[[object], _T], what: str) -> _T | None:
     """A size or a duration as the spec reads it; UsageError where it is none."""
-    from headway.spec.words import Wrong
+    from headway.spec.errors import Wrong
 
     if text is None:
         return None
@@ -73,10 +96,17 @@ class Parser(argparse.ArgumentParser):
         self.command = command
         self.examples = tuple(example for example, _ in examples)
 
+    def flag(self, *names: str, help: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(*names, action="store_true", help=help)
+
     def finish(self) -> None:
         """Add the options that every command has."""
         common = self.add_argument_group("everywhere")
         common.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+        common.add_argument(
+            "-v", dest="verbose", action="count", default=0, help="log on stderr; -vv: more"
+        )
         common.add_argument("--no-color", action="store_true", help="no colours")
         common.add_argument("--debug", action="store_true", help="a traceback on errors")
         common.add_argument("-h", "--help", action="help", help="show this help")
@@ -98,6 +128,8 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, word: str) -> NoReturn:
         name = word.split("=", 1)[0]
         known = list(self._option_string_actions)
+        from headway.text import closest
+
         meant = closest(name, known) if word.startswith("-") else None
         hint = f"did you mean {meant}? " if meant else ""
         what = f"there is no option {name}" if word.startswith("-") else f"{word!r} is one too many"

@@ -8,14 +8,19 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.cli import OK
+from headway.cli.commands import OK
 from headway.cli.parser import Parser, parsed
 
 if TYPE_CHECKING:
-    from headway.node.transfer.publish import Published
+    from headway.node.transfer.manifest import Published
 
 
 def parser(name: str) -> Parser:
+    """The parser of `headway publish`, or of `headway put`."""
+    return _put_parser(name) if name == "put" else _publish_parser(name)
+
+
+def _publish_parser(name: str) -> Parser:
     made = Parser(
         name,
         "PATH [--chunk-size SIZE] [--no-index]",
@@ -35,13 +40,13 @@ def parser(name: str) -> Parser:
         metavar="SIZE",
         help="64 KiB to 1 GiB; default: 256 KiB to 1 MiB, by the file's size",
     )
-    made.add_argument("--no-index", action="store_true", help="do not look into a tar file")
+    made.flag("--no-index", help="do not look into a tar file")
     made.set_defaults(call=call)
     return made
 
 
 def call(arguments: Namespace) -> int:
-    from headway.cli.show import metered, print_json
+    from headway.cli.terminal import metered, print_json
     from headway.spec.units import parse_size
     from headway.transfers import publish
 
@@ -74,7 +79,7 @@ def _facts(path: str, done: Published) -> dict[str, Any]:
 
 
 def _print(done: Published) -> None:
-    from headway.cli.show import near, printable
+    from headway.cli.terminal import near, printable
     from headway.spec.units import format_size
 
     manifest = done.manifest
@@ -95,3 +100,65 @@ def _print(done: Published) -> None:
 def _count(number: int, noun: str) -> str:
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+# `headway put`: hand one file over to a URL, whole and proven, or not at all.
+
+
+_PROOF = {
+    "digest": "the server's digest of it is right",
+    "size": "as many bytes are there",
+    "": "the server does not say what it has",
+}
+
+
+def _put_parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "FILE URL [options]",
+        "Send a file to an https://, osdf://, pelican:// or file:// URL. It gets its final name\n"
+        "when all of it is there, wherever the server allows that, and is proven afterwards by\n"
+        "digest or size. A URL that ends in `/` keeps the file's name.",
+        [
+            ("headway put model.pt osdf:///ospool/ap40/data/me/model.pt", "to an OSDF origin"),
+            ("headway put model.pt https://store.org/me/", "as https://store.org/me/model.pt"),
+            ("headway put model.pt file:///scratch/model.pt --overwrite", "replace what is there"),
+        ],
+    )
+    made.add_argument("file", metavar="FILE", help="what to send")
+    made.add_argument("url", metavar="URL", help="where to")
+    made.flag("--overwrite", help="replace what lies there already")
+    made.set_defaults(call=put_file)
+    return made
+
+
+def put_file(arguments: Namespace) -> int:
+    from headway.cli.terminal import metered, print_json, printable
+    from headway.node.transfer import shown
+    from headway.transfers import destination, put
+
+    path, url = arguments.file, arguments.url
+    with metered(f"sending {os.path.basename(path)}") as told:
+        sent = put(
+            path,
+            url,
+            overwrite=arguments.overwrite,
+            progress=lambda done, total: told(done, total or 0),
+        )
+    url = destination(path, url)
+    if arguments.json:
+        print_json(
+            {
+                "url": shown(url),
+                "bytes": sent.bytes,
+                "seconds": round(sent.seconds, 3),
+                "proof": sent.proof,
+            }
+        )
+    else:
+        rate = sent.bytes / sent.seconds / 1e6 if sent.seconds > 0 else 0.0
+        print(
+            f"sent {printable(shown(url))}: {sent.bytes:,} bytes in {sent.seconds:.1f} s "
+            f"({rate:.1f} MB/s); {_PROOF[sent.proof]}"
+        )
+    return OK

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.cli import OK
-from headway.cli.parser import Parser, UsageError
+from headway.cli.commands import OK
+from headway.cli.parser import Parser, UsageError, moment
 
 if TYPE_CHECKING:
     from headway.pool import RunFolder
     from headway.report import Report
     from headway.report.compare import Comparison
-    from headway.report.layout import Line
+    from headway.report.terminal import Line
 
 GROUPS = ("site", "user", "cluster", "code", "hour")
 
@@ -74,10 +74,8 @@ def parser(name: str) -> Parser:
         metavar="A B…",
         help="two or more logs, folders or runs side by side, each other against the first",
     )
-    made.add_argument("--findings", action="store_true", help="all findings, with their evidence")
-    made.add_argument(
-        "--force", action="store_true", help="replace files that are not reports of ours, too"
-    )
+    made.flag("--findings", help="all findings, with their evidence")
+    made.flag("--force", help="replace files that are not reports of ours, too")
     made.set_defaults(call=call)
     return made
 
@@ -86,12 +84,12 @@ def call(arguments: Namespace) -> int:
     _check(arguments)
     if arguments.compare:
         return _compare(arguments)
-    from headway.cli.show import patience
+    from headway.cli.terminal import patience
 
     found = _read(arguments.place, arguments)
     written = [str(path) for path in _write(found, arguments)]
     if arguments.json:
-        from headway.cli.show import print_json
+        from headway.cli.terminal import print_json
 
         with patience("working out the figures"):
             document = found.json(arguments.by)
@@ -134,8 +132,7 @@ def _check(arguments: Namespace) -> None:
 
 
 def _read(places: Sequence[str], arguments: Namespace) -> Report:
-    from headway.cli.show import metered
-    from headway.cli.when import moment
+    from headway.cli.terminal import metered
     from headway.pool import Runs
 
     since = None if arguments.since is None else moment(arguments.since, time.time())
@@ -148,7 +145,7 @@ def _read(places: Sequence[str], arguments: Namespace) -> Report:
 
 def _write(found: Report, arguments: Namespace) -> Iterable[Path]:
     """Everything that goes into files, or to stdout."""
-    from headway.cli.show import patience
+    from headway.cli.terminal import patience
 
     if not (arguments.html or arguments.csv or arguments.parquet):
         return
@@ -185,7 +182,7 @@ def _to_stdout(data: bytes) -> None:
 
 
 def _print_summary(found: Report, arguments: Namespace) -> None:
-    from headway.cli.show import paint, patience
+    from headway.cli.terminal import paint, patience
     from headway.report.terminal import summary
 
     with patience("working out the figures"):
@@ -206,16 +203,16 @@ def _compare(arguments: Namespace) -> int:
     found = first.compare(second, *more)
     written = [str(path) for path in _write_comparison(found, arguments)]
     if arguments.json:
-        from headway.cli.show import print_json
+        from headway.cli.terminal import print_json
         from headway.report.export import FORMAT, plain
 
         print_json(plain({"format": FORMAT, **found.as_dict(), "written": written}))
     elif written:
         _tell(written, arguments)
     elif "-" not in (arguments.html, arguments.csv):
-        from headway.report.beside import beside
+        from headway.report.compare_text import comparison_text
 
-        _print(beside(found, width=_width()))
+        _print(comparison_text(found, width=_width()))
     return OK
 
 
@@ -241,7 +238,7 @@ def _write_comparison(found: Comparison, arguments: Namespace) -> Iterable[Path]
 
 
 def _print(lines: Iterable[Line]) -> None:
-    from headway.cli.show import paint
+    from headway.cli.terminal import paint
 
     for line in lines:
         print("".join(paint(text, style) for text, style in line).rstrip())

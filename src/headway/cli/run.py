@@ -6,17 +6,58 @@ import contextlib
 import sys
 from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from headway.cli import FAILED, INTERRUPTED, OK, WRONG
+from headway.cli.commands import FAILED, INTERRUPTED, OK, WRONG
 from headway.cli.parser import Parser, UsageError
+from headway.cli.terminal import near, paint, patience, print_json, printable
+from headway.pool.lint.traps import Finding, Severity, errors_of, worst_first
+from headway.text import many
 
 if TYPE_CHECKING:
-    from headway.api import Run
-    from headway.cli.board import Board
-    from headway.pool.preflight.findings import Finding
+    from headway.api import Plan, Run
+    from headway.cli.job_text import RunJobs
     from headway.pool.results import Survey
+
+
+# What the checks before submit have found, for people and for programs.
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
+
+
+def tell(findings: Sequence[Finding], as_json: bool) -> None:
+    """Warnings and hints before a submit; errors come with the refusal."""
+    lesser = [finding for finding in findings if finding.severity is not Severity.ERROR]
+    if as_json:
+        for finding in lesser:
+            print_json({"type": "finding", **as_dict(finding)})
+    else:
+        print_findings(lesser)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """All findings on stderr, the worst first, each with its remedy."""
+    for severity, group in groupby(worst_first(findings), key=lambda finding: finding.severity):
+        found = list(group)
+        title = many(len(found), severity.value)
+        print(paint(f"{title}:", _STYLES[severity], sys.stderr), file=sys.stderr)
+        for finding in found:
+            for number, line in enumerate(str(finding.problem).splitlines()):
+                print(f"  {'' if not number else '  '}{printable(line)}", file=sys.stderr)
+
+
+def as_dict(finding: Finding) -> dict[str, str]:
+    return {
+        "severity": finding.severity.value,
+        "id": finding.id,
+        "where": finding.where,
+        "what": finding.what,
+        "remedy": finding.remedy,
+        "line": finding.line,
+    }
+
 
 POOLS = "local, local:cpus=4,simulate-gpus=2, htcondor, htcondor:schedd=NAME"
 
@@ -54,29 +95,20 @@ def parser(name: str) -> Parser:
         metavar="NAME=V",
         help="ask for more or less: cpu, mem, disk, nvidia-gpu, gpu-mem",
     )
-    made.add_argument(
-        "--dry-run", action="store_true", help="print exactly what would be submitted"
-    )
+    made.flag("--dry-run", help="print exactly what would be submitted")
     made.add_argument(
         "--strict",
         action=BooleanOptionalAction,
         help="refuse, or only warn of, what no slot of the pool could run; default: refuse unless"
         " other slots may come",
     )
-    made.add_argument("--detach", action="store_true", help="submit, and do not watch")
-    made.add_argument(
-        "--again", action="store_true", help="a new run, even if one of the same job has not ended"
-    )
-    made.add_argument(
+    made.flag("--detach", help="submit, and do not watch")
+    made.flag("--again", help="a new run, even if one of the same job has not ended")
+    made.flag(
         "--only-missing",
-        action="store_true",
         help="run only the jobs that have no verified output yet, and keep the others'",
     )
-    made.add_argument(
-        "--no-heal",
-        action="store_true",
-        help="leave held jobs to their own retries; see `headway heal`",
-    )
+    made.flag("--no-heal", help="leave held jobs to their own retries; see `headway heal`")
     made.add_argument("--resume", metavar="RUN", help="go on with a run, or watch it again")
     made.set_defaults(call=call)
     return made
@@ -94,51 +126,39 @@ def call(arguments: Namespace) -> int:
 
 
 def _start(arguments: Namespace) -> int:
-    from headway.api import find_missing, prepare_run
-    from headway.cli import results
-    from headway.cli.findings import tell
-    from headway.cli.show import patience
-    from headway.pool import Runs, open_pool
-    from headway.pool.preflight import preflight, raise_errors
-    from headway.pool.results import KEPT, MISSING, WAITS, kept_text
-    from headway.spec import load_job
+    """As `headway.run` does it, and says what it is about to do."""
+    from headway.api import Plan
+    from headway.pool.results import MISSING, WAITS
 
     if arguments.only_missing and arguments.again:
         raise UsageError(
             "headway run: --only-missing and --again do not go together",
             remedy="--only-missing keeps the results that are there; without it all jobs run",
         )
-    path = Path(arguments.job)
-    base = path.absolute().parent
     with patience("reading the job"):
-        job = load_job(path, overrides=arguments.set, resources=arguments.resource)
-        runs = Runs.here()
-        pool = open_pool(arguments.pool or "local", runs.root.parent)
-    found, kept = None, ""
+        plan = Plan(
+            arguments.job,
+            pool=arguments.pool or "local",
+            overrides=arguments.set,
+            resources=arguments.resource,
+        )
+    found = None
     if arguments.only_missing:
+        from headway.cli.run_summary import tell_missing
+
         with patience("looking for the results that are there"):
-            found = find_missing(job, base, runs)
-        results.tell(found, job, runs, as_json=arguments.json, dry=arguments.dry_run)
+            found = plan.find_missing()
+        tell_missing(found, plan.job, plan.runs, as_json=arguments.json, dry=arguments.dry_run)
         if not found.of(MISSING):
             return FAILED if found.of(WAITS) else OK
-        found.check_places(job, base)
-        job, kept = found.missing_part(job), kept_text(found.of(KEPT))
+        plan.keep(found)
     with patience("looking for what could go wrong"):
-        findings = preflight(
-            job,
-            base,
-            pool.limits(),
-            pool=pool.kind,
-            match=pool.match(job),
-            strict=arguments.strict,
-        )
+        plan.check(arguments.strict)
     if arguments.dry_run:
-        text = pool.describe(job, runs.next(job.name), base)
-        return _dry_run(text, str(runs.next(job.name).path), findings, arguments.json, found)
-    tell(findings, arguments.json)
-    raise_errors(findings)
+        return _dry_run(plan, arguments.json, found)
+    tell(plan.findings, arguments.json)
     with patience("packing the job's files"):
-        run = prepare_run(job, base, pool, runs=runs, again=arguments.again, kept=kept)
+        run = plan.prepare(again=arguments.again)
     if run.folder.facts.cluster is not None:
         print(
             f"{run.label} is this very job and has not ended: going on with it"
@@ -152,13 +172,9 @@ def _resume(arguments: Namespace) -> int:
     from headway.api import Run
     from headway.cli.address import find_run
 
+    names = ("pool", "set", "resource", "dry_run", "again", "only_missing")
     given = ["JOB.TOML"] if arguments.job is not None else []
-    given += ["--pool"] if arguments.pool is not None else []
-    given += ["--set"] if arguments.set else []
-    given += ["--resource"] if arguments.resource else []
-    given += ["--dry-run"] if arguments.dry_run else []
-    given += ["--again"] if arguments.again else []
-    given += ["--only-missing"] if arguments.only_missing else []
+    given += [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
     given += ["--strict"] if arguments.strict is not None else []
     if given:
         raise UsageError(
@@ -172,30 +188,26 @@ def _resume(arguments: Namespace) -> int:
 
 def _go(run: Run, arguments: Namespace) -> int:
     """Submit, and watch unless told otherwise."""
-    from headway.cli.board import Board
-    from headway.cli.show import patience, print_json
+    from headway.cli.job_text import RunJobs
 
     if arguments.detach and hasattr(run.pool, "detached"):
         run.pool.detached = True
-    board = Board(run)
+    run_jobs = RunJobs(run)
     if arguments.json:
-        facts = {"type": "run", "run": run.label, "pool": run.pool.kind, "jobs": board.size}
+        facts = {"type": "run", "run": run.label, "pool": run.pool.kind, "jobs": run_jobs.size}
         print_json({**facts, "folder": str(run.folder.path)})
     try:
-        if not run.settled():
-            with patience(f"submitting {run.label}"):
-                run.pool.submit(run.folder)
+        with patience(f"submitting {run.label}"):
+            run.submit()
     except KeyboardInterrupt:
         print(f"\ninterrupted; go on with `headway run --resume {run.label}`", file=sys.stderr)
         return INTERRUPTED
     if arguments.detach:
         return _detached(run, arguments.json)
-    return _watch(board, arguments.json, heals=not arguments.no_heal)
+    return _watch(run_jobs, arguments.json, heals=not arguments.no_heal)
 
 
 def _detached(run: Run, as_json: bool) -> int:
-    from headway.cli.show import near, print_json
-
     if as_json:
         print_json({"type": "submitted", "run": run.label, "cluster": run.folder.facts.cluster})
     else:
@@ -205,17 +217,15 @@ def _detached(run: Run, as_json: bool) -> int:
     return OK
 
 
-def _watch(board: Board, as_json: bool, *, heals: bool) -> int:
-    from headway.cli.ending import print_ending, summary
-    from headway.cli.lines import NoView
-    from headway.cli.show import print_json
-    from headway.cli.watch import Watch, choose_view
-    from headway.heal.inside import Inside
+def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
+    from headway.cli.run_summary import print_ending, summary
+    from headway.cli.view import NoView, Watch, choose_view
+    from headway.holds.heal import BackgroundHealer
 
-    run = board.run
+    run = run_jobs.run
     # The local pool releases by itself what passes, and ends when there is no more for it to do.
-    heal = Inside(run.folder, run.pool) if heals and run.pool.kind != "local" else None
-    watch = Watch(run, board, choose_view(board, as_json=as_json), heal)
+    heal = BackgroundHealer(run.folder, run.pool) if heals and run.pool.kind != "local" else None
+    watch = Watch(run, run_jobs, choose_view(run_jobs, as_json=as_json), heal)
     sentence = ""
     try:
         with contextlib.closing(watch.view), contextlib.ExitStack() as stack:
@@ -228,9 +238,9 @@ def _watch(board: Board, as_json: bool, *, heals: bool) -> int:
         print(watch.leave(), file=sys.stderr)
         raise
     if as_json:
-        print_json({**summary(run, board), "left": sentence or None})
+        print_json({**summary(run, run_jobs), "left": sentence or None})
     else:
-        print_ending(run, board)
+        print_ending(run, run_jobs)
         if sentence:
             print(sentence, file=sys.stderr)
     if sentence:
@@ -238,23 +248,18 @@ def _watch(board: Board, as_json: bool, *, heals: bool) -> int:
     return OK if run.succeeded() else FAILED
 
 
-def _dry_run(
-    text: str,
-    folder: str,
-    findings: Sequence[Finding],
-    as_json: bool,
-    found: Survey | None = None,
-) -> int:
-    from headway.cli import results
-    from headway.cli.findings import as_dict, print_findings
-    from headway.cli.show import print_json
+def _dry_run(plan: Plan, as_json: bool, found: Survey | None) -> int:
+    from headway.cli.run_summary import document as missing_document
 
+    folder, findings = plan.runs.next(plan.job.name), plan.findings
+    text = plan.pool.describe(plan.job, folder, plan.base)
     if as_json:
-        document = {"folder": folder, "describe": text, "findings": [as_dict(f) for f in findings]}
+        shown = {"folder": str(folder.path), "describe": text}
+        document = {**shown, "findings": [as_dict(finding) for finding in findings]}
         print_json(
-            document if found is None else {**document, "only_missing": results.document(found)}
+            document if found is None else {**document, "only_missing": missing_document(found)}
         )
     else:
         print_findings(findings)
         print(text, end="" if text.endswith("\n") else "\n")
-    return OK if not any(f.severity == "error" for f in findings) else WRONG
+    return WRONG if errors_of(findings) else OK

@@ -6,11 +6,11 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from headway.cli import FAILED, OK
+from headway.cli.commands import FAILED, OK
 from headway.cli.parser import Parser, parsed
 
 if TYPE_CHECKING:
-    from headway.node.transfer.health import Health
+    from headway.node.transfer.discovery import Health
     from headway.node.transfer.source import Fault
 
 _STYLES = {"well": "", "slow": "yellow", "sick": "red"}
@@ -30,7 +30,7 @@ def parser(name: str) -> Parser:
         ],
     )
     made.add_argument("url", nargs="+", metavar="URL", help="the object, or mirrors of it")
-    made.add_argument("--quick", action="store_true", help="only the order; measure nothing")
+    made.flag("--quick", help="only the order; measure nothing")
     made.add_argument(
         "--patience", metavar="TIME", help="how long each source may take; default: 10 s"
     )
@@ -39,9 +39,9 @@ def parser(name: str) -> Parser:
 
 
 def call(arguments: Namespace) -> int:
-    from headway.cli.show import patience, print_json
-    from headway.node.transfer.health import LIMIT, Health, examine, judge
-    from headway.node.transfer.pelican import sources_of
+    from headway.cli.terminal import patience, print_json
+    from headway.node.transfer.discovery import LIMIT, Health, examine, judge
+    from headway.node.transfer.federation import sources_of
     from headway.node.transfer.source import Fault
     from headway.node.transfer.urls import shown
     from headway.spec.units import parse_duration
@@ -120,7 +120,7 @@ def _kind(health: Health) -> str:
 
 
 def _print(found: list[Health], quick: bool) -> None:
-    from headway.cli.show import print_table, printable
+    from headway.cli.terminal import print_table, printable
 
     if not found:
         return
@@ -141,7 +141,7 @@ def _print(found: list[Health], quick: bool) -> None:
 
 
 def _print_fault(url: str, fault: Fault) -> None:
-    from headway.cli.show import paint, printable
+    from headway.cli.terminal import paint, printable
 
     lead = paint("no sources:", "bold red", sys.stderr)
     print(f"{lead} {printable(url)}: {printable(fault.words)}", file=sys.stderr)

@@ -7,14 +7,19 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.cli import OK, WRONG
+from headway.cli.commands import OK, WRONG
 from headway.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from headway.pool.wrap import Wrapped
+    from headway.pool.lint.wrap import Wrapped
 
 
 def parser(name: str) -> Parser:
+    """The parser of `headway wrap`, or of `headway plugin`."""
+    return _plugin_parser(name) if name == "plugin" else _wrap_parser(name)
+
+
+def _wrap_parser(name: str) -> Parser:
     made = Parser(
         name,
         "JOB.SUB [--check] [-o FILE] [--overwrite]",
@@ -31,11 +36,11 @@ def parser(name: str) -> Parser:
         ],
     )
     made.add_argument("file", metavar="JOB.SUB", help="the submit file")
-    made.add_argument("--check", action="store_true", help="say what is risky; write nothing")
+    made.flag("--check", help="say what is risky; write nothing")
     made.add_argument(
         "-o", "--to", metavar="FILE", help="where to write; -: stdout; default: JOB.headway.sub"
     )
-    made.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    made.flag("--overwrite", help="replace a file that is there")
     made.set_defaults(call=call)
     return made
 
@@ -45,10 +50,10 @@ def call(arguments: Namespace) -> int:
 
 
 def _check(arguments: Namespace) -> int:
-    from headway.cli.findings import as_dict, print_findings
-    from headway.cli.show import print_json
-    from headway.pool.preflight.findings import errors_of
-    from headway.pool.wrap import file_risks
+    from headway.cli.run import as_dict, print_findings
+    from headway.cli.terminal import print_json
+    from headway.pool.lint.risks import file_risks
+    from headway.pool.lint.traps import errors_of
 
     findings = file_risks(Path(arguments.file))
     if arguments.json:
@@ -61,8 +66,8 @@ def _check(arguments: Namespace) -> int:
 
 
 def _wrap(arguments: Namespace) -> int:
-    from headway.cli.show import near, print_json
-    from headway.pool.wrap import wrap_file
+    from headway.cli.terminal import near, print_json
+    from headway.pool.lint.wrap import wrap_file
 
     path = Path(arguments.file)
     if arguments.to == "-":
@@ -81,9 +86,11 @@ def _wrap(arguments: Namespace) -> int:
 
 
 def _to_stdout(path: Path, as_json: bool) -> int:
-    from headway.cli.show import print_json
-    from headway.pool.wrap import AGENT, submit_folder, wrap
-    from headway.pool.wrap.subfile import read, read_text
+    from headway.cli.terminal import print_json
+    from headway.node.plan import AGENT
+    from headway.pool.lint.queue_view import submit_folder
+    from headway.pool.lint.submit_file import read, read_text
+    from headway.pool.lint.wrap import wrap
 
     # nothing is written, so the agent must be there already for the URLs to be staged in by it
     text = read_text(path)
@@ -110,8 +117,8 @@ def _from(agent: Path, base: Path | None) -> str | None:
 
 def _say(path: Path, wrapped: Wrapped) -> None:
     """What was left alone, and what is still risky."""
-    from headway.cli.findings import print_findings
-    from headway.pool.wrap import risks_left
+    from headway.cli.run import print_findings
+    from headway.pool.lint.wrap import risks_left
 
     print_findings(risks_left(wrapped, path))
     for note in wrapped.notes:
@@ -119,8 +126,65 @@ def _say(path: Path, wrapped: Wrapped) -> None:
 
 
 def _facts(path: Path, wrapped: Wrapped) -> dict[str, Any]:
-    from headway.cli.findings import as_dict
-    from headway.pool.wrap import risks_left
+    from headway.cli.run import as_dict
+    from headway.pool.lint.wrap import risks_left
 
     findings = [as_dict(finding) for finding in risks_left(wrapped, path)]
     return {"added": list(wrapped.added), "notes": list(wrapped.notes), "findings": findings}
+
+
+# `headway plugin`: the file-transfer plugin for HTCondor, as one file.
+
+
+DEFAULT = "headway-plugin"
+
+
+def _plugin_parser(name: str) -> Parser:
+    made = Parser(
+        name,
+        "[-o FILE]",
+        "Write HTCondor's file-transfer plugin: one file, which needs Python 3.9, nothing else.\n"
+        "An administrator names it in FILETRANSFER_PLUGINS; a job on a pool without it brings it\n"
+        "along in transfer_plugins. Large inputs belong into job.toml instead, where no time-out\n"
+        "of HTCondor's ends their transfer.",
+        [
+            ("headway plugin", f"writes {DEFAULT}, says how to use it"),
+            ("headway plugin -o /usr/local/libexec/headway-plugin", "for a whole pool"),
+        ],
+    )
+    made.add_argument("-o", "--to", metavar="FILE", default=DEFAULT, help="where to write it")
+    made.set_defaults(call=plugin)
+    return made
+
+
+def plugin(arguments: Namespace) -> int:
+    from headway.cli.terminal import near, print_json, printable
+    from headway.node.plugin import METHODS
+
+    target = Path(arguments.to)
+    write_plugin(target)
+    if arguments.json:
+        print_json({"path": str(target), "methods": list(METHODS)})
+        return OK
+    shown = printable(near(target.absolute()))
+    pairs = f"osdf,https={shown}"
+    print(f"{shown} is written")
+    print(f"  a pool:  FILETRANSFER_PLUGINS = $(FILETRANSFER_PLUGINS), {target.absolute()}")
+    print(f"  a job:   transfer_plugins = {pairs}")
+    return OK
+
+
+def write_plugin(target: Path) -> None:
+    """Write the plugin, whole or not at all, and never over a file that is not one."""
+    from headway.errors import HeadwayError
+    from headway.pool.prepare import build_agent, is_agent
+
+    try:
+        if target.is_symlink() or (target.exists() and not is_agent(target)):
+            raise HeadwayError(
+                f"{target} exists and is not a plugin of Headway's",
+                remedy="move it away, or name another file with -o",
+            )
+        build_agent(target)
+    except OSError as error:
+        raise HeadwayError(f"{target} cannot be written: {error.strerror}") from None

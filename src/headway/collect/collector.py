@@ -2,26 +2,243 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gc
+import glob
+import logging
 import os
+import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from headway.collect.cursor import Cursor, Gap, Source
-from headway.collect.finding import Finder, Found, Ident
-from headway.collect.ledger import Ledger, cannot_write, locked
-from headway.collect.masks import Masks
-from headway.collect.parts import Batch, compactable, day_name, forget, merged, write_batch
-from headway.collect.pseudonyms import Pseudonyms, key_of
-from headway.collect.rotated import LogFile
-from headway.collect.slicing import Row
-from headway.collect.tail import Tail
-from headway.errors import CollectError
+from headway.collect.ledger import (
+    Batch,
+    Ledger,
+    Part,
+    cannot_write,
+    compactable,
+    day_name,
+    forget,
+    locked,
+    merged,
+    write_batch,
+)
+from headway.collect.masks import Masks, Pseudonyms, key_of
+from headway.collect.tail import Cursor, Gap, LogFile, Row, Source, Tail
+from headway.errors import CollectError, EventLogError
 from headway.events.collected import LEDGER
+from headway.events.files import Rotation, find_logs
+from headway.events.opening import HEAD_SIZE, Format, open_log, sniff
+
+_log = logging.getLogger(__name__)
+
+# Finding logs: what the places that somebody named hold now, also what came there since.
+
+
+Ident = tuple[int, int]
+
+
+class Found(NamedTuple):
+    """A log, and whether files beside it may be its rotations."""
+
+    path: Path
+    rotated: bool
+    owner: str
+    size: int  # of all its files on the disk
+
+
+class _Entry(NamedTuple):
+    path: Path
+    stat: os.stat_result
+    named: bool
+
+
+class Finder:
+    """Looks again and again; what it has looked into it does not look into again."""
+
+    def __init__(self, places: Sequence[str], *, without: Path, waits: bool) -> None:
+        self._places = places
+        self._without = without
+        #: Names of logs that have been taken for logs: they stay, whatever becomes of their files.
+        self._logs: dict[Path, None] = {}
+        self._looked: dict[tuple[Ident, Path], tuple[int, bool]] = {}
+        self._beside: dict[Path, dict[Path, list[Path]]] = {}
+        self.unread: dict[str, str] = {}
+        for place in places:
+            self._check(place, waits)
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Look after logs that were found in these places before, also if they are gone now."""
+        for name in names:
+            path = Path(name)
+            if any(_holds(place, path) for place in self._places):
+                self._logs.setdefault(path)
+
+    def find(self, known: set[Ident]) -> list[Found]:
+        """The logs in the order of their names; `known` are files that need no look."""
+        self._beside.clear()
+        families: dict[Path, list[_Entry]] = {}
+        for entry in self._entries():
+            families.setdefault(Rotation.of(entry.path).base, []).append(entry)
+        found = [log for base in sorted(families) for log in self._family(base, families, known)]
+        there = {log.path for log in found}
+        # A log that has no file at the moment may still be read from the one it has left.
+        found += [Found(path, False, "", 0) for path in self._logs if path not in there]
+        return sorted(found)
+
+    def _family(
+        self, base: Path, families: dict[Path, list[_Entry]], known: set[Ident]
+    ) -> Iterator[Found]:
+        members = families[base]
+        logs = [one for one in members if one.named or self._is_log(one, known)]
+        if not logs:
+            return
+        size = sum(one.stat.st_size for one in logs)
+        if base in self._logs or any(one.path == base for one in logs):
+            self._logs[base] = None
+            owner = next((one for one in logs if one.path == base), logs[-1])
+            yield Found(base, len(members) > 1, _user(owner.stat.st_uid), size)
+            return
+        for one in logs:
+            if one.path in self._logs:
+                yield Found(one.path, False, _user(one.stat.st_uid), one.stat.st_size)
+        fresh = [one for one in logs if one.path not in self._logs]
+        if not fresh:
+            return
+        try:
+            chains = find_logs([one.path for one in fresh])
+        except EventLogError:
+            return  # gone meanwhile: another time
+        for chain in chains:
+            path = Path(chain.name)
+            self._logs[path] = None
+            yield Found(path, len(chain.files) > 1, chain.owner or "", size)
+
+    def _entries(self) -> Iterator[_Entry]:
+        seen: set[Path] = set()
+        for place in self._places:
+            for path, named in self._paths(place):
+                if path in seen:
+                    continue
+                seen.add(path)
+                try:
+                    status = os.stat(path)
+                except OSError as error:
+                    if not isinstance(error, FileNotFoundError):
+                        self.unread[str(path)] = f"cannot be read: {error.strerror}"
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    yield _Entry(path, status, named)
+
+    def _paths(self, place: str) -> Iterator[tuple[Path, bool]]:
+        if os.path.isdir(place):
+            for folder, folders, names in os.walk(place):
+                folders[:] = sorted(
+                    name for name in folders if Path(folder, name).resolve() != self._without
+                )
+                yield from ((Path(folder, name).absolute(), False) for name in sorted(names))
+            return
+        named = [place] if os.path.lexists(place) or not _is_pattern(place) else glob.glob(place)
+        for name in sorted(named):
+            if os.path.isdir(name):
+                yield from self._paths(name)
+                continue
+            path = Path(name).absolute()
+            self._logs.setdefault(path)
+            yield path, True
+            # Its rotations come with it.
+            yield from ((other, False) for other in self._rotations(path))
+
+    def _rotations(self, path: Path) -> list[Path]:
+        folder = path.parent
+        if folder not in self._beside:
+            found = self._beside[folder] = {}
+            for name in _names(folder):
+                one = Rotation.of(folder / name)
+                if one.age is not None or one.packed:
+                    found.setdefault(one.base, []).append(one.path)
+        return sorted(self._beside[folder].get(path, []))
+
+    def _is_log(self, entry: _Entry, known: set[Ident]) -> bool:
+        ident = (entry.stat.st_dev, entry.stat.st_ino)
+        if ident in known:
+            return True
+        key = (ident, entry.path)
+        size, is_log = self._looked.get(key, (-1, False))
+        if is_log or (size == entry.stat.st_size or size >= HEAD_SIZE):
+            return is_log
+        try:
+            with open_log(entry.path) as file:
+                is_log = sniff(file.head(HEAD_SIZE)) is not Format.NONE
+            self.unread.pop(str(entry.path), None)
+        except OSError as error:
+            self.unread[str(entry.path)] = f"cannot be read: {error.strerror}"
+        self._looked[key] = (entry.stat.st_size, is_log)
+        return is_log
+
+    def _check(self, place: str, waits: bool) -> None:
+        if os.path.isdir(place):
+            if os.path.realpath(place) == str(self._without):
+                raise CollectError(
+                    f"{place} is the store itself",
+                    remedy="name the logs, and the folder to store them in with --into",
+                )
+            return
+        if _is_pattern(place) or os.path.lexists(place):
+            if os.path.lexists(place) and not os.path.isfile(place):
+                raise CollectError(
+                    f"{place} is not a regular file", remedy="name an event log, or a folder"
+                )
+            if os.path.isfile(place) and not os.access(place, os.R_OK):
+                raise CollectError(
+                    f"{place} cannot be read: Permission denied",
+                    remedy="see to its permissions; the pool-wide log is often readable for the"
+                    " group `condor` only",
+                )
+            return
+        beside = Path(place).absolute()
+        if waits and beside.parent.is_dir():
+            return
+        if any(Rotation.of(beside.parent / name).base == beside for name in _names(beside.parent)):
+            return
+        raise CollectError(
+            f"there is no log {place}",
+            remedy="name an event log, a folder with logs, or a pattern such as 'logs/*.log'"
+            + ("" if waits else "; with --follow also a log that is yet to come"),
+        )
+
+
+def _holds(place: str, path: Path) -> bool:
+    here = os.path.abspath(place)
+    if os.path.isdir(place):
+        return Path(here) in path.parents
+    return fnmatch.fnmatchcase(str(path), here)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _is_pattern(place: str) -> bool:
+    return glob.has_magic(place)
+
+
+def _user(uid: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return ""
+
 
 #: Events, and bytes of logs, that are committed together at most.
 _ROWS, _BYTES = 100_000, 32 << 20
@@ -125,7 +342,9 @@ class Collector:
     def poll(self, progress: Progress | None = None) -> Poll:
         """Store all that has become complete since the last time."""
         with _without_collection():
-            return self._poll(progress)
+            found = self._poll(progress)
+        _log.debug("polled: %s", found)
+        return found
 
     def _poll(self, progress: Progress | None) -> Poll:
         writer = self._writer
@@ -328,3 +547,110 @@ class _Writer:
                     cursor.days.append(day)
             found.append(day)
         return found
+
+
+# What a store holds.
+
+
+@dataclass(frozen=True)
+class Day:
+    """One day of a store."""
+
+    day: str
+    events: int
+    bytes: int
+    parts: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """A store as it was at one commit."""
+
+    folder: Path
+    anonymised: bool
+    events: int
+    jobs: int
+    logs: int
+    bytes: int  # of the parts on the disk
+    first: float | None  # time of the earliest and of the last event; those of day=unknown apart
+    last: float | None
+    skipped: int  # bytes of the logs that are part of no event
+    days: tuple[Day, ...]
+    gaps: tuple[Gap, ...]
+    gap_count: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "type": "collected",
+            "folder": str(self.folder),
+            "anonymised": self.anonymised,
+            "events": self.events,
+            "jobs": self.jobs,
+            "logs": self.logs,
+            "bytes": self.bytes,
+            "first": self.first,
+            "last": self.last,
+            "skipped": self.skipped,
+            "days": [vars(day) for day in self.days],
+            "gaps": [vars(gap) for gap in self.gaps],
+            "gap_count": self.gap_count,
+        }
+
+
+def status(folder: Path) -> Status:
+    """What is in a store, also while it is written to."""
+    for _ in range(5):
+        ledger = Ledger.read(folder)
+        if ledger is None:
+            raise CollectError(
+                f"there is no store in {folder}",
+                remedy="`headway collect LOG --into FOLDER` makes one",
+            )
+        try:
+            jobs = _jobs(ledger)
+        except FileNotFoundError:
+            continue  # small parts have become a large one meanwhile
+        return _status(ledger, jobs)
+    raise CollectError(f"the parts in {folder} are not there", remedy="has somebody moved them?")
+
+
+def _status(ledger: Ledger, jobs: int) -> Status:
+    days: dict[str, list[Part]] = {}
+    for part in ledger.parts:
+        days.setdefault(part.day, []).append(part)
+    dated = [part for part in ledger.parts if part.day != "unknown"]
+    return Status(
+        ledger.folder,
+        ledger.anonymised,
+        sum(part.rows for part in ledger.parts),
+        jobs,
+        sum(source.next > 0 for source in ledger.sources),
+        sum(part.bytes for part in ledger.parts),
+        min((part.first / 1e6 for part in dated), default=None),
+        max((part.last / 1e6 for part in dated), default=None),
+        sum(file.skipped for source in ledger.sources for file in source.files),
+        tuple(
+            Day(day, sum(p.rows for p in parts), sum(p.bytes for p in parts), len(parts))
+            for day, parts in sorted(days.items())
+        ),
+        tuple(ledger.gaps.listed),
+        ledger.gaps.count,
+    )
+
+
+def _jobs(ledger: Ledger) -> int:
+    import polars as pl
+
+    if not ledger.parts:
+        return 0
+    paths = [ledger.folder / part.path for part in ledger.parts]
+    for path in paths:
+        path.stat()  # polars has its own error for a file that is gone
+    found = (
+        pl.scan_parquet(paths)
+        .filter(pl.col("proc") >= 0, pl.col("cluster") >= 0, pl.col("number") < 100)
+        .select(pl.struct("cluster", "proc").n_unique())
+        .collect()
+    )
+    return int(found.item())

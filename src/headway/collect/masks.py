@@ -7,14 +7,296 @@ else is left out or gets a pseudonym.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import secrets
 from collections.abc import Callable
+from enum import Enum, auto
+from functools import lru_cache
+from pathlib import Path
 
-from headway.collect.attributes import FIGURES, NAMES, TYPES, Sort
-from headway.collect.phrases import WORDS
-from headway.collect.pseudonyms import Pseudonyms
-from headway.events.classad import parse_value
-from headway.events.event import TRANSFER_TEXTS, EventType
+from headway.errors import CollectError
+from headway.events.columnar.columns import machine
+from headway.events.format import TRANSFER_TEXTS, EventType
+from headway.node.classad import parse_value
+from headway.node.files import write_atomically
+
+# The attributes that an anonymised event keeps, and what each of them is about.
+
+
+class Sort(Enum):
+    """What the text of an attribute is."""
+
+    SITE = auto()
+    SLOT = auto()
+    USER = auto()
+    HOST = auto()
+    REASON = auto()
+    TYPE = auto()  # one of HTCondor's own words, a date or a figure
+
+
+NAMES = {
+    **dict.fromkeys(
+        ("GLIDEIN_ResourceName", "MachineAttrGLIDEIN_ResourceName0", "GLIDEIN_Site"), Sort.SITE
+    ),
+    **dict.fromkeys(("RemoteHost", "LastRemoteHost", "SlotName"), Sort.SLOT),
+    **dict.fromkeys(("Owner", "User"), Sort.USER),
+    **dict.fromkeys(("ExecuteHost", "SubmitHost", "Host"), Sort.HOST),
+    **dict.fromkeys(
+        ("HoldReason", "ReleaseReason", "RemoveReason", "VacateReason", "Reason"), Sort.REASON
+    ),
+    **dict.fromkeys(
+        (
+            *("MyType", "TriggerEventTypeName", "EventTime"),
+            *("RunLocalUsage", "RunRemoteUsage", "TotalLocalUsage", "TotalRemoteUsage"),
+        ),
+        Sort.TYPE,
+    ),
+}
+
+_EVENTS = """Submit Execute ExecutableError Checkpointed JobEvicted JobTerminated JobImageSize
+ShadowException Generic JobAborted JobSuspended JobUnsuspended JobHeld JobReleased NodeExecute
+NodeTerminated PostScriptTerminated RemoteError JobDisconnected JobReconnected
+JobReconnectFailed GridResourceUp GridResourceDown GridSubmit JobAdInformation JobStatusUnknown
+JobStatusKnown JobStageIn JobStageOut AttributeUpdate PreSkip ClusterSubmit ClusterRemove
+FactoryPaused FactoryResumed FileTransfer ReserveSpace ReleaseSpace FileComplete FileUsed
+FileRemoved DataflowJobSkipped"""
+_TRIGGERS = """SUBMIT EXECUTE EXECUTABLE_ERROR CHECKPOINTED JOB_EVICTED JOB_TERMINATED IMAGE_SIZE
+SHADOW_EXCEPTION GENERIC JOB_ABORTED JOB_SUSPENDED JOB_UNSUSPENDED JOB_HELD JOB_RELEASED
+REMOTE_ERROR JOB_DISCONNECTED JOB_RECONNECTED JOB_RECONNECT_FAILED ATTRIBUTE_UPDATE
+FILE_TRANSFER JOB_STATUS_UNKNOWN JOB_STATUS_KNOWN JOB_STAGE_IN JOB_STAGE_OUT CLUSTER_SUBMIT
+CLUSTER_REMOVE"""
+#: What texts of the sort TYPE can be.
+TYPES = frozenset(
+    {
+        *(f"{name}Event" for name in _EVENTS.split()),
+        *(f"ULOG_{name}" for name in _TRIGGERS.split()),
+    }
+)
+
+_FIGURE_NAMES = """
+AllowedExecuteDuration AllowedJobDuration Cluster CommittedTime Cpus CpusProvisioned CpusUsage
+CumulativeSuspensionTime Disk DiskProvisioned DiskUsage EventTypeNumber ExitBySignal ExitCode
+ExitSignal GLIDEIN_ToDie GLIDEIN_ToRetire GPUs GPUsProvisioned GPUsUsage GpusProvisioned
+HoldReasonCode HoldReasonSubCode ImageSize JobCurrentStartDate JobCurrentStartExecutingDate
+JobPrio JobStatus JobUniverse LastHoldReasonCode LastHoldReasonSubCode MaxHosts Memory
+MemoryProvisioned MemoryUsage MinHosts NumCkpts NumHolds NumJobCompletions NumJobStarts
+NumRestarts NumShadowExceptions NumShadowStarts NumSystemHolds Proc ProportionalSetSize
+ProportionalSetSizeKb QDate ReceivedBytes RemoteSysCpu RemoteUserCpu RemoteWallClockTime
+RequestCpus RequestDisk RequestGPUs RequestGpus RequestMemory ResidentSetSize ReturnValue
+SentBytes Size StatsLifetime Subproc TerminatedBySignal TerminatedNormally TimeExecuteUsage
+TimeSlotBusyUsage TotalReceivedBytes TotalSentBytes TransferInFinished TransferInQueued
+TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted
+TriggerEventTypeNumber Type"""
+#: Attributes that are numbers, and say nothing about anybody.
+FIGURES = frozenset(_FIGURE_NAMES.split())
+
+
+# The words of HTCondor, its plugins and Headway: no others stay in anonymised reasons.
+#
+# A word that is not here may be somebody's name.
+
+
+_PHRASES = """
+Job submitted from host. Job executing on host. Job was evicted. Job terminated. Job was held. Job
+was aborted by the user. Job was released. Job was suspended. Job was unsuspended. Job was
+checkpointed. Job disconnected, attempting to reconnect. Job reconnected to. Job reconnection
+failed. Error from starter on. Warning from starter on. Image size of job updated. Job ad
+information event triggered. Shadow exception. Number of processes actually suspended. Job not
+properly linked for Condor. Job file not executable. Changing job attribute from to. Setting job
+attribute to. Started Finished Entered queue to transfer transferring input output files. Seconds
+spent in queue. Transferring to host. Cluster submitted removed. Job Materialization Paused
+Resumed. Factory. Grid resource back up, detected down. Job submitted to grid resource. PRE POST
+script terminated skipped. DAG Node. Node executing terminated. Job performing stage in out of
+files. The job's remote status is unknown, is known again. Reserved space. Released space. Global
+JobLog. Dataflow job was skipped. Reason unspecified. No reason. Code Subcode.
+
+Transfer input files failure at execution point using protocol. Transfer output files failure at
+access point while sending files to, receiving files from. Details. total failures, first failure.
+reading writing from to file. errno. No such file or directory. Permission denied. Exec format
+error. Text file busy. Input/output error. I/O. Cannot allocate memory. No space left on device.
+Stale file handle. Stale NFS file handle. Disk quota exceeded. Is a directory. Not a directory.
+File exists. File too large. Too many open files. Too many levels of symbolic links. Argument list
+too long. Bad address. Broken pipe. Device or resource busy. Invalid argument. Connection timed
+out, refused, reset by peer, aborted, closed. No route to host. Network is unreachable, down.
+Resource temporarily unavailable. Timer expired. Operation not permitted, not supported, timed
+out, cancelled, already in progress. Host is down. Name or service not known. Temporary failure in
+name resolution. Could not resolve host. Interrupted system call. Read-only file system. Success.
+Unknown error. Protocol error. Address already in use. Killed. Failed to transfer files.
+FILETRANSFER. non-zero exit from. Error. server returned HTTP response status Not Found,
+Forbidden, Unauthorized, Bad Request, Internal Server Error, Service Unavailable, Bad Gateway,
+Gateway Timeout, Too Many Requests, Moved, Gone, Conflict, Method Not Allowed, OK, Partial
+Content. site. URL file. retriable, retryable, temporary, transient, permanent. no space left at
+origin. cache director origin. exited exit code signal. no valid classads in output. did not
+produce. plugin plugins failed. Input Output File transfer stalled for seconds. lack of progress.
+STARTER SHADOW STARTD SCHEDD at failed to send receive file(s) to from. upload download uploading
+downloading fetch fetching put get. timeout time-out timed-out. couldn't could not connect to. SSL
+TLS certificate problem verify. token expired, invalid, missing, rejected. authentication
+authorization credential credentials. checksum mismatch. size mismatch. truncated. attempts
+attempt retries retry tries. after before within during. bytes byte kB KB MB GB TB KiB MiB GiB TiB
+B K M G T Mb Gb percent. broken pipe. premature end. failed attempts. curl curl_plugin osdf_plugin
+stash_plugin pelican_plugin stashcp pelican osdf htcondor condor. object server client proxy
+redirect redirects. range. length. slow speed too low average limit. kbps mbps rate.
+
+The job attribute expression evaluated to TRUE FALSE UNDEFINED ERROR. PeriodicHold PeriodicRelease
+PeriodicRemove PeriodicVacate OnExitHold OnExitRemove OnExitHoldReason PeriodicHoldReason
+PeriodicHoldSubCode SYSTEM_PERIODIC_HOLD SYSTEM_PERIODIC_RELEASE SYSTEM_PERIODIC_REMOVE
+SYSTEM_PERIODIC_VACATE WANT_HOLD PREEMPT JobStatus HoldReasonCode HoldReasonSubCode NumJobStarts
+NumShadowStarts NumHolds NumSystemHolds NumJobCompletions EnteredCurrentStatus CurrentTime time
+ExitCode ExitBySignal ExitStatus JobRunCount RemoteWallClockTime MemoryUsage ResidentSetSize
+ImageSize DiskUsage RequestMemory RequestDisk RequestCpus RequestGpus JobLeaseDuration JobDuration
+JobDurationCategory AllowedJobDuration AllowedExecuteDuration ifThenElse isUndefined. system macro
+policy periodic on exit hold release remove vacate. The job exceeded allowed job execute duration
+of. maximum runtime run-time wall clock walltime. limit reached. ran too long. bad exit. memory
+usage exceeded request_memory request_disk request_cpus memory limit. disk usage exceeded
+allocated disk. Memory Disk Cpus GPUs usage is over above more than requested allocated
+provisioned. peak peaks used using. Job has gone over. cgroup out-of-memory oom killer killed by
+the. megabytes gigabytes kilobytes. via condor_rm condor_hold condor_release condor_vacate
+condor_vacate_job condor_qedit by user. Python-initiated action. Submitted on hold at user's
+request. Spooling input data files. removed released held by DAGMan. parent. DAG Removed because.
+Other. Job vacated by schedd, startd, user, admin. Startd was shutdown. Startd was asked to
+vacate. Claim was deactivated, vacated, preempted. preempting draining drained. Job not found at
+execution machine. Job disconnected too long. JobLeaseDuration seconds expired. Socket between
+submit and execute hosts closed unexpectedly. Trying to reconnect. Can not reconnect to,
+rescheduling job. startd not found. starter shadow exited died. unexpectedly. machine no longer
+available. lost contact. shadow exception. Failed to execute, initiate, start, create, open, read,
+write, move, rename, remove, chmod, access, stat, find, load, run, launch, initialize, obtain,
+store, locate, parse. directory initial working iwd. executable command interpreter shell script.
+user log. standard input output error stdin stdout stderr. container image singularity apptainer
+docker pull pulled runtime universe. test failed. cannot mount. sif oci registry. hook prepare
+job. account slot user. spool. checkpoint checkpoints. self-checkpointing. restart restarted.
+transfer_input_files transfer_output_files should_transfer_files when_to_transfer_output.
+MAX_TRANSFER_INPUT_MB MAX_TRANSFER_OUTPUT_MB. larger smaller greater less than. has have had been
+be being was were is are it its this that these those not no none and or but if then else because
+due for from to into of off on in at as an a the with without within by via per while when where
+which who what there here also only more most less least first last next previous again yet still
+already never ever all any some each every other another same one two three. can cannot could may
+might must should will would do does did done. see please check contact your you we our they their
+administrator support. new old current. value values return returned returning normal abnormal
+termination own accord. Usr Sys Run Remote Local Usage Total Bytes Sent Received By Job.
+Partitionable Resources Usage Request Allocated Assigned. TimeExecute TimeSlotBusy. core file
+Corefile in. CPU times. requeued. event events log logs. s sec secs second seconds min mins minute
+minutes h hr hour hours d day days ms. idle running completed suspended. claim claimed unclaimed.
+match matched requirements rank. negotiator collector central manager. scheduler. pool glidein
+pilot. factory frontend. EC2 GAHP grid cloud connection instance. cron. deferral. cuda gpu nvidia
+driver. node unfit probe. stage stage-in stage-out. headway agent. network. internet. connection.
+reset. protocol version. mode. type. name. id. number. count. max min. option. argument arguments.
+environment. variable. undefined. syntax. unexpected. internal. fatal. warning. info. debug. abort
+aborted. cancel. canceled cancelled. denied. rejected. refused. unavailable. unreachable. unknown.
+unable. unsupported. unspecified. missing. empty. corrupt corrupted. damaged. incomplete. partial.
+whole. complete. finish. begin end start stop wait waiting. queue queued. pending. busy. free.
+full. over under. up down. now later soon.
+"""
+
+WORDS = frozenset(word.lower() for word in re.findall(r"[A-Za-z][A-Za-z0-9_]*", _PHRASES))
+
+
+# Pseudonyms: the same name always gets the same one, and without the key nobody finds it out.
+
+
+_KEY_SIZE = 32
+_DIGITS = 12
+_SLOT = re.compile(r"slot\d{1,6}(?:_\d{1,6})*\Z", re.ASCII)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://([^/?#]*)(.*)\Z", re.DOTALL)
+#: Schemes that say how a file moves; any other may be somebody's own word.
+_SCHEMES = frozenset(
+    {"http", "https", "ftp", "file", "osdf", "stash", "pelican", "root", "roots", "s3", "gs"}
+    | {"davs", "dav", "gsiftp", "docker", "oras", "igwn", "htcondor", "data", "box", "gdrive"}
+)
+#: No such name can be somebody's machine.
+_NOWHERE = "anon.invalid"
+
+
+class Pseudonyms:
+    """Names by what they are of; each is made of a keyed hash of the name alone."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self.digest = lru_cache(maxsize=1 << 16)(self._digest)
+
+    def _digest(self, name: str) -> str:
+        data = name.strip().lower().encode("utf-8", "replace")
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:_DIGITS]
+
+    def user(self, name: str) -> str:
+        """For a user; the part behind an @ is a host."""
+        local, _, domain = name.partition("@")
+        return f"user-{self.digest(local)}" + (f"@{self.host(domain)}" if domain else "")
+
+    def site(self, name: str) -> str:
+        """For a site."""
+        return f"site-{self.digest(name)}"
+
+    def host(self, name: str) -> str:
+        """For a machine, by its name or number."""
+        return f"host-{self.digest(name.rstrip('.'))}.{_NOWHERE}"
+
+    def address(self, address: str) -> str:
+        """For an address like `<192.0.2.1:9618?addrs=…&alias=name>`, or a plain name."""
+        host = self.host(machine(address))
+        return f"<0.0.0.0:0?addrs=0.0.0.0-0&alias={host}>" if address.startswith("<") else host
+
+    def slot(self, name: str) -> str:
+        """For a slot: its number stays, the machine is one."""
+        *parts, host = name.split("@")
+        kept = [one if _SLOT.match(one) else f"x-{self.digest(one)}" for one in parts]
+        return "@".join([*kept, self.host(host)])
+
+    def path(self, path: str) -> str:
+        """For a path as a whole: neither its depth nor its ending stays."""
+        return f"/path-{self.digest(path)}"
+
+    def url(self, url: str) -> str:
+        """For a URL: how it is fetched stays."""
+        match = _URL.match(url)
+        if not match:
+            return self.path(url)
+        scheme = match[1].lower()
+        scheme = scheme if scheme.partition("+")[2] in _SCHEMES or scheme in _SCHEMES else "url"
+        scheme = scheme.rpartition("+")[2]
+        host = match[2].rpartition("@")[2].partition(":")[0]
+        return f"{scheme}://{self.host(host) if host else ''}{self.path(match[3])}"
+
+    def word(self, word: str) -> str:
+        """For anything else."""
+        return f"w{self.digest(word)}"
+
+
+def key_of(path: Path, *, may_make: bool) -> tuple[bytes, bool]:
+    """The key in this file, made on first use for the owner's eyes only; whether it was made."""
+    try:
+        key = path.read_bytes()
+        if len(key) == _KEY_SIZE:
+            return key, False
+        if key or not may_make:
+            raise CollectError(f"{path} is no key", remedy="name the right file with --key")
+        path.unlink()  # left by a process that was killed
+    except FileNotFoundError:
+        if not may_make:
+            raise CollectError(
+                f"the key {path} is gone: the same name would get another pseudonym",
+                remedy="put it back or name it with --key, or collect into another folder",
+            ) from None
+    except OSError as error:
+        raise CollectError(
+            f"the key {path} cannot be read: {error.strerror}", remedy="see to its permissions"
+        ) from error
+    return _made(path), True
+
+
+def _made(path: Path) -> bytes:
+    key = secrets.token_bytes(_KEY_SIZE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, key, 0o600, temporary=f".{path.name}.new")
+    except OSError as error:
+        raise CollectError(
+            f"the key {path} cannot be written: {error.strerror}",
+            remedy="name another file with --key",
+        ) from error
+    return key
+
 
 MASKED = "masked"
 _MEMORY = 1 << 16
@@ -97,7 +379,6 @@ _UNITS = frozenset(
 )
 _DECIMAL = re.compile(r"\d{1,18}\.\d{1,18}\Z", re.ASCII)
 _IP = re.compile(r"\d{1,3}(?:[.-]\d{1,3}){3}\Z", re.ASCII)
-_SLOT = re.compile(r"slot\d{1,6}(?:_\d{1,6})*\Z", re.ASCII)
 _KEPT_AFTER = frozenset({"code", "subcode", "errno", "status", "signal", "exit", "value", "error"})
 _PLAIN = frozenset("!\"#$%&'()*+,-./:;<=>?[\\]^_`{|}~")
 

@@ -2,21 +2,461 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import re
+import stat
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from headway.collect.cursor import Cursor, Gap, Source
-from headway.collect.rotated import LogFile, opened
-from headway.collect.slicing import Row, Sliced, row_of, sliced
-from headway.events.chunk import END
-from headway.events.clock import Clock
-from headway.events.forms.files import rotations
-from headway.events.forms.sniffing import Format, sniff
+from headway.events.clock import Clock, ad_time, utc_hint
+from headway.events.event import Event
+from headway.events.files import back_in_time, rotations
+from headway.events.opening import (
+    END,
+    EVENT_LIMIT,
+    HEAD_SIZE,
+    Format,
+    LogReader,
+    Skips,
+    blank,
+    cut_lines,
+    decoded,
+    end_of_hole,
+    is_zeros,
+    look,
+    open_log,
+    sniff,
+    split,
+)
 from headway.events.read import parser_for
-from headway.events.skip import EVENT_LIMIT, is_zeros
+
+# What is known of the logs: how far each file has been stored, and what got lost.
+
+
+#: More gaps than this are counted, not listed.
+_GAPS = 1000
+
+
+@dataclass
+class Cursor:
+    """How far one file of a log has been stored, and how to know the file again.
+
+    `number` counts the files that the log has had. A file is the same, by whatever name and
+    compressed or not, if it begins alike (`sign`) and the bytes before `offset` are the
+    same (`mark`); device and inode only make the search short.
+    """
+
+    number: int
+    device: int = 0
+    inode: int = 0
+    offset: int = 0  # all before it is stored, or skipped
+    size: int = 0  # as it was when it was last read
+    modified: float = 0.0
+    sign: str = ""
+    sign_size: int = 0
+    sequence: int = 0  # as HTCondor counts the files of the pool-wide log; 0: not said
+    body: int = 0  # where the header ends that HTCondor rewrites when it rotates
+    mark: str = ""
+    mark_size: int = 0
+    zone: str = ""  # see `zone_text`
+    last: float | None = None  # the time of the last event
+    #: Whether earlier events were stored before the zone or the year was known.
+    retell: bool = False
+    #: Whether a newer file had followed when its end was read.
+    closed: bool = False
+    gone: bool = False
+    events: int = 0
+    skipped: int = 0  # bytes that are part of no event
+    days: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Source:
+    """A log with all the files that it has had."""
+
+    id: int
+    name: str  # its path, or what stands for it
+    owner: str = ""
+    files: list[Cursor] = field(default_factory=list)
+    next: int = 0  # number of the next file
+    sequence: int = 0  # the last one that HTCondor gave to a file of the pool-wide log
+
+    @property
+    def newest(self) -> Cursor | None:
+        """The file that the log was in when we last looked."""
+        live = (one for one in self.files if not one.gone)
+        return max(live, key=lambda one: one.number, default=None)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events that were, or may have been, lost before they could be stored."""
+
+    source: str
+    noticed: float
+    why: str
+    since: float | None = None  # the time of the last event that was stored before
+
+
+@dataclass
+class Gaps:
+    """The gaps in the order in which they were noticed."""
+
+    listed: list[Gap] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, gap: Gap) -> None:
+        """Note one."""
+        self.count += 1
+        if len(self.listed) < _GAPS:
+            self.listed.append(gap)
+
+
+def source_as_json(source: Source) -> dict[str, Any]:
+    """A source as the commit holds it; of files that are gone only what a reader needs."""
+    kept = [one for one in source.files if not one.gone or one.retell]
+    return {
+        "id": source.id,
+        "name": source.name,
+        "owner": source.owner,
+        "next": source.next,
+        "sequence": source.sequence,
+        "files": [_without_defaults(one) for one in kept],
+    }
+
+
+def source_from_json(found: dict[str, Any]) -> Source:
+    """The source that `source_as_json` wrote."""
+    known = {one.name for one in fields(Cursor)}
+    files = [Cursor(**{k: v for k, v in one.items() if k in known}) for one in found["files"]]
+    names = ("id", "name", "owner", "next", "sequence")
+    return Source(**{name: found[name] for name in names}, files=files)
+
+
+_BLANK = asdict(Cursor(-1))
+
+
+def _without_defaults(cursor: Cursor) -> dict[str, Any]:
+    return {name: value for name, value in vars(cursor).items() if value != _BLANK[name]}
+
+
+def zone_text(zone: tzinfo | None) -> str:
+    """A zone as text: empty for this machine's own."""
+    if zone is None:
+        return ""
+    name = getattr(zone, "key", None)
+    if name:
+        return str(name)
+    offset = zone.utcoffset(None)
+    return f"{int(offset.total_seconds()) if offset else 0:+d}"
+
+
+def zone_of(text: str) -> tzinfo | None:
+    """The zone that `zone_text` wrote."""
+    if not text:
+        return None
+    if text[0] in "+-":
+        return timezone(timedelta(seconds=int(text)))
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(text)
+
+
+# Slicing: the bytes of a log into rows, one an event, with the words as they stand there.
+
+
+_TERMINATED, _AD = b"005", b"028"
+#: What would end an event where its words are read again.
+_MARKS = re.compile(r"\n(?=\.\.\.\r*(?:\n|\Z))")
+_HEADERS = re.compile(r"([\n\0])(?=\d\d\d \()")
+
+
+class Row(NamedTuple):
+    """One event: where it stands, when it was, its date as written, and the words behind it."""
+
+    offset: int
+    number: int
+    cluster: int
+    proc: int
+    subproc: int
+    time: float
+    date: str
+    text: str
+
+
+class Sliced(NamedTuple):
+    """The complete events of some bytes, where the last one ends, and how many bytes are none."""
+
+    rows: list[Row]
+    used: int
+    skipped: int
+
+
+#: An event's offset, its header, and what follows.
+_Cut = tuple[int, re.Match[bytes], bytes]
+
+
+def sliced(data: bytes, offset: int, cursor: Cursor, reference: float) -> Sliced:
+    """The complete events of a text log's bytes at this offset; `reference` is the file's mtime.
+
+    The cursor remembers the log's clock, as far as this has read it.
+    """
+    cuts, used, skipped = _cut(data, offset)
+    clock = _clock(cursor, reference, zone_of(cursor.zone))
+    rows, lost = _tell(cuts, clock)
+    if not cursor.events:
+        # As a reader of the whole file does: nothing has been stored yet.
+        while following := clock.again():
+            clock = following
+            rows, lost = _tell(cuts, clock)
+    elif (following := clock.onward()) is not clock:
+        cursor.retell = True
+        clock = _clock(cursor, reference, following.zone)
+        rows, lost = _tell(cuts, clock)
+    cursor.zone = zone_text(clock.zone)
+    if rows:
+        cursor.last = rows[-1].time
+    if clock.yearless and cursor.last is not None and cursor.last > reference + 86400:
+        cursor.retell = True  # the year of the first date was too late, which shows only now
+    return Sliced(rows, used, skipped + lost)
+
+
+def row_of(event: Event, offset: int) -> Row:
+    """The row of an event that was not read from a text log."""
+    at = datetime.fromtimestamp(event.time, timezone.utc)
+    text = _HEADERS.sub(r"\1 ", "\n".join((event.text.replace("\n", " "), *event.body)))
+    date = f"{at.year:04d}-{at:%m-%d %H:%M:%S.%f}Z"
+    ids = event.number, event.cluster, event.proc, event.subproc
+    return Row(offset, *ids, event.time, date, _harmless(text))
+
+
+def _clock(cursor: Cursor, reference: float, zone: tzinfo | None) -> Clock:
+    clock = Clock(reference, zone)
+    if cursor.last is not None:
+        # A date without a year goes on from here.
+        at = datetime.fromtimestamp(cursor.last, timezone.utc)
+        clock.seconds(f"{at.year:04d}-{at:%m-%d %H:%M}".encode(), b"Z")
+    return clock
+
+
+def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
+    """The chunks that hold events, how many bytes the complete ones take, and what is lost."""
+    chunks = split(data)
+    chunks.pop()
+    nuls = b"\0" in data
+    cuts: list[_Cut] = []
+    long = Skips()
+    at = skipped = 0
+    for chunk in chunks:
+        while len(chunk) > EVENT_LIMIT:
+            skipped += EVENT_LIMIT
+            at += EVENT_LIMIT
+            chunk = chunk[EVENT_LIMIT:]
+        found = look(chunk, nuls)
+        if found.lost and not blank(chunk[: found.lost]):
+            skipped += found.lost
+        header = found.header
+        if header:
+            rest = cut_lines(chunk[header.end() :], offset + at + header.end(), long)
+            cuts.append((offset + at + header.start(), header, rest))
+        at += len(chunk) + len(END)
+    return cuts, at, skipped + sum(skip.length for skip in long)
+
+
+def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[Row], int]:
+    rows: list[Row] = []
+    lost = 0
+    known: tuple[bytes, bytes | None] | None = None
+    begin: float | None = None
+    for offset, header, rest in cuts:
+        number, cluster, proc, subproc, minute, second, fraction, zone = header.groups()
+        if known != (minute, zone):
+            known, begin = (minute, zone), clock.seconds(minute, zone)
+        if begin is None:
+            lost += header.end() - header.start() + len(rest)
+            continue
+        at = begin + int(second)
+        if fraction:
+            at += float(fraction)
+        if number == _TERMINATED and (utc := utc_hint(rest)) is not None:
+            clock.hint(at, utc)
+        if number == _AD and minute[2] == 0x2F and (told := ad_time(rest)) is not None:
+            clock.told(at, told)
+        text = decoded(rest)
+        if "\n..." in text:
+            text = _harmless(text)
+        date = header.string[header.start(5) : header.end()].decode("ascii").rstrip()
+        rows.append(Row(offset, int(number), int(cluster), int(proc), int(subproc), at, date, text))
+    return rows, lost
+
+
+def _harmless(text: str) -> str:
+    # A carriage return more than usual makes a line an end mark once it is taken away.
+    return _MARKS.sub("\n ", text)
+
+
+# A log's files, open: known again by what is in them, whatever their names have become.
+
+
+#: The first bytes of a file, by which it is known again.
+_SIGN_SIZE = 100
+#: Less than this is no event, and not enough to know a file by.
+_HEADER_SIZE = 30
+_MARK_SIZE = 4096
+#: What the pool-wide log begins with: HTCondor rewrites the rest when it rotates the file.
+_POOL_SIGN = re.compile(rb"Global JobLog: (ctime=\d+ id=\S+ )sequence=(\d{1,9}) ")
+#: Bytes in which that is found.
+_HEAD_OF_POOL = 400
+_STEP = 1 << 20
+
+
+class LogFile:
+    """One open file of a log; compressed or not, its bytes are the log's."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self.path = path
+        self._key = key
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would keep us waiting
+        self._reader: LogReader = open_log(path)
+        #: The bytes before the reader's place in a compressed file, which cannot go back.
+        self._kept = b""
+        try:
+            self.head = self._reader.head(HEAD_SIZE)
+        except BaseException:
+            self._reader.close()
+            raise
+        self.stat = self._reader.stat
+
+    @property
+    def ident(self) -> tuple[int, int]:
+        """Device and inode."""
+        return self.stat.st_dev, self.stat.st_ino
+
+    @property
+    def packed(self) -> bool:
+        """Whether the file is compressed: it will not grow."""
+        return bool(self._reader.compression)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is enough in the file to know it by."""
+        return len(self.head) >= _HEADER_SIZE
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes of the log at this offset; fewer at the end only."""
+        if not self._reader.compression:
+            pieces = []
+            while size and (piece := os.pread(self._reader.fileno(), min(size, _STEP), offset)):
+                pieces.append(piece)
+                offset += len(piece)
+                size -= len(piece)
+            return b"".join(pieces)
+        if self._reader.offset - len(self._kept) > offset:
+            self._reader.rewind()
+            self._kept = b""
+        while self._reader.offset < offset:
+            self._kept = self._reader.read(min(_STEP, offset - self._reader.offset))
+            if not self._kept:
+                return b""
+        start = len(self._kept) - (self._reader.offset - offset)
+        before, data = self._kept[max(0, start - _MARK_SIZE) : start], self._kept[start:]
+        data += self._reader.head(size - len(data)) if len(data) < size else b""
+        self._kept = before + data
+        return data[:size]
+
+    def hole(self, offset: int) -> int:
+        """How many bytes from this offset on nobody has written."""
+        if self._reader.compression:
+            return 0
+        return max(0, end_of_hole(self._reader.fileno(), offset) - offset)
+
+    def refresh(self) -> None:
+        """Look again how long the file is, and how it begins: it may have been emptied."""
+        self.stat = os.fstat(self._reader.fileno())
+        if not self.packed:
+            self.head = self.read(0, HEAD_SIZE)
+
+    def sign(self, cursor: Cursor) -> None:
+        """Note by what the file can be known again."""
+        match = _POOL_SIGN.search(self.head, 0, _HEAD_OF_POOL)
+        cursor.device, cursor.inode = self.ident
+        if match:
+            cursor.sign, cursor.sign_size = self._digest(match[1]), 0
+            cursor.sequence = int(match[2])
+            cursor.body = self.head.find(END) + len(END) if END in self.head else HEAD_SIZE
+        else:
+            beginning = self.head[:_SIGN_SIZE]
+            cursor.sign, cursor.sign_size = self._digest(beginning), len(beginning)
+
+    def mark(self, cursor: Cursor) -> None:
+        """Note the bytes before the cursor's offset."""
+        start = max(cursor.body, cursor.offset - _MARK_SIZE)
+        cursor.mark_size = max(0, cursor.offset - start)
+        data = self.read(start, cursor.mark_size) if cursor.mark_size else b""
+        cursor.mark = self._digest(data)
+
+    def is_of(self, cursor: Cursor) -> bool:
+        """Whether this is the file that the cursor is of."""
+        if not self._begins_like(cursor, self.head):
+            return False
+        if not cursor.mark_size or self.is_done(cursor):
+            return True
+        data = self.read(cursor.offset - cursor.mark_size, cursor.mark_size)
+        return self._digest(data) == cursor.mark
+
+    def is_done(self, cursor: Cursor) -> bool:
+        """Whether this is a compressed file that was read to its end: it need not be again."""
+        seen = (cursor.device, cursor.inode, cursor.modified)
+        return self.packed and cursor.closed and seen == (*self.ident, self.stat.st_mtime)
+
+    def is_short_of(self, cursor: Cursor) -> bool:
+        """Whether this begins like the cursor's file and ends too early: a copy in the making."""
+        return self._begins_like(cursor, self.head) and not self.read(cursor.offset - 1, 1)
+
+    def begins_like(self, cursor: Cursor) -> bool:
+        """Whether this begins like the cursor's file at this very moment."""
+        return self.packed or self._begins_like(cursor, self.read(0, _HEAD_OF_POOL))
+
+    def _begins_like(self, cursor: Cursor, head: bytes) -> bool:
+        match = _POOL_SIGN.search(head, 0, _HEAD_OF_POOL)
+        beginning = match[1] if match else head[: cursor.sign_size]
+        return bool(match) != bool(cursor.sign_size) and self._digest(beginning) == cursor.sign
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._reader.close()
+
+    def _digest(self, data: bytes) -> str:
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:32]
+
+
+def opened(path: Path, key: bytes, *, rotations: bool) -> Iterator[LogFile]:
+    """The files of a log, each once, the newest first.
+
+    A file only ever moves to an older name, so whoever walks from the newest name to the
+    oldest meets each file at least once, even if the log is rotated meanwhile.
+    """
+    seen: set[tuple[int, int]] = set()
+    for name in (path, *(back_in_time(path) if rotations else ())):
+        file = None
+        with suppress(OSError):  # gone, or not ours to read
+            file = LogFile(name, key)
+        if file is None:
+            continue
+        if file.ident in seen or not file.known:
+            file.close()
+            continue
+        seen.add(file.ident)
+        yield file
+
 
 _BLOCK = 4 << 20
 #: After so many seconds nobody will write the newline that is missing behind a last event.

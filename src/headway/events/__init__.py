@@ -2,27 +2,27 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headway.events.classad import Expr, Value, inert
-from headway.events.event import (
+from headway.events.event import TERMINAL, Event, Outcome, Status
+from headway.events.follow import Follower, follow
+from headway.events.format import (
     Direction,
-    Event,
     EventType,
     Resource,
     Stage,
     Transfer,
     Usage,
+    Value,
+    inert,
 )
-from headway.events.follow import Follower, follow
 from headway.events.read import Log, Parser, Skip, read_log
 from headway.events.state import Jobs, JobState, fold
-from headway.events.status import TERMINAL, Outcome, Status
 from headway.events.write import EventWriter
+from headway.node.classad import Expr
 
 if TYPE_CHECKING:
     from headway.events.columnar.assemble import columns_of
     from headway.events.columnar.bulk import read_columns
-    from headway.events.columnar.columns import Columns
-    from headway.events.columnar.frame import frame
+    from headway.events.columnar.columns import Columns, frame
 
 __all__ = [
     "TERMINAL",
@@ -57,7 +57,7 @@ __all__ = [
 _WITH_NUMPY = {
     "Columns": "headway.events.columnar.columns",
     "columns_of": "headway.events.columnar.assemble",
-    "frame": "headway.events.columnar.frame",
+    "frame": "headway.events.columnar.columns",
     "read_columns": "headway.events.columnar.bulk",
 }
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headway.events.columnar.assemble import File
-    from headway.events.columnar.columns import Columns
-    from headway.events.columnar.part import Part
+    from headway.events.columnar.columns import Columns, Part
     from headway.events.columnar.thin import Thin
 
     _Parts = tuple[list[Part], list[File], list[str], list[str]]
@@ -170,7 +169,7 @@ def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Par
     import numpy as np
 
     from headway.events.columnar.assemble import File
-    from headway.events.columnar.part import placed
+    from headway.events.columnar.columns import placed
     from headway.events.columnar.scan import Scanner
 
     if table.is_empty():

@@ -7,125 +7,120 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum, IntEnum
-from typing import NamedTuple
 
-from headway.events.classad import Value, parse_lines
+from headway.events.format import (
+    AD_SITE,
+    CODES,
+    EVICTED_CODES,
+    EVICTION_REASON,
+    FIRST_LINE_IS_REASON,
+    MEASURED_SIZE,
+    NO_REASON,
+    NORMAL_END,
+    RECEIVED,
+    REQUEUED,
+    RUN_USAGE,
+    SENT,
+    SIGNAL_END,
+    SITE,
+    SLOT,
+    TABLE,
+    TABLE_COLUMNS,
+    TO_HOST,
+    TRANSFER_TEXTS,
+    Direction,
+    EventType,
+    Line,
+    Resource,
+    Stage,
+    Transfer,
+    Usage,
+    Value,
+)
+from headway.node.classad import parse_lines
+from headway.node.errors import MEANING, Exit
 
-
-class EventType(IntEnum):
-    """The numbers that HTCondor gives to events; a log may hold others."""
-
-    SUBMIT = 0
-    EXECUTE = 1
-    EXECUTABLE_ERROR = 2
-    CHECKPOINTED = 3
-    EVICTED = 4
-    TERMINATED = 5
-    IMAGE_SIZE = 6
-    SHADOW_EXCEPTION = 7
-    GENERIC = 8
-    ABORTED = 9
-    SUSPENDED = 10
-    UNSUSPENDED = 11
-    HELD = 12
-    RELEASED = 13
-    NODE_EXECUTE = 14
-    NODE_TERMINATED = 15
-    POST_SCRIPT_TERMINATED = 16
-    REMOTE_ERROR = 21
-    DISCONNECTED = 22
-    RECONNECTED = 23
-    RECONNECT_FAILED = 24
-    GRID_RESOURCE_UP = 25
-    GRID_RESOURCE_DOWN = 26
-    GRID_SUBMIT = 27
-    AD_INFORMATION = 28
-    STATUS_UNKNOWN = 29
-    STATUS_KNOWN = 30
-    STAGE_IN = 31
-    STAGE_OUT = 32
-    ATTRIBUTE_UPDATE = 33
-    PRE_SKIP = 34
-    CLUSTER_SUBMIT = 35
-    CLUSTER_REMOVE = 36
-    FACTORY_PAUSED = 37
-    FACTORY_RESUMED = 38
-    FILE_TRANSFER = 40
-    RESERVE_SPACE = 41
-    RELEASE_SPACE = 42
-    FILE_COMPLETE = 43
-    FILE_USED = 44
-    FILE_REMOVED = 45
-    DATAFLOW_SKIPPED = 46
-    COMMON_FILES = 47
+# What a job can be doing, how it can end, and the words for it.
 
 
-class Direction(str, Enum):
-    """Which way HTCondor's own file transfer moves."""
+class Status(str, Enum):
+    """What a job is doing, as far as the log says."""
 
-    INPUT = "input"
-    OUTPUT = "output"
+    IDLE = "idle"
+    TRANSFERRING_IN = "transferring-in"
+    RUNNING = "running"
+    TRANSFERRING_OUT = "transferring-out"
+    SUSPENDED = "suspended"
+    DISCONNECTED = "disconnected"
+    HELD = "held"
+    COMPLETED = "completed"
+    REMOVED = "removed"
 
 
-class Stage(str, Enum):
-    """How far HTCondor's own file transfer has come."""
+class Phase(str, Enum):
+    """What a job spends its time with; the order is that of an attempt."""
 
     QUEUED = "queued"
-    STARTED = "started"
-    FINISHED = "finished"
+    WAITING = "waiting"
+    TRANSFER_IN = "transfer-in"
+    STARTING = "starting"
+    COMPUTE = "compute"
+    CHECKPOINT = "checkpoint"
+    TRANSFER_OUT = "transfer-out"
+    DISCONNECTED = "disconnected"
+    SUSPENDED = "suspended"
+    HELD = "held"
 
 
-class Transfer(NamedTuple):
-    """What a 040 event tells."""
+class Outcome(str, Enum):
+    """How a job ended."""
 
-    direction: Direction
-    stage: Stage
+    SUCCESS = "success"
+    FAILURE = "failure"
+    REMOVED = "removed"
 
 
-#: The words of a 040 event, in the order of HTCondor's own numbers 1 to 6.
-TRANSFER_TEXTS = {
-    Transfer(Direction.INPUT, Stage.QUEUED): "Entered queue to transfer input files",
-    Transfer(Direction.INPUT, Stage.STARTED): "Started transferring input files",
-    Transfer(Direction.INPUT, Stage.FINISHED): "Finished transferring input files",
-    Transfer(Direction.OUTPUT, Stage.QUEUED): "Entered queue to transfer output files",
-    Transfer(Direction.OUTPUT, Stage.STARTED): "Started transferring output files",
-    Transfer(Direction.OUTPUT, Stage.FINISHED): "Finished transferring output files",
-}
+TERMINAL = frozenset({Status.COMPLETED, Status.REMOVED})
+PAUSED = frozenset({Status.SUSPENDED, Status.DISCONNECTED})
+
+
+def failure_class(return_value: int | None) -> Exit | None:
+    """The failure that the agent means by this exit code; None for 0 and for other programs'."""
+    return Exit(return_value) if return_value and return_value in MEANING else None
+
+
+def ending_words(return_value: int | None, signal: int | None, said: str = "") -> str:
+    """How a command ended; what the agent `said` of it is better than what its code means."""
+    if return_value == 0:
+        return "succeeded"
+    if signal is not None:
+        return f"failed: killed by signal {signal}"
+    if return_value is None:
+        return "failed: ended, but the log does not say how"
+    if said:  # with the command's own exit code in it, which is the one that counts
+        return f"failed: {said}"
+    failure = failure_class(return_value)
+    if failure:
+        return f"failed: {MEANING[failure]} (Headway's own exit code {return_value})"
+    return f"failed: exit code {return_value}"
+
+
+def reason_words(event: Event) -> str:
+    """The event's reason with its codes."""
+    reason = event.reason or "no reason given"
+    return f"{reason} (code {event.code}, subcode {event.subcode})" if event.codes else reason
+
+
 _TRANSFERS = {text: transfer for transfer, text in TRANSFER_TEXTS.items()}
-
-
-@dataclass(frozen=True)
-class Resource:
-    """One row of the resource table of a 004 or 005 event; None: the cell is empty."""
-
-    usage: float | None = None
-    request: float | None = None
-    allocated: float | None = None
-    assigned: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Processor seconds that the job used on the node."""
-
-    user: int = 0
-    system: int = 0
-
-
-_CODES = re.compile(r"\s*Code (-?\d{1,18}) Subcode (-?\d{1,18})\s*\Z", re.ASCII)
-_EVICTED = re.compile(r"Job was evicted\. Code (-?\d{1,18}) Subcode (-?\d{1,18})", re.ASCII)
-_NORMAL = re.compile(r"\s*\(1\) Normal termination \(return value (-?\d{1,18})\)", re.ASCII)
-_SIGNAL = re.compile(r"\s*\(0\) Abnormal termination \(signal (-?\d{1,18})\)", re.ASCII)
-_USAGE = re.compile(
-    r"\s*Usr (\d{1,9}) (\d\d):(\d\d):(\d\d), Sys (\d{1,9}) (\d\d):(\d\d):(\d\d)  -  "
-    r"Run Remote Usage",
-    re.ASCII,
-)
-_BYTES = re.compile(r"\s*(\d{1,18})(?:\.\d+)?  -  Run Bytes (Sent|Received) By Job", re.ASCII)
-_SIZE = re.compile(r"\s*(\d{1,18})  -  (\w+) of job", re.ASCII)
+_REQUEUED = REQUEUED.texts[0].strip()
+_EVICTED = EVICTED_CODES.pattern()
+_CODES = CODES.pattern(end=r"\s*\Z")
+_NORMAL, _SIGNAL = NORMAL_END.pattern(), SIGNAL_END.pattern()
+_USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVED))
+_SLOT = SLOT.texts[0].rstrip()
+_SIZE = MEASURED_SIZE.pattern()
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
-_TABLE = "Partitionable Resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ class Event:
         return (
             self.number == EventType.EVICTED
             and bool(self.body)
-            and self.body[0].strip().startswith("(0) Job terminated and was requeued")
+            and self.body[0].strip().startswith(_REQUEUED)
         )
 
     @property
@@ -211,22 +206,21 @@ class Event:
         if number in (EventType.HELD, EventType.REMOTE_ERROR):
             lines = body[:-1] if self.codes else body
             reason = "|".join(line.strip() for line in lines)
-            return "" if reason == "Reason unspecified" else reason
-        return body[0].strip() if body and number in _FIRST_LINE_IS_REASON else ""
+            return "" if reason == NO_REASON else reason
+        return body[0].strip() if body and number in FIRST_LINE_IS_REASON else ""
 
     def _eviction_reason(self) -> str:
         if not self.requeued:
-            found = (line for line in self.body if line.startswith("\tReason: "))
-            return next(found, "").partition("Reason: ")[2].strip()
+            return self._after(EVICTION_REASON)
         at = 7 if self.signal is not None else 6
         line = self.body[at].strip() if len(self.body) > at else ""
-        return "" if line.startswith(_TABLE) else line.removeprefix("Reason: ")
+        return "" if line.startswith(TABLE.strip()) else line.removeprefix("Reason: ")
 
     @property
     def attributes(self) -> dict[str, Value]:
         """The attributes that a 001 or 028 event brings."""
         if self.number in (EventType.EXECUTE, EventType.AD_INFORMATION):
-            return parse_lines(line for line in self.body if not line.startswith("\tSlotName:"))
+            return parse_lines(line for line in self.body if not line.startswith(_SLOT))
         return {}
 
     @property
@@ -234,13 +228,13 @@ class Event:
         """The address: of the access point (000), of the node (001, 040)."""
         if self.number in (EventType.SUBMIT, EventType.EXECUTE):
             return self.text.partition("host: ")[2].strip()
-        return self._after("\tTransferring to host: ")
+        return self._after(TO_HOST)
 
     @property
     def slot(self) -> str:
         """The name of the slot: 001, 021, and 028 where the job ad knows it."""
         if self.number == EventType.EXECUTE:
-            return self._after("\tSlotName: ").strip('"')
+            return self._after(SLOT).strip('"')
         if self.number == EventType.REMOTE_ERROR:
             return self.text.partition(" on ")[2].rstrip(":").strip()
         if self.number == EventType.AD_INFORMATION:
@@ -252,9 +246,9 @@ class Event:
     def site(self) -> str:
         """`GLIDEIN_ResourceName` where a 001 or 028 event names it."""
         if self.number == EventType.EXECUTE:
-            value = self.attributes.get("GLIDEIN_ResourceName")
+            value = self.attributes.get(SITE)
         elif self.number == EventType.AD_INFORMATION:
-            value = self.attributes.get("MachineAttrGLIDEIN_ResourceName0")
+            value = self.attributes.get(AD_SITE)
         else:
             value = None
         return value if type(value) is str else ""
@@ -295,12 +289,12 @@ class Event:
     @property
     def sent(self) -> int | None:
         """Bytes that left the node with this attempt: 004 and 005."""
-        return self._bytes("Sent")
+        return self._bytes(_SENT)
 
     @property
     def received(self) -> int | None:
         """Bytes that reached the node with this attempt: 004 and 005."""
-        return self._bytes("Received")
+        return self._bytes(_RECEIVED)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -315,32 +309,20 @@ class Event:
     def resources(self) -> dict[str, Resource]:
         """The resource table of a 004 or 005 event, by name without unit."""
         lines = iter(self.body)
-        header = next((line for line in lines if line.startswith("\t" + _TABLE)), None)
+        header = next((line for line in lines if line.startswith(TABLE)), None)
         return dict(_table(header, lines)) if header else {}
 
-    def _after(self, prefix: str) -> str:
+    def _after(self, line: Line) -> str:
+        prefix = line.texts[0]
         return next((x[len(prefix) :].strip() for x in self.body if x.startswith(prefix)), "")
 
     def _matches(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
         return (match for match in map(pattern.match, self.body) if match)
 
-    def _bytes(self, way: str) -> int | None:
+    def _bytes(self, pattern: re.Pattern[str]) -> int | None:
         if self.number not in (EventType.EVICTED, EventType.TERMINATED):
             return None
-        return next((int(m[1]) for m in self._matches(_BYTES) if m[2] == way), None)
-
-
-_FIRST_LINE_IS_REASON = frozenset(
-    {
-        EventType.EXECUTABLE_ERROR,
-        EventType.SHADOW_EXCEPTION,
-        EventType.ABORTED,
-        EventType.RELEASED,
-        EventType.DISCONNECTED,
-        EventType.RECONNECT_FAILED,
-        EventType.DATAFLOW_SKIPPED,
-    }
-)
+        return next((int(match[1]) for match in self._matches(pattern)), None)
 
 
 def _percent_decoded(value: str) -> str:
@@ -353,8 +335,9 @@ def _percent_decoded(value: str) -> str:
 def _table(header: str, lines: Iterator[str]) -> Iterator[tuple[str, Resource]]:
     # Cells may be empty, so only the columns of the header tell which number is which.
     colon = header.find(":")
-    ends = [header.find(title) + len(title) for title in ("Usage", "Request", "Allocated")]
-    assigned_at = header.find("Assigned")
+    *titles, last = TABLE_COLUMNS
+    ends = [header.find(title) + len(title) for title in titles]
+    assigned_at = header.find(last)
     for line in lines:
         name = line[:colon].strip().partition(" ")[0]
         if line[colon : colon + 1] != ":" or not name:
@@ -376,3 +359,113 @@ def _number(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
+
+
+# The kind of an event: what it means for the life of its job, whatever words it came in.
+
+
+class Kind(IntEnum):
+    """What an event says about where its job is."""
+
+    OTHER = 0  # nothing
+    SUBMITTED = 1
+    INPUT_QUEUED = 2
+    INPUT_STARTED = 3
+    INPUT_FINISHED = 4
+    OUTPUT_QUEUED = 5
+    OUTPUT_STARTED = 6
+    OUTPUT_FINISHED = 7
+    EXECUTING = 8
+    ALIVE = 9  # the command goes on: a 006, or an agent's line within a phase
+    CHECK = 10  # the agent's phases begin
+    STAGE_IN = 11
+    RUN = 12
+    STAGE_OUT = 13
+    DONE = 14
+    DONE_CHECKPOINT = 15  # the agent is done with a segment and will be started again
+    SUSPENDED = 16
+    UNSUSPENDED = 17
+    DISCONNECTED = 18
+    RECONNECTED = 19
+    RECONNECT_FAILED = 20
+    REMOTE_ERROR = 21
+    SHADOW_EXCEPTION = 22
+    EVICTED = 23
+    REQUEUED = 24  # the command ended, and the job's policy wants another try
+    SUCCEEDED = 25  # the command ended with 0
+    FAILED = 26  # with anything else
+    HELD = 27
+    RELEASED = 28
+    REMOVED = 29
+    SKIPPED = 30  # DAGMan found the outputs newer than the inputs
+    TRANSFER_FAILED = 31  # evicted because HTCondor's own transfer failed: no output was saved
+
+
+#: Kinds that only the agent's own lines have.
+AGENT_KINDS = frozenset(
+    {Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT, Kind.DONE, Kind.DONE_CHECKPOINT}
+)
+
+#: The kind of each event number that has only one.
+BY_NUMBER: dict[int, Kind] = {
+    EventType.SUBMIT: Kind.SUBMITTED,
+    EventType.EXECUTE: Kind.EXECUTING,
+    EventType.IMAGE_SIZE: Kind.ALIVE,
+    EventType.SHADOW_EXCEPTION: Kind.SHADOW_EXCEPTION,
+    EventType.ABORTED: Kind.REMOVED,
+    EventType.SUSPENDED: Kind.SUSPENDED,
+    EventType.UNSUSPENDED: Kind.UNSUSPENDED,
+    EventType.HELD: Kind.HELD,
+    EventType.RELEASED: Kind.RELEASED,
+    EventType.REMOTE_ERROR: Kind.REMOTE_ERROR,
+    EventType.DISCONNECTED: Kind.DISCONNECTED,
+    EventType.RECONNECTED: Kind.RECONNECTED,
+    EventType.RECONNECT_FAILED: Kind.RECONNECT_FAILED,
+    EventType.DATAFLOW_SKIPPED: Kind.SKIPPED,
+}
+
+BY_TRANSFER: dict[tuple[Direction, Stage], Kind] = {
+    (Direction.INPUT, Stage.QUEUED): Kind.INPUT_QUEUED,
+    (Direction.INPUT, Stage.STARTED): Kind.INPUT_STARTED,
+    (Direction.INPUT, Stage.FINISHED): Kind.INPUT_FINISHED,
+    (Direction.OUTPUT, Stage.QUEUED): Kind.OUTPUT_QUEUED,
+    (Direction.OUTPUT, Stage.STARTED): Kind.OUTPUT_STARTED,
+    (Direction.OUTPUT, Stage.FINISHED): Kind.OUTPUT_FINISHED,
+}
+
+#: Codes of an eviction because HTCondor's own transfer failed.
+TRANSFER_CODES = frozenset({12, 13})
+
+_PHASES = {
+    "check": Kind.CHECK,
+    "stage-in": Kind.STAGE_IN,
+    "run": Kind.RUN,
+    "stage-out": Kind.STAGE_OUT,
+}
+
+
+def agent_kind(line: dict[str, str]) -> Kind:
+    """The kind of an agent's 008 line; whether it is the agent's own is for the fold to know."""
+    phase = line.get("phase", "")
+    if phase == "done":
+        saved = line.get("exit") == str(int(Exit.CHECKPOINT))
+        return Kind.DONE_CHECKPOINT if saved else Kind.DONE
+    return _PHASES.get(phase, Kind.ALIVE) if line.get("state") == "begin" else Kind.ALIVE
+
+
+def kind_of(event: Event) -> Kind:
+    """What the event says about where its job is."""
+    number = event.number
+    if number == EventType.FILE_TRANSFER:
+        transfer = event.transfer
+        return BY_TRANSFER[transfer] if transfer else Kind.OTHER
+    if number == EventType.TERMINATED:
+        return Kind.SUCCEEDED if event.return_value == 0 else Kind.FAILED
+    if number == EventType.EVICTED:
+        if event.requeued:
+            return Kind.REQUEUED
+        return Kind.TRANSFER_FAILED if event.code in TRANSFER_CODES else Kind.EVICTED
+    if number == EventType.GENERIC:
+        line = event.agent
+        return agent_kind(line) if line is not None and line.get("nonce") else Kind.OTHER
+    return BY_NUMBER.get(number, Kind.OTHER)

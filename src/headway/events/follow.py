@@ -12,12 +12,11 @@ from datetime import tzinfo
 from pathlib import Path
 
 from headway.errors import EventLogError
+from headway.events.ads import AdParser
 from headway.events.clock import Clock
 from headway.events.event import Event
-from headway.events.forms.files import back_in_time
-from headway.events.forms.framing import AdParser
-from headway.events.forms.opening import LogReader, file_blocks, open_log
-from headway.events.forms.sniffing import HEAD_SIZE
+from headway.events.files import back_in_time
+from headway.events.opening import HEAD_SIZE, LogReader, file_blocks, open_log
 from headway.events.read import Parser, Skip, parser_for
 
 _READ_SIZE = 1 << 20
@@ -236,10 +235,25 @@ def _sign(head: bytes) -> tuple[bytes, int]:
 def follow(
     path: str | os.PathLike[str], interval: float = 1.0, *, stop: threading.Event | None = None
 ) -> Iterator[Event]:
-    """Events as they come, for ever or until `stop` is set and what is there has been given.
+    """Events as they come, for ever or until told to stop.
 
-    Looks every 0.1 s while events come and less and less often, down to every `interval`
-    seconds, while none do.
+    Args:
+        path: The log; it need not be there yet.
+        interval: The longest pause between two looks, in seconds. While events come, the pauses
+            are 0.1 s; while none do, they grow.
+        stop: Once it is set, what is there is given and the iteration ends.
+
+    Yields:
+        Each complete event once.
+
+    Raises:
+        EventLogError: The file cannot be read.
+
+    Example:
+        >>> with EventWriter("growing.log") as writer:
+        ...     _ = writer.submitted(7, 0, "<192.0.2.10:9618>")
+        >>> next(follow("growing.log")).number
+        0
     """
     follower = Follower(path)
     delay = shortest = min(_SHORTEST, interval)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from enum import IntFlag
 from typing import NamedTuple
 
-from headway.events.kind import AGENT_KINDS, Kind
-from headway.events.status import PAUSED, TERMINAL, Phase, Status
+from headway.events.event import AGENT_KINDS, PAUSED, TERMINAL, Kind, Phase, Status
 
 
 class Effect(IntFlag):

@@ -6,22 +6,36 @@ header and counted, with where it was. An event that has no end yet is not an ev
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
 from dataclasses import dataclass
 
 from headway.errors import EventLogError
-from headway.events.chunk import ALMOST_END, END, blank, cut_lines, decoded, look, split
+from headway.events.ads import AdParser, JsonParser, XmlParser
 from headway.events.clock import Clock, ad_time, utc_hint
 from headway.events.event import Event
-from headway.events.forms.framing import AdParser
-from headway.events.forms.opening import open_log
-from headway.events.forms.sniffing import HEAD_SIZE, Format, sniff
-from headway.events.skip import EVENT_LIMIT, NO_END, ZEROS, Skip, Skips
+from headway.events.opening import (
+    ALMOST_END,
+    END,
+    EVENT_LIMIT,
+    HEAD_SIZE,
+    NO_END,
+    ZEROS,
+    Format,
+    Skip,
+    Skips,
+    blank,
+    cut_lines,
+    decoded,
+    look,
+    open_log,
+    sniff,
+    split,
+)
 
-__all__ = ["Log", "Parser", "Skip", "parser_for", "read_log"]
-
+_log = logging.getLogger(__name__)
 _READ_SIZE = 1 << 20
 
 
@@ -136,12 +150,8 @@ def parser_for(head: bytes, clock: Clock) -> Parser | AdParser:
     """The parser for a log that begins like this: text, XML or JSON."""
     found = sniff(head)
     if found is Format.XML:
-        from headway.events.forms.from_xml import XmlParser
-
         return XmlParser(clock)
     if found is Format.JSON:
-        from headway.events.forms.from_json import JsonParser
-
         return JsonParser(clock)
     return Parser(clock=clock)
 
@@ -149,8 +159,20 @@ def parser_for(head: bytes, clock: Clock) -> Parser | AdParser:
 def read_log(path: str | os.PathLike[str]) -> Log:
     """All complete events of a log, and what had to be skipped.
 
-    The file may be text, XML or JSON, and compressed by gzip, xz, bzip2 or zstd; offsets are those
-    of the decompressed bytes.
+    Args:
+        path: The log: text, XML or JSON, plain or compressed by gzip, xz, bzip2 or zstd.
+
+    Returns:
+        The events in the order of the log. Offsets are those of the decompressed bytes.
+
+    Raises:
+        EventLogError: The file cannot be read.
+
+    Example:
+        >>> with EventWriter("events.log") as writer:
+        ...     _ = writer.submitted(7, 0, "<192.0.2.10:9618>")
+        >>> [event.text for event in read_log("events.log").events]
+        ['Job submitted from host: <192.0.2.10:9618>']
     """
     try:
         with open_log(path) as file:
@@ -177,4 +199,9 @@ def read_log(path: str | os.PathLike[str]) -> Log:
             f"the event log {os.fspath(path)} cannot be read: {error.strerror}",
             remedy="Check the path, and that you may read the file.",
         ) from error
-    return Log(events, (*parser.skipped, *damage), parser.offset)
+    skipped = (*parser.skipped, *damage)
+    _log.debug("read %d events of %s; skipped %d places", len(events), path, len(skipped))
+    return Log(events, skipped, parser.offset)
+
+
+__all__ = ["Log", "Parser", "Skip", "parser_for", "read_log"]

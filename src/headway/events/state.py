@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
-from headway.events.classad import inert
-from headway.events.event import Event, EventType
-from headway.events.kind import Kind, kind_of
-from headway.events.life import Effect, Life, step
-from headway.events.status import (
+from headway.events.event import (
     TERMINAL,
+    Event,
+    Kind,
     Outcome,
     Status,
     ending_words,
     failure_class,
+    kind_of,
     reason_words,
 )
-from headway.node.exits import Exit
+from headway.events.format import EventType, inert
+from headway.events.life import Effect, Life, step
+from headway.node.errors import Exit
 
 __all__ = ["TERMINAL", "JobState", "Jobs", "Outcome", "Status", "fold"]
 
@@ -333,7 +334,23 @@ class Jobs:
 
 
 def fold(events: Iterable[Event], cluster: int | None = None) -> dict[int, JobState]:
-    """The jobs of one cluster by proc, after all these events; see `Jobs.cluster`."""
+    """The present state of each job of one cluster: status, hold, starts and so on.
+
+    Args:
+        events: The events of a log, in its order.
+        cluster: Which cluster; None is the last one in the log.
+
+    Returns:
+        The jobs by proc.
+
+    Example:
+        >>> with EventWriter("held.log") as writer:
+        ...     _ = writer.submitted(7, 0, "<192.0.2.10:9618>")
+        ...     _ = writer.held(7, 0, "no space left", 12, 28)
+        >>> job = fold(read_log("held.log").events)[0]
+        >>> job.status.value, job.hold_code, job.hold_reason, job.attempts
+        ('held', 12, 'no space left', 0)
+    """
     return Jobs(events).cluster(cluster)
 
 

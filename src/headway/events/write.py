@@ -3,33 +3,84 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
 from headway.errors import EventLogError
-from headway.events.classad import Value, format_lines, inert
-from headway.events.event import (
+from headway.events.event import Event
+from headway.events.format import (
+    EVICTION_REASON,
+    FORMATS,
+    TABLE,
     TRANSFER_TEXTS,
+    Ad,
     Direction,
     EventType,
     Resource,
     Stage,
     Transfer,
     Usage,
-)
-from headway.events.format import (
-    ending_lines,
-    event_bytes,
+    Value,
+    event_lines,
+    inert,
     resource_lines,
-    stamp,
-    transfer_lines,
-    usage_lines,
 )
-from headway.node.locks import NONE_HERE, lock
+from headway.node.classad import Expr
+from headway.node.files import NONE_HERE, lock
+
+# HTCondor reads a header line into 1,024 bytes and loses the rest.
+_HEADER_LIMIT = 1020
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED = frozenset({"true", "false", "undefined", "error", "is", "isnt", "parent", "not"})
+
+
+def event_bytes(
+    number: int, cluster: int, proc: int, at: float | None, text: str, body: Iterable[str] = ()
+) -> bytes:
+    """A whole event with its end mark; `text` may be a user's, `body` must have been made inert."""
+    head = f"{number:03d} ({cluster:03d}.{proc:03d}.000) {stamp(at)} "
+    return "\n".join((head + inert(text, _HEADER_LIMIT - len(head)), *body, "...\n")).encode()
+
+
+def stamp(at: float | None) -> str:
+    """A moment, or now, in local time to the second."""
+    return _stamp(math.floor(time.time() if at is None else at))
+
+
+@lru_cache(maxsize=8)
+def _stamp(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def ending_ad(return_value: int | None, signal: int | None) -> Ad:
+    """How a command ended; exactly one of the two must be given."""
+    if (return_value is None) == (signal is None):
+        raise ValueError("a command ends with either a return value or a signal")
+    if signal is None:
+        return {"TerminatedNormally": True, "ReturnValue": return_value}
+    return {"TerminatedBySignal": signal}
+
+
+def used_ad(usage: Usage | None, sent: int, received: int) -> Ad:
+    """What an attempt used; the access point's own processor times are not measured."""
+    used = str(usage or Usage())
+    return {
+        "RunRemoteUsage": used,
+        "TotalRemoteUsage": used,
+        "SentBytes": sent,
+        "ReceivedBytes": received,
+        "TotalSentBytes": sent,
+        "TotalReceivedBytes": received,
+    }
+
 
 _LASTING = frozenset({EventType.TERMINATED, EventType.ABORTED, EventType.HELD})
 _END = b"\n...\n"
@@ -39,8 +90,20 @@ class EventWriter:
     """Appends events to a log, each whole or not at all; safe for several threads and processes.
 
     Opening cuts off what a crash left behind the last complete event (`repaired` says how many
-    bytes). With `fsync`, an event that ends or holds a job is on the disk when the call returns.
-    Times default to now and are written, like HTCondor's, as local time to the second.
+    bytes). Each method writes one event and returns it. Times default to now and are written, like
+    HTCondor's, as local time to the second.
+
+    Args:
+        path: The log; it is made if it is not there.
+        fsync: An event that ends or holds a job is on the disk when the call returns.
+
+    Raises:
+        EventLogError: The file cannot be opened or written, or is no event log.
+
+    Example:
+        >>> with EventWriter("events.log") as writer:
+        ...     writer.released(7, 0, "try again").reason
+        'try again'
     """
 
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
@@ -98,11 +161,10 @@ class EventWriter:
 
     def submitted(
         self, cluster: int, proc: int, host: str, *, notes: str = "", time: float | None = None
-    ) -> None:
+    ) -> Event:
         """000: the job is in the queue."""
-        text = f"Job submitted from host: {_host(host)}"
-        body = [f"    {inert(notes)}"] if inert(notes) else []
-        self._write(EventType.SUBMIT, cluster, proc, time, text, body)
+        ad: Ad = {"SubmitHost": _host(host), "LogNotes": inert(notes)}
+        return self._write(EventType.SUBMIT, cluster, proc, time, ad)
 
     def executing(
         self,
@@ -113,13 +175,14 @@ class EventWriter:
         slot: str = "",
         attributes: Mapping[str, Value] | None = None,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """001: an attempt runs; `GLIDEIN_ResourceName` among the attributes names the site."""
-        name = inert(slot.replace('"', ""))
-        body = [f"\tSlotName: {name}"] if name else []
-        body += format_lines(attributes or {}, "\t")
-        text = f"Job executing on host: {_host(host)}"
-        self._write(EventType.EXECUTE, cluster, proc, time, text, body)
+        ad: Ad = {
+            "ExecuteHost": _host(host),
+            "SlotName": inert(slot.replace('"', "")),
+            "ExecuteProps": _inert_ad(attributes or {}),
+        }
+        return self._write(EventType.EXECUTE, cluster, proc, time, ad)
 
     def evicted(
         self,
@@ -138,30 +201,27 @@ class EventWriter:
         received: int = 0,
         resources: Mapping[str, Resource] | None = None,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """004: the attempt is over and the job is not.
 
         `requeued`: the command ended by itself, with `return_value` or `signal`, and the job's
         policy wants another try.
         """
-        text = f"Job was evicted. Code {code} Subcode {subcode}" if code else "Job was evicted."
         reason = inert(reason)
+        ad: Ad = {
+            "ReasonCode": code,
+            "ReasonSubCode": subcode,
+            "TerminatedAndRequeued": requeued,
+            "Checkpointed": checkpointed,
+            **used_ad(usage, sent, received),
+        }
         if requeued:
-            body = ["\t(0) Job terminated and was requeued"]
-        else:
-            body = ["\t(1) Job was checkpointed." if checkpointed else "\t(0) CPU times"]
-        body += usage_lines(usage or Usage(), total=False)
-        body += transfer_lines(sent, received, total=False)
-        if requeued:
-            body += ending_lines(return_value, signal)
-            if reason.startswith(("Reason: ", "Partitionable Resources")):
-                reason = f"Reason: {reason}"
-        elif reason:
-            reason = f"Reason: {reason}"
-        if reason:
-            body.append(f"\t{reason}")
-        body += resource_lines(resources or {})
-        self._write(EventType.EVICTED, cluster, proc, time, text, body)
+            ad |= ending_ad(return_value, signal)
+            if reason.startswith((EVICTION_REASON.texts[0].strip("\t"), TABLE.strip())):
+                reason = EVICTION_REASON({"Reason": reason})[0].strip()
+        return self._write(
+            EventType.EVICTED, cluster, proc, time, ad | {"Reason": reason}, resources
+        )
 
     def terminated(
         self,
@@ -175,13 +235,10 @@ class EventWriter:
         received: int = 0,
         resources: Mapping[str, Resource] | None = None,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """005: the job is over, with a return value or by a signal."""
-        body = ending_lines(return_value, signal)
-        body += usage_lines(usage or Usage(), total=True)
-        body += transfer_lines(sent, received, total=True)
-        body += resource_lines(resources or {})
-        self._write(EventType.TERMINATED, cluster, proc, time, "Job terminated.", body)
+        ad = ending_ad(return_value, signal) | used_ad(usage, sent, received)
+        return self._write(EventType.TERMINATED, cluster, proc, time, ad, resources)
 
     def image_size(
         self,
@@ -192,26 +249,26 @@ class EventWriter:
         memory_mb: int | None = None,
         resident_kb: int | None = None,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """006: how much memory the attempt uses."""
-        body = [] if memory_mb is None else [f"\t{memory_mb}  -  MemoryUsage of job (MB)"]
+        ad: Ad = {"Size": size_kb}
+        if memory_mb is not None:
+            ad["MemoryUsage"] = memory_mb
         if resident_kb is not None:
-            body.append(f"\t{resident_kb}  -  ResidentSetSize of job (KB)")
-        text = f"Image size of job updated: {size_kb}"
-        self._write(EventType.IMAGE_SIZE, cluster, proc, time, text, body)
+            ad["ResidentSetSize"] = resident_kb
+        return self._write(EventType.IMAGE_SIZE, cluster, proc, time, ad)
 
-    def generic(self, cluster: int, proc: int, text: str, *, time: float | None = None) -> None:
+    def generic(self, cluster: int, proc: int, text: str, *, time: float | None = None) -> Event:
         """008: what the agent, or the job itself, has to say; cut off after about 950 bytes."""
         # Alone on the header, these three dots would be read as the end mark.
-        self._write(EventType.GENERIC, cluster, proc, time, "…" if inert(text) == "..." else text)
+        ad: Ad = {"Info": "…" if inert(text) == "..." else text}
+        return self._write(EventType.GENERIC, cluster, proc, time, ad)
 
     def aborted(
         self, cluster: int, proc: int, reason: str = "", *, time: float | None = None
-    ) -> None:
+    ) -> Event:
         """009: somebody removed the job."""
-        self._write(
-            EventType.ABORTED, cluster, proc, time, "Job was aborted.", _reason_lines(reason)
-        )
+        return self._write(EventType.ABORTED, cluster, proc, time, {"Reason": inert(reason)})
 
     def held(
         self,
@@ -222,19 +279,20 @@ class EventWriter:
         subcode: int = 0,
         *,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """012: the job waits for somebody to release or remove it."""
-        body = _reason_lines(reason) or ["\tReason unspecified"]
-        body.append(f"\tCode {code} Subcode {subcode}")
-        self._write(EventType.HELD, cluster, proc, time, "Job was held.", body)
+        ad: Ad = {
+            "HoldReason": inert(reason),
+            "HoldReasonCode": code,
+            "HoldReasonSubCode": subcode,
+        }
+        return self._write(EventType.HELD, cluster, proc, time, ad)
 
     def released(
         self, cluster: int, proc: int, reason: str = "", *, time: float | None = None
-    ) -> None:
+    ) -> Event:
         """013: the job may run again."""
-        self._write(
-            EventType.RELEASED, cluster, proc, time, "Job was released.", _reason_lines(reason)
-        )
+        return self._write(EventType.RELEASED, cluster, proc, time, {"Reason": inert(reason)})
 
     def ad_information(
         self,
@@ -244,27 +302,27 @@ class EventWriter:
         attributes: Mapping[str, Value],
         *,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """028: attributes of the job as they were at the event before this one."""
-        ad: dict[str, Value] = {
+        name = FORMATS[trigger].ulog if trigger in FORMATS else ""
+        ad: Ad = {
             "EventTime": stamp(time).replace(" ", "T"),
-            **attributes,
+            **_inert_ad(attributes),
             "Cluster": cluster,
             "Proc": proc,
             "Subproc": 0,
             "EventTypeNumber": int(EventType.AD_INFORMATION),
             "TriggerEventTypeNumber": int(trigger),
-            "TriggerEventTypeName": f"ULOG_{_TRIGGER_NAMES.get(trigger, trigger.name)}",
+            "TriggerEventTypeName": f"ULOG_{name or trigger.name}",
         }
-        text = "Job ad information event triggered."
-        self._write(EventType.AD_INFORMATION, cluster, proc, time, text, format_lines(ad))
+        return self._write(EventType.AD_INFORMATION, cluster, proc, time, ad)
 
     def attribute_update(
         self, cluster: int, proc: int, attribute: str, value: str, *, time: float | None = None
-    ) -> None:
+    ) -> Event:
         """033: somebody edited the job."""
-        text = f"Setting job attribute {inert(attribute)} to {inert(value)}"
-        self._write(EventType.ATTRIBUTE_UPDATE, cluster, proc, time, text)
+        ad: Ad = {"Attribute": inert(attribute), "Value": inert(value)}
+        return self._write(EventType.ATTRIBUTE_UPDATE, cluster, proc, time, ad)
 
     def transfer(
         self,
@@ -276,29 +334,33 @@ class EventWriter:
         host: str = "",
         queued_seconds: int | None = None,
         time: float | None = None,
-    ) -> None:
+    ) -> Event:
         """040: the pool's own file transfer waits, moves or is through."""
-        text = TRANSFER_TEXTS[Transfer(direction, stage)]
-        body = [] if queued_seconds is None else [f"\tSeconds spent in queue: {queued_seconds}"]
-        if inert(host):
-            body.append(f"\tTransferring to host: {inert(host)}")
-        self._write(EventType.FILE_TRANSFER, cluster, proc, time, text, body)
+        number = list(TRANSFER_TEXTS).index(Transfer(direction, stage)) + 1
+        ad: Ad = {"Type": number, "Host": inert(host)}
+        if queued_seconds is not None:
+            ad["QueueingDelay"] = queued_seconds
+        return self._write(EventType.FILE_TRANSFER, cluster, proc, time, ad)
 
     def _write(
         self,
         number: EventType,
         cluster: int,
         proc: int,
-        time: float | None,
-        text: str,
-        body: list[str] | None = None,
-    ) -> None:
-        data = event_bytes(number, cluster, proc, time, text, body or ())
+        at: float | None,
+        ad: Ad,
+        resources: Mapping[str, Resource] | None = None,
+    ) -> Event:
+        at = time.time() if at is None else at
+        text, *body = event_lines(ad, number)
+        body += resource_lines(resources or {})
+        data = event_bytes(number, cluster, proc, at, text, body)
         with self._lock:
             if self._group is None:
                 self._append([(number, data)])
             else:
                 self._group.append((number, data))
+        return Event(number, cluster, proc, 0, at, text, tuple(body))
 
     def _append(self, events: list[tuple[int, bytes]]) -> None:
         data = b"".join(event for _, event in events)
@@ -350,29 +412,25 @@ class EventWriter:
         return size - keep
 
 
-# The names of HTCondor's own that differ from ours.
-_TRIGGER_NAMES = {
-    EventType.EVICTED: "JOB_EVICTED",
-    EventType.TERMINATED: "JOB_TERMINATED",
-    EventType.ABORTED: "JOB_ABORTED",
-    EventType.SUSPENDED: "JOB_SUSPENDED",
-    EventType.UNSUSPENDED: "JOB_UNSUSPENDED",
-    EventType.HELD: "JOB_HELD",
-    EventType.RELEASED: "JOB_RELEASED",
-    EventType.DISCONNECTED: "JOB_DISCONNECTED",
-    EventType.RECONNECTED: "JOB_RECONNECTED",
-    EventType.RECONNECT_FAILED: "JOB_RECONNECT_FAILED",
-}
-
-
 def _host(host: str) -> str:
     # HTCondor's reader takes no host, and one that begins like an end mark, for damage.
     return inert(host).lstrip(". ") or "unknown"
 
 
-def _reason_lines(reason: str) -> list[str]:
-    text = inert(reason)
-    return [f"\t{text}"] if text else []
+def _inert_ad(attributes: Mapping[str, Value]) -> Ad:
+    for name in attributes:
+        if not _NAME.match(name) or name.lower() in _RESERVED:
+            raise ValueError(f"{name!r} is not a ClassAd attribute name")
+    return {name: _inert_value(value) for name, value in attributes.items()}
+
+
+def _inert_value(value: Value) -> Value:
+    if isinstance(value, Expr):
+        return Expr(inert(value))
+    if not isinstance(value, str):
+        return value
+    # In a log a backslash is itself, except before a quote, where nothing can write it.
+    return re.sub(r"(?<!\\)\\+(?=\"|\Z)", lambda match: "/" * len(match[0]), inert(value))
 
 
 def _remedy(error: OSError) -> str:

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headway.events.classad import inert
+from headway.events import inert
 from headway.holds.reason import LONGEST, Reason, parse
 
 TRANSIENT, PERMANENT, DEPENDS, NEVER = "transient", "permanent", "depends", "never"
@@ -83,7 +83,7 @@ class Entry:
     cost: float
     versions: str
 
-    def fits(self, case: Case, *, by_words: bool) -> bool:
+    def fits(self, case: Symptom, *, by_words: bool) -> bool:
         """Whether the entry is about this case; what costs least is looked at first.
 
         Args:
@@ -113,13 +113,13 @@ class Entry:
             return False
         return self.subcodes is None or subcode in self.subcodes
 
-    def _said(self, case: Case) -> bool:
+    def _said(self, case: Symptom) -> bool:
         if self.rule and self.rule == case.rule:
             return True
         return self.reason is not None and self.reason.search(case.text[:LONGEST]) is not None
 
 
-class Case(NamedTuple):
+class Symptom(NamedTuple):
     """What an event says of why a job stopped."""
 
     code: int
@@ -253,7 +253,7 @@ def _find(
     way, said = way_of(code, text)
     code, subcode = _codes(code, subcode, text, errno, way if said else "")
     number = int(status) if status.isdecimal() else None
-    case = Case(code, subcode, text, number, way, said, rule)
+    case = Symptom(code, subcode, text, number, way, said, rule)
     # The words first: of many rules the subcode is whatever somebody chose.
     for by_words in (True, False):
         for entry in table():

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return run_fetcher()
     if len(arguments) >= 2 and arguments[0] == "stage":
-        from headway.node.wrapped import run_wrapped
+        from headway.node.stage import run_wrapped
 
         return run_wrapped(arguments[1], arguments[2:])
     if arguments and arguments[0] in _PLUGIN:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return run_plugin(arguments)
     if list(arguments) == ["version"]:
-        from headway.node.version import VERSION
+        from headway.node import VERSION
 
         sys.stdout.write(f"{VERSION}\n")
         return 0

@@ -17,8 +17,8 @@ import os
 import re
 import stat
 
-from headway.node.attempt import write_json
 from headway.node.plan import OUT
+from headway.node.record import write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,23 +32,23 @@ _FORMAT = 1
 _CLONE = 0x40049409  # Linux: FICLONE, the same blocks for both until one of them is written
 
 
-class Snapshot:
+class CheckpointFiles:
     """A complete snapshot: where its files are, and which they are."""
 
     def __init__(self, place: str, folders: list[str], files: list[str]) -> None:
         self.place, self.folders, self.files = place, folders, files
 
-    def below(self, path: str) -> Snapshot:
+    def below(self, path: str) -> CheckpointFiles:
         """The part of it that belongs to one path."""
         inside = f"{path}/"
-        return Snapshot(
+        return CheckpointFiles(
             self.place,
             [name for name in self.folders if name == path or name.startswith(inside)],
             [name for name in self.files if name == path or name.startswith(inside)],
         )
 
 
-def find(folder: str = FOLDER) -> Snapshot | None:
+def find(folder: str = FOLDER) -> CheckpointFiles | None:
     """The newest complete snapshot in a checkpoint folder.
 
     Args:
@@ -82,7 +82,7 @@ def save(paths: list[str], problem: Callable[[str], None]) -> None:
     before = _listed(FOLDER)
     number = max(map(_number, filter(_NAME.fullmatch, before)), default=0) + 1
     made = os.path.join(FOLDER, f"{number}-{os.urandom(3).hex()}")
-    taken = Snapshot(os.path.join(made, _FILES), [], [])
+    taken = CheckpointFiles(os.path.join(made, _FILES), [], [])
     try:
         os.makedirs(taken.place)
         for path in sorted(paths):  # a folder comes before the paths below it
@@ -198,13 +198,13 @@ def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _walk(place: str, names: Iterable[str]) -> Snapshot:
+def _walk(place: str, names: Iterable[str]) -> CheckpointFiles:
     """The snapshot of an earlier Headway, which had no manifest."""
 
     def refuse(error: OSError) -> None:
         raise error
 
-    found = Snapshot(place, [], [])
+    found = CheckpointFiles(place, [], [])
     for name in names:
         path = os.path.join(place, name)
         if not os.path.isdir(path):
@@ -218,7 +218,7 @@ def _walk(place: str, names: Iterable[str]) -> Snapshot:
     return found
 
 
-def _read(made: str) -> Snapshot | None:
+def _read(made: str) -> CheckpointFiles | None:
     """The snapshot, if all that its manifest names is there.
 
     Folders need not be: a transfer may leave out empty ones.
@@ -236,7 +236,7 @@ def _read(made: str) -> Snapshot | None:
                 return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Snapshot(place, folders, list(sizes))
+    return CheckpointFiles(place, folders, list(sizes))
 
 
 def _inside(name: object) -> bool:
@@ -249,7 +249,7 @@ def _inside(name: object) -> bool:
 
 
 def _link(
-    source: str, taken: Snapshot, root: str, above: list[str], problem: Callable[[str], None]
+    source: str, taken: CheckpointFiles, root: str, above: list[str], problem: Callable[[str], None]
 ) -> None:
     """Hard links to all files below `source`; symbolic links are followed, but not outside."""
     place = os.path.realpath(source)
@@ -278,7 +278,7 @@ def _unshare(path: str) -> None:
         os.replace(f"{path}.headway-part", path)
 
 
-def _copy(kept: Snapshot, path: str, check: Callable[[], None]) -> None:
+def _copy(kept: CheckpointFiles, path: str, check: Callable[[], None]) -> None:
     """Copy a path out of the snapshot; under its own name it appears only when it is complete."""
     part = f"{path}.headway-part"
     discard_any(part)

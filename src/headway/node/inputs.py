@@ -6,24 +6,21 @@ import contextlib
 import os
 import time
 
-from headway.node.errors import HeadwayError, NodeError, TransferError
-from headway.node.exits import LONGEST_REASON
-from headway.node.progress import FIRST
+from headway.node.errors import LONGEST_REASON, HeadwayError, NodeError, TransferError, words_of
+from headway.node.record import FIRST
 from headway.node.transfer import fetch, prove
-from headway.node.transfer.fetch import PATIENCE
+from headway.node.transfer.options import PATIENCE
 from headway.node.transfer.urls import ascii_target, host_of, shown
-from headway.node.verdict import words_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from headway.node.attempt import Attempt
     from headway.node.plan import Input
-    from headway.node.progress import Progress
+    from headway.node.record import Attempt, Progress
     from headway.node.transfer.manifest import Manifest
-    from headway.node.transfer.report import Snapshot
+    from headway.node.transfer.options import Snapshot
 
 _SOURCES = 20  # that a record names at most
 _WORDS = 200
@@ -252,8 +249,8 @@ def _pinned(
     """One that is here already, from the job's files or an earlier segment, or that at the URLs."""
     if each.manifest is None:
         return None
+    from headway.node.transfer.fetch import pinned_manifest
     from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
-    from headway.node.transfer.pinned import pinned_manifest
 
     with contextlib.suppress(OSError, TransferError), open(f"{each.path}{SUFFIX}", "rb") as file:
         return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)

@@ -13,19 +13,22 @@ import os
 import stat
 
 from headway.node.errors import HeadwayError
+from headway.node.plan import OUT
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headway.node.plan import Output
+    from headway.node.record import Progress
 
 
 class OutputError(HeadwayError):
     """A declared output is missing or too small, or cannot be handed over."""
 
 
-class Found:
+class FoundOutput:
     """A declared output that is there: its real place and its size."""
 
     def __init__(self, output: Output, place: str, size: int, files: int) -> None:
@@ -34,15 +37,12 @@ class Found:
         self.bytes, self.files = size, files
 
     def told(self, where: str) -> dict[str, object]:
-        return {
-            "path": self.output.path,
-            "bytes": self.bytes,
-            "files": self.files,
-            "where": where,
-        }
+        return {"path": self.output.path, "bytes": self.bytes, "files": self.files, "where": where}
 
 
-def find(outputs: list[Output], problem: Callable[[str], None]) -> tuple[list[Found], list[str]]:
+def find(
+    outputs: list[Output], problem: Callable[[str], None]
+) -> tuple[list[FoundOutput], list[str]]:
     """The outputs that are there, and in words what is wrong with the others.
 
     Folders are put in order on the way: their links are resolved, what cannot travel is removed.
@@ -62,7 +62,7 @@ def find(outputs: list[Output], problem: Callable[[str], None]) -> tuple[list[Fo
     return found, faults
 
 
-def move(found: list[Found], folder: str) -> list[dict[str, object]]:
+def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
     """Move outputs into `folder` under their declared paths; returns what the record says."""
     told: list[dict[str, object]] = []
     # Links first, while what they point to is in its place; then a folder before what is in it.
@@ -92,13 +92,13 @@ def tree_files(path: str) -> list[tuple[str, str]]:
     return files
 
 
-def _order(each: Found) -> tuple[bool, int]:
+def _order(each: FoundOutput) -> tuple[bool, int]:
     return not os.path.islink(each.output.path), each.output.path.count("/")
 
 
 def _find_one(
     output: Output, root: str, problem: Callable[[str], None]
-) -> tuple[Found | None, str]:
+) -> tuple[FoundOutput | None, str]:
     path = output.path
     if not os.path.lexists(path):
         return None, f"{path} is missing"
@@ -110,17 +110,17 @@ def _find_one(
     mode = os.stat(place).st_mode
     if stat.S_ISREG(mode):
         _make_readable(place, mode)
-        return Found(output, place, os.path.getsize(place), 1), ""
+        return FoundOutput(output, place, os.path.getsize(place), 1), ""
     if not stat.S_ISDIR(mode):
         return None, f"{path} is neither a file nor a folder"
-    if place == root or _within(os.path.join(root, "headway-out"), place):
+    if place == root or _within(os.path.join(root, OUT), place):
         return None, f"{path} leads to the job's folder itself"
     _tidy(place, root, problem, [place])
     size, files = _measure(place)
-    return Found(output, place, size, files), ""
+    return FoundOutput(output, place, size, files), ""
 
 
-def _take(each: Found, target: str) -> None:
+def _take(each: FoundOutput, target: str) -> None:
     """Rename; through a link, the link's end stays where it is and gets a second name."""
     path = each.output.path
     if not os.path.islink(path):
@@ -217,3 +217,36 @@ def _make_readable(path: str, mode: int) -> None:
 
 def _within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def send(
+    found: list[FoundOutput], progress: Progress, should_stop: Callable[[], bool]
+) -> list[dict[str, object]]:
+    """Send each output to its URL, a folder file by file; returns what the record says."""
+    from headway.node.transfer import put, shown  # most attempts send nothing
+
+    told = []
+    for each in found:
+        url = each.output.url or ""
+        progress.begin(each.output.path)
+        for path, name in tree_files(each.place):
+            sent = put(
+                path,
+                below(url, name),
+                overwrite=each.output.overwrite,
+                progress=progress.moved,
+                should_stop=should_stop,
+            )
+            progress.finished(sent.bytes)
+        told.append(each.told(shown(url)))
+    return told
+
+
+def below(url: str, name: str) -> str:
+    """The URL of a file of a folder; the query, which may be a signature, stays at the end."""
+    if not name:
+        return url
+    from urllib.parse import quote
+
+    place, mark, query = url.partition("?")
+    return f"{place.rstrip('/')}/{quote(name)}{mark}{query}"

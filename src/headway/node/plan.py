@@ -7,14 +7,40 @@ import os
 import re
 
 from headway.node.errors import HeadwayError
-from headway.node.template import fill
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
+# `{column}` placeholders: the access point checks them, the node fills them in.
+
+# `${NAME}` belongs to the shell and `{"a": 1}` to JSON: neither is a placeholder.
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+
+
+def placeholders(text: str) -> list[str]:
+    """The column names that `text` asks for, in order of appearance."""
+    return [m.group(1) for m in _PLACEHOLDER.finditer(text) if m.group(1)]
+
+
+def fill(text: str, row: Mapping[str, str]) -> str:
+    """`text` with each `{column}` replaced; `{{` and `}}` become single braces."""
+
+    def value(match: re.Match[str]) -> str:
+        column = match.group(1)
+        return row[column] if column else match.group(0)[0]
+
+    return _PLACEHOLDER.sub(value, text)
+
+
 FORMAT = 1
+# what Headway calls its own files and folders where a job runs
 OUT = "headway-out"
+PLAN = "plan.json"
+PAYLOAD = "payload.tar"
+AGENT = "headway-node.pyz"
 SECRETS = "headway-secrets.json"  # values of the environment that stand in no description
 # hexadecimal digits of each checksum that an input may declare
 CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}

@@ -4,25 +4,337 @@ headway-node.pyz is the plugin when it is called with these options, system-wide
 (FILETRANSFER_PLUGINS) as well as brought along by a job (transfer_plugins). It speaks protocol 2
 and 4. It prints nothing while it works: to the starter of HTCondor 25.2.1 and later, silence is
 how a plugin shows that it is alive.
+
+The job's own environment never reaches a plugin, so that a job speaks through attributes
+(`My.HeadwayPatience = 60` in a submit file):
+
+HeadwayConnections   connections at once, over all files (4)
+HeadwayPerSource     connections to one server at once (2)
+HeadwayPatience      seconds without a byte from anywhere before a file is given up (180)
+HeadwayGrace         seconds for which every source must say 404 before it is believed (10)
+HeadwayChecksums     "train.tar=sha256:…, test.tar=md5:…": what files must be, by their name
+HeadwayOverwrite     false: an upload never replaces what lies there already (true)
+HeadwayStallTimeout  the starter's STARTER_FILE_XFER_STALL_TIMEOUT in seconds, which no plugin can
+                     see; 0: it does not cut. In the machine's ad (STARTD_ATTRS) or as the
+                     environment variable HEADWAY_STALL_TIMEOUT it goes before the job's word
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
 import time
 
-from headway.node.errors import HeadwayError, Stopped, TransferError
+from headway.node import VERSION
+from headway.node.classad import read_old_ad, write_ad
+from headway.node.errors import HeadwayError, NodeError, Stopped, TransferError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
-    from headway.node.ads import Ad
-    from headway.node.plugin_answer import Result
-    from headway.node.plugin_settings import Settings
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headway.node.classad import Ad
+    from headway.node.transfer import Snapshot
+
+
+SHARE = 0.8  # of the starter's time-out, after which the plugin stops by itself
+_CUT = 3600.0  # HTCondor's own default
+_LIFETIME = 72000.0  # MAX_FILE_TRANSFER_PLUGIN_LIFETIME, also HTCondor's own default
+# From this version on the starter sees that a silent plugin is alive: only its lifetime ends it.
+_WATCHFUL = (25, 2, 1)
+_VERSION = re.compile(r"CondorVersion:\s+([0-9]+)\.([0-9]+)\.([0-9]+)")
+_CHECKSUM = re.compile(r"([^=,\s]+)=((?:sha256|md5|adler32|crc32c):[0-9A-Fa-f]+)\Z")
+
+
+class Settings:
+    """How to go about it; what is written wrongly is told in `notes`, and passed over."""
+
+    def __init__(self, job: Ad, machine: Ad, environment: Mapping[str, str]) -> None:
+        self.notes: list[str] = []
+        self.connections = int(self._number(job, "HeadwayConnections", 4, 1, 16))
+        self.per_source = int(self._number(job, "HeadwayPerSource", 2, 1, 8))
+        self.patience = self._number(job, "HeadwayPatience", 180, 1, 86400)
+        self.grace = self._number(job, "HeadwayGrace", 10, 0, 86400)
+        self.overwrite = job.get("headwayoverwrite") is not False
+        self.checksums = self._checksums(job.get("headwaychecksums"))
+        listed = job.get("headwayinputs")  # of a wrapped program: what the agent stages in
+        parts = listed.split(",") if isinstance(listed, str) else []
+        self.inputs = [part.strip() for part in parts if part.strip()]
+        self.limit = self._limit(job, machine, environment)  # seconds in all; None: as many as need
+
+    def _limit(self, job: Ad, machine: Ad, environment: Mapping[str, str]) -> float | None:
+        told: Ad = {}
+        said = environment.get("HEADWAY_STALL_TIMEOUT", "")
+        for ad in (job, machine, {"headwaystalltimeout": _as_number(said)} if said else {}):
+            told.update({k: v for k, v in ad.items() if k == "headwaystalltimeout"})
+        seconds = self._number(told, "HeadwayStallTimeout", _usual_cut(machine), 0, 1e7)
+        return seconds * SHARE if seconds else None
+
+    def _number(self, ad: Ad, name: str, usual: float, least: float, most: float) -> float:
+        value = ad.get(name.lower())
+        if value is None:
+            return usual
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.notes.append(f"{name} is no number; {usual:g} is used")
+            return usual
+        if not least <= value <= most:
+            self.notes.append(f"{name} is not between {least:g} and {most:g}; {usual:g} is used")
+            return usual
+        return value
+
+    def _checksums(self, text: object) -> dict[str, str]:
+        found = {}
+        for part in re.split(r"[,\s]+", text) if isinstance(text, str) else []:
+            match = _CHECKSUM.match(part)
+            if match:
+                found[match[1]] = match[2].lower()
+            elif part:
+                self.notes.append("HeadwayChecksums holds something that is no NAME=algorithm:hex")
+        return found
+
+
+def read_settings(folder: str, environment: Mapping[str, str]) -> Settings:
+    """The settings of a plugin whose input file lies in `folder`, the job's own."""
+    job = _ad_in(environment.get("_CONDOR_JOB_AD") or os.path.join(folder, ".job.ad"))
+    machine = _ad_in(environment.get("_CONDOR_MACHINE_AD") or os.path.join(folder, ".machine.ad"))
+    return Settings(job, machine, environment)
+
+
+def _ad_in(path: str) -> Ad:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return read_old_ad(file.read(4 << 20))
+    except (OSError, ValueError):
+        return {}
+
+
+def _as_number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _usual_cut(machine: Ad) -> float:
+    """After how many seconds this starter would cut the transfer, left to itself."""
+    version = _VERSION.search(str(machine.get("condorversion", "")))
+    if version and tuple(map(int, version.groups())) >= _WATCHFUL:
+        return _LIFETIME
+    return _CUT
+
+
+# What a plugin answers: one result ad for each file, with what went wrong as HTCondor wants it.
+
+RETRYABLE = 11  # what Pelican's plugin says, too: HTCondor's PelicanRetryPolicy starts elsewhere
+FAILED = 1
+_LONGEST_ERROR = 2000  # characters that end in a hold reason
+_STATUS = re.compile(r"\bHTTP ([1-5][0-9][0-9])\b")
+
+
+class TransferRequest:
+    """One file that HTCondor wants moved; `place` is where it is, checked."""
+
+    def __init__(self, url: str, name: str, place: str) -> None:
+        self.url, self.name, self.place = url, name, place
+
+
+class TransferResult:
+    """What became of a request."""
+
+    def __init__(self, request: TransferRequest, upload: bool) -> None:
+        self.request, self.upload = request, upload
+        self.begin = self.end = time.time()
+        self.bytes = 0
+        self.error: Exception | None = None
+        self.done = False
+        self.tries: Snapshot | None = None  # the sources as they were last seen
+        self.proof = ""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same may succeed another time or at another node."""
+        if isinstance(self.error, TransferError):
+            return self.error.retryable
+        return isinstance(self.error, (NodeError, Stopped))
+
+    @property
+    def words(self) -> str:
+        error = self.error
+        if error is None:
+            return "" if self.done else "it was not finished"
+        remedy = getattr(error, "remedy", "")
+        text = f"{getattr(error, 'message', error)}{f' ({remedy})' if remedy else ''}"
+        return text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - 1]}…"
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or not self.done
+
+    def ad(self, notes: list[str]) -> dict[str, object]:
+        """The result ad. HTCondor wants the URL back as it gave it, with any query."""
+        request = self.request
+        ad: dict[str, object] = {
+            "TransferFileName": request.name,
+            "TransferUrl": request.url,
+            "TransferSuccess": not self.failed,
+            # name+osdf://… means: with the token of that name
+            "TransferProtocol": request.url.partition(":")[0].rpartition("+")[2].lower(),
+            "TransferType": "upload" if self.upload else "download",
+            "TransferFileBytes": self.bytes,
+            "TransferTotalBytes": self._moved(),
+            "TransferStartTime": int(self.begin),
+            "TransferEndTime": int(self.end),
+            "ConnectionTimeSeconds": round(self.end - self.begin, 3),
+        }
+        if self.failed:
+            ad["TransferError"] = self.words
+            ad["TransferErrorData"] = self._error_data()
+        ad["DeveloperData"] = self._developer_data(notes)
+        return ad
+
+    def short_ad(self) -> dict[str, object]:
+        """The least that HTCondor needs, for a disk that has no room for more."""
+        request = self.request
+        ad = {"TransferFileName": request.name, "TransferUrl": request.url}
+        if self.failed:
+            return {**ad, "TransferSuccess": False, "TransferError": self.words[:100]}
+        return {**ad, "TransferSuccess": True}
+
+    def _moved(self) -> int:
+        if self.tries is None:
+            return self.bytes
+        return max(self.bytes, sum(source.bytes + source.wasted for source in self.tries.sources))
+
+    def _developer_data(self, notes: list[str]) -> dict[str, object]:
+        data: dict[str, object] = {
+            "HeadwayVersion": VERSION,
+            "Seconds": round(self.end - self.begin, 3),
+            "Proof": self.proof,
+        }
+        if self.tries is not None:
+            data["SlowPart"] = self.tries.slow
+            data["Sources"] = [
+                {
+                    "Host": source.host,
+                    "Bytes": source.bytes,
+                    "WastedBytes": source.wasted,
+                    "State": source.state,
+                    "Phase": source.phase,
+                    "Fault": source.words,  # Error itself is a word of the ClassAd language
+                }
+                for source in self.tries.sources
+            ]
+        if notes:
+            data["Notes"] = notes
+        return data
+
+    def _error_data(self) -> list[dict[str, object]]:
+        """One entry for each source that failed, or one for the whole."""
+        # a number to HTCondor, whose starter drops a boolean: -1 never, 0 at any time, else seconds
+        hope = {"Retryable": 0 if self.retryable else -1}
+        found: list[dict[str, object]] = []
+        for source in self.tries.sources if self.tries is not None else []:
+            if source.words:
+                kind = error_kind(source.words, source.phase, source.host)
+                found.append({**kind, **_between(source.host, source.phase, self.request), **hope})
+        return found or [{**self._own_kind(), **hope}]
+
+    def _own_kind(self) -> dict[str, object]:
+        from headway.node.transfer.urls import host_of  # `-classad` does without
+
+        host = host_of(self.request.url)
+        if isinstance(self.error, Unusable):
+            kind: dict[str, object] = {"ErrorType": "Parameter", "PluginVersion": VERSION}
+            return {**kind, "PluginLaunched": True, "ErrorCode": FAILED, "ErrorString": self.words}
+        if isinstance(self.error, Stopped):
+            return _transfer_error(host, "TimedOut", RETRYABLE, self.words)
+        if isinstance(self.error, NodeError):
+            full = "full" in self.words or "no room" in self.words
+            return _transfer_error(host, "NoSpace" if full else "TimedOut", FAILED, self.words)
+        return error_kind(self.words, "", host)
+
+
+class Unusable(TransferError):
+    """What HTCondor asked for makes no sense, or would lead out of the job's folder."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
+
+
+def error_kind(words: str, phase: str, host: str) -> dict[str, object]:
+    """The entry of TransferErrorData that fits a fault of one server."""
+    match = _STATUS.search(words)
+    status = int(match[1]) if match else 0
+    code = status or FAILED
+    text = {"ErrorCode": code, "ErrorString": words[:300]}
+    if phase == "resolve":
+        kind = {"ErrorType": "Resolution", "FailedName": host, "FailureType": "PreContact"}
+        return {**kind, **text}
+    if phase in ("connect", "TLS"):
+        return {"ErrorType": "Contact", "FailedServer": host, **text}
+    if status in (401, 403):
+        kind = {"ErrorType": "Authorization", "FailedServer": host}
+        how = "Authentication" if status == 401 else "Authorization"
+        return {**kind, "FailureType": how, "ShouldRefresh": status == 401, **text}
+    if status in (404, 410):
+        return {"ErrorType": "Specification", "FailedServer": host, **text}
+    return _transfer_error(host, "NoSpace" if phase == "disk" else "TimedOut", code, words)
+
+
+def _transfer_error(host: str, how: str, code: int, words: str) -> dict[str, object]:
+    kind = {"ErrorType": "Transfer", "FailedServer": host, "FailureType": how}
+    return {**kind, "ErrorCode": code, "ErrorString": words[:300]}
+
+
+def _between(host: str, phase: str, request: TransferRequest) -> dict[str, object]:
+    """A cache or mirror that the URL does not name."""
+    from headway.node.transfer.urls import host_of
+
+    if host.partition(":")[0] == host_of(request.url):
+        return {}
+    reached = phase not in ("resolve", "connect", "TLS")
+    how = "PostConnection" if reached else "Connection"
+    return {"IntermediateServerErrorType": how, "IntermediateServer": host}
+
+
+def write_answer(path: str, results: list[TransferResult], notes: list[str]) -> None:
+    """Write the result ads over the blanks that HTCondor has reserved for them.
+
+    That must work on a full disk, too, where its blocks are the only ones to be had: the file is
+    not truncated before it is written.
+    """
+    try:
+        _write(path, [write_ad(result.ad(notes)) for result in results])
+    except OSError:
+        _write(path, [write_ad(result.short_ad()) for result in results])
+
+
+def _write(path: str, ads: list[str]) -> None:
+    data = "".join(f"{ad}\n" for ad in ads).encode("utf-8", "surrogateescape")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(file, data[done:], done)
+        os.ftruncate(file, done)
+    finally:
+        os.close(file)
+
+
+def summary(results: list[TransferResult]) -> str:
+    """What failed, for the starter's log."""
+    from headway.node.transfer.urls import shown
+
+    return "".join(
+        f"headway: {shown(result.request.url)}: {result.words}\n"
+        for result in results
+        if result.failed
+    )
+
 
 METHODS = ("osdf", "stash", "pelican", "https", "http", "file")
 _USAGE = "usage: -classad\n       -infile FILE -outfile FILE [-upload]\n"
@@ -42,7 +354,7 @@ def run_plugin(arguments: Sequence[str]) -> int:
 
 
 def _self_description() -> str:
-    from headway.node.version import VERSION
+    from headway.node import VERSION
 
     return (
         "MultipleFileSupport = true\n"
@@ -73,7 +385,6 @@ class _Plugin:
     """One call of the plugin."""
 
     def __init__(self, infile: str, outfile: str, upload: bool) -> None:
-        from headway.node.plugin_settings import read_settings
 
         self._begin = time.monotonic()
         self._infile, self._outfile, self._upload = infile, outfile, upload
@@ -82,7 +393,6 @@ class _Plugin:
         self._told_to_stop = False
 
     def run(self) -> int:
-        from headway.node.plugin_answer import FAILED, RETRYABLE, summary, write_answer
 
         signal.signal(signal.SIGTERM, self._stop)
         results = self._results()
@@ -101,10 +411,9 @@ class _Plugin:
             return 0
         return RETRYABLE if all(result.retryable for result in bad) else FAILED
 
-    def _results(self) -> list[Result]:
+    def _results(self) -> list[TransferResult]:
         """One result, open or already an error, for each file that is asked for."""
-        from headway.node.ads import MAX_BYTES, AdError, read_ads
-        from headway.node.plugin_answer import Request, Result, Unusable
+        from headway.node.classad import MAX_BYTES, AdError, read_ads
 
         try:
             with open(self._infile, "rb") as file:
@@ -112,20 +421,19 @@ class _Plugin:
             # bytes that are not UTF-8 must come back as they came
             ads = read_ads(data.decode("utf-8", "surrogateescape"))
         except (OSError, AdError) as error:
-            result = Result(Request("", "", ""), self._upload)
+            result = TransferResult(TransferRequest("", "", ""), self._upload)
             why = getattr(error, "strerror", None) or str(error)
             result.error = Unusable(f"HTCondor's list of files cannot be read: {why}")
             return [result]
         # protocol 4 puts ads between them that concern no file
         return [self._result(ad) for ad in ads if "url" in ad or "localfilename" in ad]
 
-    def _result(self, ad: Ad) -> Result:
-        from headway.node.plugin_answer import Request, Result, Unusable
+    def _result(self, ad: Ad) -> TransferResult:
 
         url, name = ad.get("url"), ad.get("localfilename")
         good = isinstance(url, str) and isinstance(name, str) and url != "" and name != ""
-        request = Request(str(url or ""), str(name or ""), "")
-        result = Result(request, self._upload)
+        request = TransferRequest(str(url or ""), str(name or ""), "")
+        result = TransferResult(request, self._upload)
         if not good or "\0" in request.name:
             result.error = Unusable("HTCondor's list of files holds one without URL or name")
             return result
@@ -139,7 +447,7 @@ class _Plugin:
             result.error = Unusable("a folder is in its place")
         return result
 
-    def _move(self, result: Result, connections: int, per_source: int) -> None:
+    def _move(self, result: TransferResult, connections: int, per_source: int) -> None:
         """Move one file; engine and sources are those of the agent."""
         from headway.node import transfer
 
@@ -200,9 +508,9 @@ class _Crew:
 
     def __init__(
         self,
-        results: list[Result],
+        results: list[TransferResult],
         settings: Settings,
-        move: Callable[[Result, int, int], None],
+        move: Callable[[TransferResult, int, int], None],
         is_over: Callable[[], bool],
     ) -> None:
         from headway.node.transfer.urls import host_of
@@ -210,7 +518,7 @@ class _Crew:
         self._hosts = {id(result): host_of(result.request.url) for result in results}
         self._waiting = [result for result in results if result.error is None]
         self._settings, self._move, self._is_over = settings, move, is_over
-        self._under_way: list[Result] = []
+        self._under_way: list[TransferResult] = []
         self._changed = threading.Condition()
         files = max(1, min(len(self._waiting), settings.connections))
         self._hands = files if self._waiting else 0
@@ -245,7 +553,7 @@ class _Crew:
                 self._under_way.remove(result)
                 self._changed.notify_all()
 
-    def _next(self) -> Result | None:
+    def _next(self) -> TransferResult | None:
         """The first file whose host has a hand free, and whose place nobody writes to."""
         busy = [self._hosts[id(result)] for result in self._under_way]
         places = [result.request.place for result in self._under_way]
@@ -257,7 +565,7 @@ class _Crew:
                 return result
         return None
 
-    def _do(self, result: Result) -> None:
+    def _do(self, result: TransferResult) -> None:
         result.begin = time.time()
         try:
             if not self._is_over():

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from headway.node.environment import FEDERATIONS
+from headway.node.host import FEDERATIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Facts:
         self.hosts: dict[str, dict[str, str]] = {}
 
 
-class Finding:
+class ProbeFinding:
     """One judgement; `bad` means that the job cannot succeed here."""
 
     def __init__(self, bad: bool, words: str, *, no_way_out: bool = False) -> None:
@@ -76,32 +76,34 @@ def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]
     return facts
 
 
-def judge(facts: Facts) -> list[Finding]:
+def judge(facts: Facts) -> list[ProbeFinding]:
     """What the facts mean; no input or output."""
     findings = []
     if facts.python < (3, 9):
         found = ".".join(str(part) for part in facts.python)
-        findings.append(Finding(True, f"Python {found} is too old, 3.9 is needed"))
+        findings.append(ProbeFinding(True, f"Python {found} is too old, 3.9 is needed"))
     if facts.scratch_error:
-        findings.append(Finding(True, f"the job's folder cannot be used: {facts.scratch_error}"))
+        findings.append(
+            ProbeFinding(True, f"the job's folder cannot be used: {facts.scratch_error}")
+        )
     if facts.free is not None:
         if facts.free < facts.missing:
             words = f"{facts.free} bytes are free, the inputs still to come need {facts.missing}"
-            findings.append(Finding(True, words))
+            findings.append(ProbeFinding(True, words))
         elif facts.disk is not None and facts.free < facts.disk - facts.missing:
             words = f"{facts.free} bytes are free of the {facts.disk} that the job asked for"
-            findings.append(Finding(False, words))
+            findings.append(ProbeFinding(False, words))
     if facts.unreadable:
         words = f"{facts.unreadable} is to be unpacked, and there is neither zstd nor Python 3.14"
-        findings.append(Finding(True, words))
+        findings.append(ProbeFinding(True, words))
     if facts.gpus_wanted and facts.gpus is not None and facts.gpus < facts.gpus_wanted:
         words = f"{facts.gpus} GPUs are visible, the job needs {facts.gpus_wanted}"
-        findings.append(Finding(True, words))
+        findings.append(ProbeFinding(True, words))
     findings += _judge_network(facts.hosts)
     return findings
 
 
-def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[ProbeFinding]:
     silent = {path: said for path, said in hosts.items() if all(said.values())}
     if not silent:
         return []
@@ -109,8 +111,8 @@ def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     told = "; ".join(dict.fromkeys(words))
     if len(silent) == len(hosts):  # not one input has a source that answers
         lost = f"no way out: no source of any input can be reached from here ({told})"
-        return [Finding(True, lost, no_way_out=True)]
-    return [Finding(False, f"some sources do not answer ({told})")]
+        return [ProbeFinding(True, lost, no_way_out=True)]
+    return [ProbeFinding(False, f"some sources do not answer ({told})")]
 
 
 def visible_gpus(environment: Mapping[str, str], devices: int) -> int:
@@ -194,7 +196,7 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
 
 def _front_door(named: Name) -> str:
     """Where a federation is asked first."""
-    from headway.node.transfer.pelican import OSDF
+    from headway.node.transfer.federation import OSDF
 
     if named.host:
         return f"https://{named.host}"

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
     from headway.pool.base import Action, ActionResult, Limits, Pool
     from headway.pool.folder import RunFolder, Runs
 
-__all__ = [
-    "Action",
-    "ActionResult",
-    "Limits",
-    "Pool",
-    "RunFolder",
-    "Runs",
-    "open_pool",
-    "pool_of",
-]
+__all__ = ["Action", "ActionResult", "Limits", "Pool", "RunFolder", "Runs", "open_pool", "pool_of"]
 
 
 _HOME = dict.fromkeys(("Action", "ActionResult", "Limits", "Pool"), "base")
@@ -40,14 +31,25 @@ def __getattr__(name: str) -> Any:
 
 
 def open_pool(text: str, folder: Path) -> Pool:
-    """The pool that `local`, `local:cpus=4`, `htcondor` or `htcondor:schedd=NAME` names."""
+    """The pool that the option `--pool` names.
+
+    Args:
+        text: `local`, `local:cpus=4`, `htcondor` or `htcondor:schedd=NAME`.
+        folder: On whose disk the local pool puts its scratch folders.
+
+    Returns:
+        The pool; nobody is asked yet.
+
+    Raises:
+        PoolError: There is no such pool, or an option of it is wrong.
+    """
     kind, _, options = text.partition(":")
     if kind == "local":
         from headway.pool.local.pool import LocalPool
 
         return LocalPool.parse(options, folder)
     if kind == "htcondor":
-        from headway.pool.htcondor import HTCondorPool
+        from headway.pool.htcondor.pool import HTCondorPool
 
         return HTCondorPool.parse(options)
     raise PoolError(
@@ -57,7 +59,17 @@ def open_pool(text: str, folder: Path) -> Pool:
 
 
 def pool_of(facts: Mapping[str, Any]) -> Pool:
-    """The pool that run.json names."""
+    """The pool of a run.
+
+    Args:
+        facts: What run.json keeps of it.
+
+    Returns:
+        The pool; nobody is asked yet.
+
+    Raises:
+        RunError: run.json is damaged.
+    """
     if facts["kind"] == "local":
         from headway.pool.local.pool import LocalPool
 
@@ -68,6 +80,6 @@ def pool_of(facts: Mapping[str, Any]) -> Pool:
                 f"run.json does not say where the jobs run: {error!r}",
                 remedy="the run folder is damaged: start a new run",
             ) from error
-    from headway.pool.htcondor import HTCondorPool
+    from headway.pool.htcondor.pool import HTCondorPool
 
     return HTCondorPool.from_facts(facts)

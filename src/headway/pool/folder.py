@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import getpass
+import grp
 import json
 import math
 import os
+import pwd
 import re
 import shlex
 import shutil
-import tempfile
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,20 +23,222 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import RunError
-from headway.node.locks import Lock, lock
-from headway.node.plan import SECRETS
-from headway.pool.owners import (
-    check_keeps,
-    check_links,
-    check_own,
-    open_own,
-    open_plain,
-    read_plain,
-    user_name,
-)
+from headway.node.files import Lock, lock, write_atomically
+from headway.node.plan import AGENT, PAYLOAD, PLAN, SECRETS
+from headway.text import closest
 
 if TYPE_CHECKING:
     from headway.spec import Job
+
+
+# Whose a run is: what Headway acts on must be the user's own, and nobody else's to change.
+#
+# What lies in a run folder becomes code that runs as the user (the node program) and words that a
+# schedd obeys. So before Headway acts on a run, its folder and those above it, `runs` and
+# `.headway`, must belong to the user and must not be writable by anybody else. To read somebody
+# else's run is safe: what is read is a plain file, and its values are checked.
+
+
+def user_name(uid: int) -> str:
+    """The name of an account, or its number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def own_name() -> str:
+    """The name of whoever asks, or the number of an account that has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def is_private_group(gid: int) -> bool:
+    """Whether the group is the user's own: many systems give each user one, and umask 002."""
+    try:
+        group, name = grp.getgrgid(gid), pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == name and not set(group.gr_mem) - {name}
+
+
+def others_can_write(found: os.stat_result) -> bool:
+    """Whether others than the owner can write there; the user's private group has no others."""
+    by_group = bool(found.st_mode & stat.S_IWGRP) and not is_private_group(found.st_gid)
+    return by_group or bool(found.st_mode & stat.S_IWOTH)
+
+
+def check_own(folder: Path) -> None:
+    """Refuse a folder that is not the user's own, or that others can write to.
+
+    A symbolic link is looked at as well as the folder that it leads to. A folder that does not
+    exist yet is nobody's, and fine.
+
+    Args:
+        folder: A `.headway` folder, the `runs` in it, or a run folder.
+
+    Raises:
+        RunError: It belongs to another user, others can write to it, or it is no folder.
+    """
+    try:
+        for found in (folder.lstat(), folder.stat()):
+            if found.st_uid != os.geteuid():
+                raise _foreign(folder, found.st_uid)
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_symlink():
+            raise RunError(
+                f"{folder} is a link that leads nowhere",
+                remedy=f"remove it: `rm {shlex.quote(str(folder))}`",
+            ) from None
+        return
+    except OSError as error:
+        raise RunError(f"{folder} cannot be looked at: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise RunError(f"{folder} is not a folder", remedy="move it away, and run again")
+    if others_can_write(found):
+        raise RunError(
+            f"others can write to {folder} (mode {stat.S_IMODE(found.st_mode):04o}), and so change"
+            " what your jobs run",
+            remedy=f"close it: `chmod -R go-w {shlex.quote(str(folder))}`; a file system that keeps"
+            " no permissions is no place for runs",
+        )
+
+
+def check_keeps(folder: Path) -> None:
+    """Refuse a folder in which everybody can put another folder into the place of the user's own.
+
+    A sticky folder, such as /tmp, is fine: there each user moves only what is the user's. So is a
+    folder that a group shares on purpose.
+
+    Raises:
+        RunError: Everybody can write to the folder, and it is not sticky.
+    """
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return  # what wants to use it will say so
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        place = shlex.quote(str(folder))
+        raise RunError(
+            f"everybody can write to {folder}, and so put other runs into the place of yours",
+            remedy=f"close it: `chmod o-w {place}`; or work in a folder of your own",
+        )
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open or make a file that must be the user's own, and a plain one.
+
+    Args:
+        path: The file; a symbolic link in its last place is not followed.
+        flags: As for `os.open`.
+        mode: The permissions of a new file.
+
+    Returns:
+        A file descriptor.
+
+    Raises:
+        RunError: It is a link, no plain file, has a second name, is another user's, or others can
+            write to it.
+        OSError: It cannot be opened for another reason.
+    """
+    fd = _open_plain(path, flags, mode)
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise _foreign(path, found.st_uid)
+        if found.st_nlink > 1:
+            raise RunError(
+                f"{path} has a second name elsewhere, and whatever is written to it goes there too",
+                remedy=_copied(path),
+            )
+        if others_can_write(found):
+            raise RunError(
+                f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):04o})",
+                remedy=f"close it: `chmod go-w {shlex.quote(str(path))}`",
+            )
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_plain(path: Path) -> int:
+    """Open a file for reading, whosever it is: only a plain one, so that nothing waits for ever.
+
+    Raises:
+        RunError: It is a link, or no plain file.
+        OSError: It cannot be opened for another reason.
+    """
+    return _open_plain(path, os.O_RDONLY, 0)
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """All of a file, whosever it is: only of a plain one, and of one that is not too large.
+
+    Raises:
+        RunError: It is a link, or no plain file.
+        OSError: It has more than `most` bytes, or cannot be read.
+    """
+    with open(open_plain(path), "rb") as file:
+        large = os.fstat(file.fileno()).st_size > most
+        data = b"" if large else file.read(most + 1)
+    if large or len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return data
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a folder with symbolic links right in it: what acts on it would act elsewhere.
+
+    Raises:
+        RunError: It names the link.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            link = next((Path(entry.path) for entry in entries if entry.is_symlink()), None)
+    except OSError:
+        return  # not there yet; what wants to use it will say so
+    if link is not None:
+        raise RunError(f"{link} is a symbolic link, which headway never makes", remedy=_gone(link))
+
+
+def _open_plain(path: Path, flags: int, mode: int) -> int:
+    try:
+        # without O_NONBLOCK, to open a pipe that nobody writes to would not end
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        # ENXIO: a pipe that nobody reads, or a socket
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        what = "a symbolic link" if path.is_symlink() else "not a plain file"
+        raise RunError(f"{path} is {what}, which headway never makes", remedy=_gone(path)) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise RunError(f"{path} is not a plain file", remedy=_gone(path))
+    return fd
+
+
+def _gone(path: Path) -> str:
+    return f"if you trust the folder, remove it: `rm {shlex.quote(str(path))}`"
+
+
+def _copied(path: Path) -> str:
+    name = shlex.quote(str(path))
+    return f"make it a file of its own: `cp {name} {name}.new && mv {name}.new {name}`"
+
+
+def _foreign(path: Path, uid: int) -> RunError:
+    owner, place = user_name(uid), shlex.quote(str(path))
+    remedy = f"to act on {owner}'s runs, become {owner}: `sudo -u {owner} headway …`"
+    if uid == 0:
+        remedy = f"if it ought to be yours: `sudo chown -R {user_name(os.geteuid())} {place}`"
+    return RunError(
+        f"{path} belongs to {owner}, not to you",
+        remedy=f"{remedy}; for runs of your own work in another folder: `cd` there",
+    )
+
 
 FORMAT = 1
 HOUSE = ".headway"
@@ -44,22 +250,6 @@ _PACKING = 600.0  # seconds that another headway may take to pack the same job
 _LONGEST = 4000  # bytes of a path
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
-
-
-def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Put `data` under its final name only when all of it is on disk."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
 
 
 def read_record(attempt: Path) -> dict[str, Any]:
@@ -123,12 +313,12 @@ class RunFolder:
         self.path = path
         self.events = path / "events.log"
         self.job_file = path / "job.json"
-        self.plan = path / "plan.json"
+        self.plan = path / PLAN
         self.rows = path / "rows.csv"  # for people: job.json has them too
         self.kept = path / "kept.json"  # the results of other runs that this one was spared
-        self.payload = path / "payload.tar"
+        self.payload = path / PAYLOAD
         self.secrets = path / SECRETS  # what `environment` takes from the shell
-        self.agent = path / "headway-node.pyz"
+        self.agent = path / AGENT
         self.programs = path.parent.parent / "node"  # what the runs have in common of it
         self.submit_file = path / "job.sub"
         self.submit_rows = path / "job.rows"
@@ -279,10 +469,14 @@ class RunFolder:
 
 
 class Runs:
-    """All runs below one `.headway` folder."""
+    """All runs below one `.headway` folder; iterates over them, oldest first.
+
+    Args:
+        root: The `.headway` folder. It need not exist yet.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root  # the `.headway` folder
+        self.root = root
         self.folder = root / "runs"
 
     @classmethod
@@ -294,6 +488,9 @@ class Runs:
 
         Args:
             start: Where to begin; the current folder unless told otherwise.
+
+        Returns:
+            The runs there.
         """
         start = (start or Path.cwd()).absolute()
         for folder in (start, *start.parents):
@@ -336,7 +533,18 @@ class Runs:
         return iter([run for _, run in sorted(found, key=lambda pair: pair[0])])
 
     def find(self, label: str | None = None) -> RunFolder:
-        """A run by its label, by its name (then the newest of it), or the newest of all."""
+        """One run.
+
+        Args:
+            label: Its label (`train-3`), its name (then the newest of it), or the path of its
+                folder; None: the newest of all.
+
+        Returns:
+            Its folder.
+
+        Raises:
+            RunError: There is no such run, or its run.json is damaged.
+        """
         if label and ("\0" in label or len(os.fsencode(label)) > _LONGEST):
             raise RunError(
                 f"there is no run {label[:20]!r}…",
@@ -359,10 +567,8 @@ class Runs:
             return named[-1]
         if Path(label).joinpath("run.json").is_file():
             return RunFolder(Path(label).absolute())
-        from difflib import get_close_matches
-
-        close = get_close_matches(label, [run.label for run in runs], n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        close = closest(label, [run.label for run in runs])
+        hint = f"did you mean {close}? " if close else ""
         raise RunError(
             f"there is no run {label!r} in {self.folder}",
             remedy=f"{hint}`headway list` shows the runs that are here",
@@ -377,7 +583,21 @@ class Runs:
         digest: str,
         fill: Callable[[RunFolder, RunFacts], None],
     ) -> RunFolder:
-        """Make NAME-N whole or not at all: `fill` writes into it before it gets its name."""
+        """Make the run folder NAME-N, whole or not at all.
+
+        Args:
+            name: The job's name.
+            pool: What run.json keeps of the pool.
+            base: The folder of job.toml.
+            digest: That of the job, its files and the pool.
+            fill: Writes into the folder before it gets its name.
+
+        Returns:
+            The new run.
+
+        Raises:
+            RunError: It cannot be written, or the folder is not the user's own.
+        """
         stem = re.sub(r"[^\w.-]", "_", name)
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
         self.check_own()
@@ -423,6 +643,12 @@ class Runs:
         """Let nobody else look for a run of this job or make one meanwhile.
 
         So two who ask for the same job at the same moment get the same run.
+
+        Args:
+            digest: That of the job, its files and the pool.
+
+        Raises:
+            RunError: Somebody else has been making a run for ten minutes.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # told when the run folder is made
@@ -442,13 +668,13 @@ class Runs:
             yield
 
     def next(self, name: str) -> RunFolder:
-        """The folder that the next run of this name would get; nothing is made."""
+        """The folder that the next run of this `name` would get; nothing is made."""
         stem = re.sub(r"[^\w.-]", "_", name)
         number = 1 + max(self._numbers(stem), default=0)
         return RunFolder(self.folder / f"{stem}-{number}")
 
     def same(self, digest: str) -> RunFolder | None:
-        """The newest run of just this job, these files and this pool."""
+        """The newest run with this `digest`, so of the same job, files and pool; else None."""
         return next((run for run in reversed(list(self)) if run.facts.digest == digest), None)
 
     def _remove_drafts(self) -> None:

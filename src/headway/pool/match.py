@@ -51,7 +51,7 @@ _LATER = re.compile(
 
 
 @dataclass(frozen=True)
-class Need:
+class SlotNeed:
     """One term of what a job requires of a slot.
 
     Attributes:
@@ -122,7 +122,7 @@ def requests(job: Job) -> dict[str, int]:
     }
 
 
-def needs_of(job: Job) -> list[Need]:
+def needs_of(job: Job) -> list[SlotNeed]:
     """What a job requires of a slot, as HTCondor will have it.
 
     All rows of a table ask for the same.
@@ -135,7 +135,7 @@ def needs_of(job: Job) -> list[Need]:
     """
     asked, gpus = requests(job), job.resources.gpus
     needs = [
-        Need(
+        SlotNeed(
             name.lower(),
             f"resources.{name.lower()}" + (".count" if name == "GPUs" else ""),
             f"(TARGET.{name} ?: 0) >= Request{name}",
@@ -148,17 +148,19 @@ def needs_of(job: Job) -> list[Need]:
     properties = _gpu_properties(job)
     for key, (name, figure) in properties.items():
         where, amount = f"resources.gpus.{key}", f"GPUs_{name}"
-        needs.append(Need(f"gpus.{key}", where, _on_gpus(f"{name} >= {figure:g}"), amount, figure))
+        needs.append(
+            SlotNeed(f"gpus.{key}", where, _on_gpus(f"{name} >= {figure:g}"), amount, figure)
+        )
     if gpus and len(properties) > 1:
         every = " && ".join(f"{name} >= {figure:g}" for name, figure in properties.values())
         single = tuple(f"gpus.{key}" for key in properties)
-        needs.append(Need("gpus.all", "resources.gpus", _on_gpus(every), after=single))
+        needs.append(SlotNeed("gpus.all", "resources.gpus", _on_gpus(every), after=single))
     if job.sites.only:
-        needs.append(Need("only", "sites.only", at_sites(job.sites.only)))
+        needs.append(SlotNeed("only", "sites.only", at_sites(job.sites.only)))
     if job.sites.avoid:
-        needs.append(Need("avoid", "sites.avoid", f"!{at_sites(job.sites.avoid)}"))
+        needs.append(SlotNeed("avoid", "sites.avoid", f"!{at_sites(job.sites.avoid)}"))
     for number, term in enumerate(terms(job.requirements) if job.requirements else ()):
-        needs.append(Need(f"requirements {number}", "requirements", term))
+        needs.append(SlotNeed(f"requirements {number}", "requirements", term))
     return [*needs, *_platform(job)]
 
 
@@ -194,24 +196,24 @@ def _gpu_properties(job: Job) -> dict[str, tuple[str, float]]:
     return found
 
 
-def _platform(job: Job) -> Iterator[Need]:
+def _platform(job: Job) -> Iterator[SlotNeed]:
     """What HTCondor itself adds for the access point's platform, containers and transfers."""
     said = job.requirements or ""
     if not re.search(r"\bArch\b", said, re.IGNORECASE):
-        yield Need("arch", "requirements", "TARGET.Arch == MY.SubmitArch")
+        yield SlotNeed("arch", "requirements", "TARGET.Arch == MY.SubmitArch")
     image = job.container
     if image is None:
         if not re.search(r"\bOpSys", said, re.IGNORECASE):
-            yield Need("opsys", "requirements", "TARGET.OpSys == MY.SubmitOpSys")
+            yield SlotNeed("opsys", "requirements", "TARGET.OpSys == MY.SubmitOpSys")
         return
     scheme = image.partition("://")[0].lower() if "://" in image else ""
     kind = "HasSIF" if image.endswith(".sif") else "HasSandboxImage"
     kind = "HasDockerURL" if scheme == "docker" else kind
-    yield Need("container", "container", f"TARGET.HasContainer && TARGET.{kind}")
+    yield SlotNeed("container", "container", f"TARGET.HasContainer && TARGET.{kind}")
     own_plugins = any("transferplugins" in key.lower().replace("_", "") for key in job.submit)
     if scheme in ("osdf", "stash", "pelican", "http", "https") and not own_plugins:
         methods = "TARGET.HasFileTransferPluginMethods"
-        yield Need("scheme", "container", f'stringListIMember("{scheme}", {methods})')
+        yield SlotNeed("scheme", "container", f'stringListIMember("{scheme}", {methods})')
 
 
 def job_attributes(job: Job) -> dict[str, str]:
@@ -281,7 +283,7 @@ def names_in(expression: str) -> dict[str, str]:
     return found
 
 
-def match_slots(ad: Any, needs: Sequence[Need], slots: Iterable[Any]) -> Match:
+def match_slots(ad: Any, needs: Sequence[SlotNeed], slots: Iterable[Any]) -> Match:
     """Hold a job against slots.
 
     Args:

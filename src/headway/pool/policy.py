@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headway.node.exits import LONGEST_REASON, REASON, Exit
+from headway.node.errors import LONGEST_REASON, REASON, Exit
 from headway.pool.match import SITE, site_names
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _TRANSIENT_START_ERRNOS = (5, 11, 12, 26)
 # Errno 2 and 13 (the user's own path) are permanent.
 _TRANSIENT_TRANSFER_ERRNOS = (5, 62, 101, 104, 110, 111, 113)
 _ON_EXIT_HOLD = 3
-_NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `Verdict.HOLD`
+_NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `AfterExit.HOLD`
 _PATIENT = 2  # missing inputs after which a job still goes back to where it was
 _NODE_LONGER = 4  # times as long as its site a node is avoided
 _SET_BACK = 60  # seconds by which a hold lies in the future only if the clock was set back
@@ -49,7 +49,7 @@ _ODD = re.compile("[^ -~]")
 _ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
 
-class Verdict(Enum):
+class AfterExit(Enum):
     """What happens to a job whose attempt has ended by itself."""
 
     END = "leaves the queue"
@@ -57,13 +57,13 @@ class Verdict(Enum):
     HOLD = "is held, and released after a pause"
 
 
-def verdict(status: int, *, ends: int, holds: int, retries: Retries) -> Verdict:
+def after_exit(status: int, *, ends: int, holds: int, retries: Retries) -> AfterExit:
     """`status`: exit code, negative for a signal; `holds`: how many came before.
 
     `ends`: how many attempts ended by themselves before, those that led to a hold apart.
     """
     if status == Exit.INPUT_RETRYABLE:
-        return Verdict.HOLD if holds < retries.input else Verdict.END
+        return AfterExit.HOLD if holds < retries.input else AfterExit.END
     allowed = {
         Exit.OK: 0,
         Exit.BAD_NODE: retries.node,
@@ -73,12 +73,12 @@ def verdict(status: int, *, ends: int, holds: int, retries: Retries) -> Verdict:
         Exit.AGENT_ERROR: 0,
     }
     limit = {int(code): limit for code, limit in allowed.items()}.get(status, retries.command)
-    return Verdict.RETRY if ends < limit else Verdict.END
+    return AfterExit.RETRY if ends < limit else AfterExit.END
 
 
 def exit_lines(retries: Retries) -> dict[str, str]:
-    """The submit lines that say the same as `verdict`."""
-    # HTCondor counts the completion before it evaluates; `verdict` counts only those before.
+    """The submit lines that say the same as `after_exit`."""
+    # HTCondor counts the completion before it evaluates; `after_exit` counts only those before.
     spent = f"{_ENDS} > {{}}".format
     never = (Exit.OK, Exit.INPUT_RETRYABLE, Exit.INPUT_FAILED, Exit.OUT_OF_TIME, Exit.AGENT_ERROR)
     done = " || ".join(f"ExitCode == {int(code)}" for code in never)
@@ -99,7 +99,7 @@ def exit_lines(retries: Retries) -> dict[str, str]:
 
 
 def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
-    """The reason of the hold after `Verdict.HOLD`; `said`: the agent's own, `holds`: before it."""
+    """The reason of a hold after `AfterExit.HOLD`; `said`: the agent's own, `holds`: before it."""
     plain = _ODD.sub("?", said)[:LONGEST_REASON] or "an input did not arrive"
     return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
 

@@ -1,25 +1,206 @@
-"""From a job to a run folder that is ready to submit."""
+"""From a job to a run folder that is ready to submit: the plan, the payload and the agent."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import errno
 import hashlib
+import importlib.util
 import io
 import json
+import logging
+import marshal
 import os
 import stat
+import sys
 import tarfile
-from collections.abc import Mapping
+import time
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import headway.node
 from headway.errors import Problem, SpecError
-from headway.node.template import fill
-from headway.pool.folder import RunFacts, RunFolder, Runs
-from headway.pool.package import share_agent
+from headway.node.files import write_atomically
+from headway.node.plan import PAYLOAD, fill
+from headway.pool.folder import RunFacts, RunFolder, Runs, check_own, others_can_write
 from headway.spec import Input, Job, dump_job
+from headway.text import many
+
+_log = logging.getLogger(__name__)
+
+# what a command may import beside the node half itself: files and folders of the package
+_FOR_COMMANDS = ("checkpoint", "files", "torch")
+_YOUNG = 3600.0  # seconds; a program as new as that may be about to get its first run
+PROGRAM = 0o555  # the permissions of a file that runs share
+_STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
+# the real headway/__init__.py belongs to the access point and may import anything. Where a command
+# has a whole Headway installed, its other parts are still found, behind those of this file.
+_INIT = """\
+import sys
+
+from headway.node import VERSION as __version__
+
+__path__ += [f"{place}/headway" for place in sys.path if place and not __file__.startswith(place)]
+"""
+_MAIN = "import sys\n\nfrom headway.node.__main__ import start\n\nstart(sys.argv[1:])\n"
+
+
+def build_agent(path: Path) -> None:
+    """Write headway-node.pyz: a shell stub that finds a Python, then a zip file of the sources."""
+    write_atomically(path, _agent_bytes(), 0o755)
+
+
+def share_agent(path: Path, store: Path) -> None:
+    """Give a run its headway-node.pyz: a name of its own for a file that the runs share.
+
+    A hard link costs nothing, and a run's program stays whatever becomes of the store or of other
+    runs. Where there are no hard links (AFS) the run gets a copy.
+    """
+    data = _agent_bytes()
+    store.mkdir(mode=0o700, exist_ok=True)
+    check_own(store)
+    shared = store / f"headway-node-{short_digest(data)}.pyz"
+    link_shared(shared, path, lambda: shared.read_bytes() == data, lambda: data)
+
+
+def link_shared(
+    shared: Path, path: Path, is_good: Callable[[], bool], make: Callable[[], bytes]
+) -> None:
+    """Make `path` another name of `shared`, which is made anew where it is missing or damaged."""
+    for _ in range(3):
+        if not (_is_own(shared) and is_good()):
+            write_atomically(shared, make(), PROGRAM)
+        try:
+            os.link(shared, path, follow_symlinks=False)
+            return
+        except FileNotFoundError:
+            continue  # somebody has tidied up the store
+        except OSError:
+            break
+    write_atomically(path, make(), PROGRAM)
+
+
+def drop_unused(store: Path, *, act: bool = True) -> int:
+    """Remove the programs that no run has a name for; returns their bytes.
+
+    A run that takes one at this moment has its own name for it, or makes it again.
+    """
+    freed = 0
+    for file in store.glob("*headway-node*") if store.is_dir() else ():
+        with contextlib.suppress(OSError):
+            found = file.lstat()
+            if found.st_nlink == 1 and time.time() - found.st_mtime > _YOUNG:
+                freed += found.st_size
+                if act:
+                    file.unlink()
+    return freed
+
+
+def short_digest(data: bytes) -> str:
+    """What tells one program from another in a file name."""
+    return hashlib.sha256(data).hexdigest()[:20]
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file is there that nobody but this user can have written."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others_can_write(found)
+    )
+
+
+def is_agent(path: Path) -> bool:
+    """Whether a file is a headway-node.pyz, of this Headway or another."""
+    first = (Path(headway.node.__path__[0]) / "stub.sh").read_bytes().split(b"\n")[1]
+    with path.open("rb") as file:
+        return first in file.read(len(first) + 64)
+
+
+def packed(package: Path) -> list[Path]:
+    """The sources that go into headway-node.pyz, below the folder of the package."""
+    return [
+        file
+        for name in ("node", *_FOR_COMMANDS)
+        for file in (
+            [package / f"{name}.py"]
+            if (package / f"{name}.py").is_file()
+            else (package / name).rglob("*.py")
+        )
+    ]
+
+
+def _agent_bytes() -> bytes:
+    root = Path(headway.node.__path__[0])
+    sources = {
+        f"headway/{file.relative_to(root.parent).as_posix()}": file.read_bytes()
+        for file in packed(root.parent)
+    }
+    sources["headway/__init__.py"] = _INIT.encode()
+    sources["__main__.py"] = _MAIN.encode()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in sorted(sources):
+            entry = zipfile.ZipInfo(name, _STAMP)
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            # the stub passes over a Python that lacks zlib
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(entry, sources[name])
+    return (root / "stub.sh").read_bytes() + archive.getvalue()
+
+
+def compile_agent(agent: Path, store: Path) -> Path:
+    """A headway-node.pyz with compiled modules beside the sources; itself if that fails.
+
+    It is compiled for this interpreter, starts in half the time, and is one file for all runs of
+    the store, as the agent itself.
+    """
+    tag = f"{sys.implementation.cache_tag}{agent.suffix}"
+    made = agent.with_name(f"{agent.stem}.{tag}")
+    if made.exists():
+        return made
+    try:
+        data = agent.read_bytes()
+        shared = store / f"{agent.stem}-{short_digest(data)}.{tag}"
+        if store.is_dir():
+            link_shared(shared, made, lambda: zipfile.is_zipfile(shared), lambda: _compiled(data))
+        else:  # of an older Headway, or moved away from its runs
+            write_atomically(made, _compiled(data), PROGRAM)
+    except (OSError, ValueError, SyntaxError, zipfile.BadZipFile):
+        return agent
+    return made
+
+
+def _compiled(data: bytes) -> bytes:
+    archive = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as given,
+        zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as made,
+    ):
+        stub = data[: min(entry.header_offset for entry in given.infolist())]
+        for entry in given.infolist():
+            source = given.read(entry)
+            made.writestr(entry, source)
+            if entry.filename.endswith(".py"):
+                made.writestr(
+                    zipfile.ZipInfo(f"{entry.filename}c"), _compiled_module(source, entry)
+                )
+    return stub + archive.getvalue()
+
+
+def _compiled_module(source: bytes, entry: zipfile.ZipInfo) -> bytes:
+    """The bytes of a .pyc that is not checked against its source."""
+    code = compile(source, entry.filename, "exec", dont_inherit=True)
+    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+    return head + importlib.util.source_hash(source) + marshal.dumps(code)
+
 
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
@@ -48,7 +229,9 @@ def prepare(
         share_agent(folder.agent, folder.programs)
         folder.jobs.mkdir(0o755)
 
-    return runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
+    folder = runs.create(job.name, pool=pool, base=base, digest=digest, fill=write)
+    _log.info("%s is made for %s", folder.path, many(job.size, "job"))
+    return folder
 
 
 def not_in_shell(job: Job) -> list[Problem]:
@@ -81,13 +264,13 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
         "shell": job.shell,
         "environment": job.written_environment,
         "secrets": sorted(job.from_shell),
-        "payload": "payload.tar",
+        "payload": PAYLOAD,
         "inputs": [
             {
                 "urls": agent_urls(job, given),
                 "path": given.file,
                 "unpack": given.path if given.unpack else None,
-                "arrives_as": url_basename(given.urls[0]),
+                "arrives_as": delivered_name(given.urls[0]),
                 "checksum": given.checksum,
                 "size": given.size,
                 "manifest": given.manifest,
@@ -147,7 +330,7 @@ def schemes(job: Job, url: str) -> set[str]:
     return {each.split("://", 1)[0].lower().rpartition("+")[2] for each in filled}
 
 
-def url_basename(url: str) -> str:
+def delivered_name(url: str) -> str:
     """The name under which HTCondor delivers a URL."""
     return PurePosixPath(url.split("://", 1)[-1].split("?", 1)[0]).name
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headway.report.logs import Place
-    from headway.report.whole import Report
+    from headway.report.document import Report
+    from headway.report.load import LogOrRun
 
 __all__ = ["Report", "report"]
 
 
 def report(
-    places: Place | Sequence[Place],
+    places: LogOrRun | Sequence[LogOrRun],
     *,
     outputs: str | Sequence[str] = (),
     since: float | None = None,
@@ -33,7 +33,7 @@ def report(
     """Report on event logs, folders of them, or runs by name.
 
     Args:
-        places: One of them or several.
+        places: One of them or several: a path, or the label or name of a run.
         outputs: Where results must be, with $(Cluster) and $(Process), for a job to count as a
             success.
         since: Seconds since the epoch; jobs whose last event is earlier are left out.
@@ -45,17 +45,24 @@ def report(
 
     Raises:
         ReportError: There is no such log or run, or no event to report of.
+
+    Example:
+        >>> found = report("train.log")
+        >>> found.totals.jobs, found.totals.succeeded
+        (2, 1)
+        >>> [loss.cause for loss in found.losses]
+        ['failed']
     """
     from headway.errors import ReportError
-    from headway.report.logs import locate, read_logs
+    from headway.report.load import locate, read_logs
 
     several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
     if not several:
         raise ReportError("no log and no run is named", remedy="name one, such as events.log")
     found = [locate(place, start) for place in several]
     events = [read_logs(found, since=since, progress=progress)]
+    from headway.report.document import Report
     from headway.report.load import load
-    from headway.report.whole import Report
 
     wanted = [outputs] if isinstance(outputs, str) else outputs
     # Handed over, so that `load` can give their memory back.
@@ -65,7 +72,7 @@ def report(
 def __getattr__(name: str) -> Any:
     if name != "Report":
         raise AttributeError(f"module 'headway.report' has no attribute {name!r}")
-    from headway.report.whole import Report
+    from headway.report.document import Report
 
     return Report
 

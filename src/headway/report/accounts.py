@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import polars as pl
 
 from headway.events.read import Skip
-from headway.report.words import Cause, Outcome, Phase, Verdict
+from headway.report.enums import Cause, JobOutcome, Phase, Worth
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 
 PHASES = pl.Enum([phase.value for phase in Phase])
-VERDICTS = pl.Enum([verdict.value for verdict in Verdict])
+VERDICTS = pl.Enum([verdict.value for verdict in Worth])
 CAUSES = pl.Enum([cause.value for cause in Cause])
-OUTCOMES = pl.Enum([outcome.value for outcome in Outcome])
+OUTCOMES = pl.Enum([outcome.value for outcome in JobOutcome])
 
 #: One row a job. Times are seconds since the epoch, lengths are seconds; null: not known.
 JOBS: Schema = {

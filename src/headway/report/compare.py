@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import chain, count, islice, product
+from itertools import chain, islice, product
 from string import ascii_uppercase
 from typing import Any
 
 import polars as pl
 
 from headway.report.accounts import JOBS, Accounts
+from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
 from headway.report.totals import Totals, rated, totals
-from headway.report.words import CAUSE_WORDS, Cause, Outcome
 
 #: Jobs of a run below which its figures are not worth much, whatever they are.
 FEW = 10
@@ -32,7 +33,7 @@ class Unit(str, Enum):
     RATE = "rate"
 
 
-class Change(str, Enum):
+class Trend(str, Enum):
     """What a difference means."""
 
     BETTER = "better"
@@ -43,7 +44,7 @@ class Change(str, Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class Difference:
     """One figure of two runs.
 
     `noise` is how far the two may lie apart by chance alone, 99 times out of 100; None: not known.
@@ -61,15 +62,15 @@ class Row:
         return None if self.a is None or self.b is None else self.b - self.a
 
     @property
-    def change(self) -> Change:
+    def change(self) -> Trend:
         gap = self.difference
         if gap is None or not self.better:
-            return Change.NONE
+            return Trend.NONE
         if abs(gap) <= 1e-9 * max(abs(self.a or 0), abs(self.b or 0)):
-            return Change.SAME
+            return Trend.SAME
         if self.noise is None or abs(gap) <= self.noise:
-            return Change.CHANCE
-        return Change.BETTER if gap * self.better > 0 else Change.WORSE
+            return Trend.CHANCE
+        return Trend.BETTER if gap * self.better > 0 else Trend.WORSE
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,12 @@ class Figure:
     noises: tuple[float | None, ...] = ()
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[Difference, ...]:
         """Each other run against the first."""
         first, *others = self.values
         noises = self.noises or (None,) * len(others)
         return tuple(
-            Row(self.name, self.unit, first, value, self.better, noise)
+            Difference(self.name, self.unit, first, value, self.better, noise)
             for value, noise in zip(others, noises, strict=True)
         )
 
@@ -121,9 +122,9 @@ class Pair:
 
     a: str
     b: str
-    figures: tuple[Row, ...]
-    losses: tuple[Row, ...]  # the largest of either first
-    sites: dict[str, tuple[Row, ...]]  # those of both first
+    figures: tuple[Difference, ...]
+    losses: tuple[Difference, ...]  # the largest of either first
+    sites: dict[str, tuple[Difference, ...]]  # those of both first
     place: str = "site"  # what these are called
 
 
@@ -145,7 +146,7 @@ class Comparison:
         return tuple(self._pair(place) for place in range(len(self.names) - 1))
 
     def _pair(self, place: int) -> Pair:
-        def rows(figures: Iterable[Figure]) -> tuple[Row, ...]:
+        def rows(figures: Iterable[Figure]) -> tuple[Difference, ...]:
             return tuple(figure.rows[place] for figure in figures)
 
         lost = [row for row in rows(self.losses) if row.a or row.b]
@@ -193,7 +194,7 @@ def compare(a: Accounts, b: Accounts, *more: Accounts, names: Sequence[str] = ()
 
 def letters(number: int) -> tuple[str, ...]:
     """So many names where there are none to tell runs apart: A to Z, then AA."""
-    words = (product(ascii_uppercase, repeat=length) for length in count(1))
+    words = (product(ascii_uppercase, repeat=length) for length in itertools.count(1))
     return tuple(map("".join, islice(chain.from_iterable(words), number)))
 
 
@@ -203,8 +204,8 @@ class _Run:
         self.attempts = accounts.attempts
         self.pieces = accounts.pieces
         self.totals: Totals = totals(accounts)
-        self.ended = self.jobs.filter(pl.col("outcome") != Outcome.UNFINISHED.value)
-        self.good = self.jobs.filter(pl.col("outcome") == Outcome.SUCCESS.value)
+        self.ended = self.jobs.filter(pl.col("outcome") != JobOutcome.UNFINISHED.value)
+        self.good = self.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value)
 
 
 _Runs = Sequence[_Run]
@@ -320,7 +321,7 @@ def _proportion(jobs: pl.DataFrame) -> _Estimate:
     number = jobs.height
     if not number:
         return None, None, 0
-    good = int((jobs["outcome"] == Outcome.SUCCESS.value).sum())
+    good = int((jobs["outcome"] == JobOutcome.SUCCESS.value).sum())
     # Two more of each kind, or 3 of 3 would seem to be without any doubt (Agresti and Coull).
     near = (good + 2) / (number + 4)
     return good / number, math.sqrt(near * (1 - near) / (number + 4)), number
@@ -358,7 +359,7 @@ def _bytes(run: _Run) -> _Estimate:
         return None, None, 0
     sums = run.attempts.group_by("job").agg(pl.col("received").sum().alias("moved"))
     table = run.jobs.select("job", "outcome").join(sums, on="job", how="left")
-    return _ratio(table["moved"].fill_null(0.0), table["outcome"] == Outcome.SUCCESS.value)
+    return _ratio(table["moved"].fill_null(0.0), table["outcome"] == JobOutcome.SUCCESS.value)
 
 
 def _rate(attempts: pl.DataFrame) -> _Estimate:

@@ -1,13 +1,19 @@
-"""Loading: from the events of logs to accounts, with what a run's folder adds."""
+"""Loading: from what a user names to events, and from events to accounts.
+
+What makes the rest of a report takes a while to import. `locate` and `read_logs` do not need it, so
+that it is imported while other processes read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +22,151 @@ import polars as pl
 
 from headway.errors import HeadwayError, ReportError
 from headway.events import inert
-from headway.events.kind import Kind
-from headway.pool.folder import RunFolder
+from headway.events.event import Kind
+from headway.holds import table
+from headway.pool.folder import RunFolder, Runs
 from headway.report.accounting import account_parts
 from headway.report.accounts import Accounts
-from headway.report.logs import name_of
-from headway.report.records import RECORDS, filled, matched, read_records, served
-from headway.report.told import with_phases
-from headway.report.words import Outcome
+from headway.report.enums import JobOutcome
+from headway.report.records import RECORDS, filled, matched, read_records, served, with_phases
 from headway.text import RowWords, many
 
 if TYPE_CHECKING:
     from headway.events.columnar.thin import Thin
 
-_MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
-_CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
-_GOES_ON = (Outcome.UNFINISHED.value, Outcome.HELD.value)
+logger = logging.getLogger(__name__)
+
+LogOrRun = str | os.PathLike[str] | RunFolder
+
+
+def locate(place: LogOrRun, start: Path | None = None) -> Path | RunFolder:
+    """A run by its label or name, a run's own folder, or the path of a log or a folder of logs.
+
+    A run's own label or name goes before a path of the same name; `./NAME` is always the path.
+    """
+    if isinstance(place, RunFolder):
+        return place
+    text = os.fspath(place)
+    runs = Runs.here(start)
+    if isinstance(place, str) and os.sep not in text:
+        named = [run for run in runs if text in (run.label, run.facts.name)]
+        if named:
+            return named[-1]
+    path = Path(text)
+    try:
+        there = path.exists()
+    except OSError:  # too long for any path
+        there = False
+    if there:
+        return RunFolder(path.absolute()) if (path / "run.json").is_file() else path
+    raise _nothing(text, runs)
+
+
+def read_logs(
+    found: Sequence[Path | RunFolder],
+    *,
+    since: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Thin:
+    """The events of logs, folders of logs and runs.
+
+    Args:
+        found: What `locate` found.
+        since: Of what `headway collect` has kept, only jobs with an event since then are read.
+        progress: Is told how many bytes of how many are read.
+
+    Returns:
+        The events, as far as accounts need them; at least one.
+
+    Raises:
+        ReportError: There is no event to report of.
+    """
+    begin = time.perf_counter()
+    logs = [_log(each) if isinstance(each, RunFolder) else each for each in found]
+    events = _read(logs, since, progress)
+    _check(events, found)
+    seconds = time.perf_counter() - begin
+    logger.info("read %d events of %d logs in %.2f s", events.events, len(events.logs), seconds)
+    return events
+
+
+def _read(
+    logs: Sequence[Path], since: float | None, progress: Callable[[int, int], None] | None
+) -> Thin:
+    from headway.events.collected import is_collected, read_collected_thin
+    from headway.events.columnar.bulk import read_thin
+
+    if not any(is_collected(log) for log in logs):
+        return read_thin(logs, progress=progress, meanwhile=_prepare)
+    if len(logs) > 1:
+        raise ReportError(
+            "what `headway collect` has kept is reported of alone", remedy="name that folder only"
+        )
+    return read_collected_thin(logs[0], since=since, progress=progress)
+
+
+def _prepare() -> None:
+    """Load what the rest of the report is made with, which takes a while."""
+    import_module("headway.report.document")
+    import_module("headway.report.findings")
+    table()
+
+
+def _log(run: RunFolder) -> Path:
+    if not run.events.exists():
+        raise ReportError(
+            f"{run.label} has no event log yet",
+            remedy=f"it was not submitted; `headway run --resume {run.label}` does that",
+        )
+    return run.events
+
+
+def _check(events: Thin, found: Sequence[Path | RunFolder]) -> None:
+    """Nothing to report of is an error that says what was there instead."""
+    if len(events):
+        return
+    columns = events.columns()
+    names = ", ".join(map(name_of, found[:3]))
+    why = "; ".join(f"{inert(file, 200)} {inert(said, 200)}" for file, said in columns.unread[:3])
+    remedy = "name the file that `log =` of your submit file names, or a folder with such files"
+    skipped = sum(skip.length for _, skip in columns.skipped)
+    if why:
+        raise ReportError(f"there is no event to report of in {names}: {why}", remedy=remedy)
+    if skipped:
+        raise ReportError(
+            f"there is no event in {names}: all of its {skipped:,} bytes were skipped",
+            remedy="is it an HTCondor event log, the file that `log =` of a submit file names?",
+        )
+    what = "it is empty" if columns.files else "there is no event log"
+    raise ReportError(
+        f"there is no event in {names}: {what}",
+        remedy=remedy,
+    )
+
+
+def name_of(place: Path | RunFolder) -> str:
+    return inert(place.label if isinstance(place, RunFolder) else str(place), 200)
+
+
+def _nothing(text: str, runs: Runs) -> ReportError:
+    from headway.text import closest
+
+    labels = [run.label for run in runs]
+    folder = Path(text).parent
+    try:
+        beside = [str(folder / name) if folder != Path() else name for name in os.listdir(folder)]
+    except OSError:
+        beside = []
+    shown: Any = inert(text, 200)
+    close = closest(text, [*labels, *beside])
+    hint = f"did you mean {inert(close, 200)}? " if close else ""
+    return ReportError(
+        f"there is no log and no run {shown!r}",
+        remedy=f"{hint}name an event log, a folder with logs, or a run (`headway list` shows them)",
+    )
+
+
+_GOES_ON = (JobOutcome.UNFINISHED.value, JobOutcome.HELD.value)
 
 
 @dataclass(frozen=True)
@@ -66,10 +201,12 @@ def load(
     Raises:
         ReportError: No job is left, or a pattern has a macro that a log does not hold.
     """
+    begin = time.perf_counter()
     notes: list[str] = []
     rows = [row for folder in _folders(events) for row in read_records(folder)]
     proof = _proof(events, outputs, notes) if outputs else None
     alive = _alive(found)
+    newest = int(events.last_events().max(initial=0)) / 1e6
     accounts = _accounted(events, rows, since, proof, None, forget=not alive)
     going = accounts.jobs.filter(pl.col("outcome").is_in(_GOES_ON))
     if alive:
@@ -79,13 +216,19 @@ def load(
         notes += _not_over(going)
     notes += _without_year(events)
     if since is not None:
-        notes += _left_out(events, accounts, since)
+        notes += _left_out(newest, accounts, since)
     folders = _folders(events)
     del events  # its memory is better used by what is worked out from here on
     records = matched(accounts, rows)
     name = ", ".join(map(name_of, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
     accounts = _with_rows(accounts, folders)
+    seconds = time.perf_counter() - begin
+    logger.info(
+        "accounted %d jobs, %d attempts and %d records in %.2f s",
+        *(table.height for table in (accounts.jobs, accounts.attempts, records)),
+        seconds,
+    )
     return Loaded(name, accounts, records, tuple(notes))
 
 
@@ -104,6 +247,10 @@ def _accounted(
         parts, events.last_events(), until=until, since=since, outputs=proof, events=events.events
     )
     return replace(made, left_out=made.left_out + events.left_out)
+
+
+_MACRO = re.compile(r"\$\(\s*([A-Za-z_]\w*)\s*\)")
+_CLUSTER, _PROC = ("cluster", "clusterid"), ("process", "procid", "proc")
 
 
 def declared(pattern: str) -> Callable[[int, int], str]:
@@ -186,7 +333,7 @@ def _not_over(going: pl.DataFrame) -> list[str]:
 
     Of those that are held the report speaks elsewhere.
     """
-    going = going.filter(pl.col("outcome") == Outcome.UNFINISHED.value)
+    going = going.filter(pl.col("outcome") == JobOutcome.UNFINISHED.value)
     if going.is_empty():
         return []
     ends = sorted({_minute(end) for end in going["end"].unique()})
@@ -212,12 +359,11 @@ def _minute(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _left_out(events: Thin, accounts: Accounts, since: float) -> list[str]:
+def _left_out(newest: float, accounts: Accounts, since: float) -> list[str]:
     when = _minute(since)
     if accounts.jobs.is_empty():
-        last = _minute(int(events.time.max()) / 1e6)
         raise ReportError(
-            f"no job has an event since {when}; the last event is of {last}",
+            f"no job has an event since {when}; the last event is of {_minute(newest)}",
             remedy="go further back with --since, or leave it out",
         )
     if not accounts.left_out:

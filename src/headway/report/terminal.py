@@ -3,18 +3,183 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from headway.report.figures import GroupFigures, Loss, Totals, sites
-from headway.report.layout import Column, Line, bar, line, paragraph, table
 from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
-from headway.report.total_rows import total_rows
-from headway.text import many
+from headway.text import many, padded, printable, width_of, wrapped
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from headway.report.accounts import Accounts
     from headway.report.findings.finding import Finding
-    from headway.report.whole import Report
+
+#: A piece of a line and its style: words such as "bold red", or none.
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEAST = 12  # columns that the first column of a table keeps
+
+
+def line(*parts: str | Span) -> Line:
+    """A line of pieces; all of them come out harmless, whatever log they are from."""
+    spans = ((part, "") if isinstance(part, str) else part for part in parts)
+    return tuple((printable(text), style) for text, style in spans if text)
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """The lines without their styles."""
+    return "".join("".join(text for text, _ in each).rstrip() + "\n" for each in lines)
+
+
+def paragraph(
+    text: str, width: int, indent: str = "", style: str = "", first: str = ""
+) -> list[Line]:
+    """Wrapped text; `first` stands before its first line, in the place of the indent."""
+    room = max(20, width - len(indent))
+    lines = wrapped(printable(text), room)
+    return [
+        line(indent if number or not first else first, (each, style))
+        for number, each in enumerate(lines)
+    ]
+
+
+def bar(share: float | None, width: int, *, blocks: bool = True) -> str:
+    """A bar of at most `width` columns; what is not nothing shows."""
+    part = min(1.0, max(0.0, share or 0.0)) * width
+    if not blocks:
+        return "#" * (max(1, round(part)) if part else 0)
+    eighths = max(1, round(part * 8)) if part else 0
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table; those of the least worth go first, together, where there is no room."""
+
+    title: str
+    worth: int = 0
+    left: bool = False
+
+
+def table(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    styles: Sequence[str] = (),
+    indent: str = "  ",
+) -> list[Line]:
+    """Titles and rows; a column in which nothing stands is left out."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    keep = [n for n in range(len(columns)) if n == 0 or any(row[n].strip(" –") for row in cells)]
+    widths = {n: max(width_of(text) for text in _column(columns, cells, n)) for n in keep}
+    while len(keep) > 2 and _needed(keep, widths, indent) > width:
+        least = min(columns[n].worth for n in keep[1:])
+        better = [n for n in keep[1:] if columns[n].worth > least]
+        keep = [keep[0], *better] if better else keep[:-1]
+    over = _needed(keep, widths, indent, widths[0]) - width
+    if over > 0:
+        widths[0] = max(_LEAST, widths[0] - over)
+
+    def row(texts: Sequence[str]) -> str:
+        shown = [padded(texts[n], widths[n], right=not columns[n].left) for n in keep]
+        return (indent + "  ".join(shown)).rstrip()
+
+    drawn = [line((row([column.title for column in columns]), "dim"))]
+    marks = styles or [""] * len(cells)
+    return drawn + [line((row(texts), style)) for texts, style in zip(cells, marks, strict=True)]
+
+
+def _column(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], place: int) -> list[str]:
+    return [columns[place].title, *(row[place] for row in rows)]
+
+
+def _needed(keep: Sequence[int], widths: dict[int, int], indent: str, most: int = 20) -> int:
+    """Columns that a table takes; its first one can be cut to `most`."""
+    rest = sum(widths[n] for n in keep if n) + 2 * (len(keep) - 1)
+    return len(indent) + min(widths[0], most) + rest
+
+
+def total_rows(totals: Totals) -> list[tuple[str, str]]:
+    """The totals in words: what and how much, without what there is nothing of."""
+    t = totals
+
+    def row(words: str, value: str, worth_it: object = True) -> list[tuple[str, str]]:
+        return [(words, value)] if worth_it else []
+
+    held = [
+        (t.held_transfer, "on a transfer"),
+        (t.held_duration, "on the time limit"),
+        (t.held_other, "for other reasons"),
+    ]
+    reasons = [f"{number:,} {words}" for number, words in held if number]
+    why = reasons[0] if len(reasons) == 1 else f"{t.held:,}: {', '.join(reasons)}"
+    return [
+        *row("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}"),
+        *row("jobs that failed", count(t.failed), t.failed),
+        *row("jobs that are held", why, t.held),
+        *row("jobs that were removed", count(t.removed), t.removed),
+        *row("jobs that have not finished", count(t.unfinished), t.unfinished),
+        *row(
+            "attempts that started the command",
+            f"{t.attempts_executed:,} of {t.attempts:,}",
+            t.attempts_executed != t.attempts,
+        ),
+        *row(
+            "transfers cut off or stalled",
+            f"{t.stalls:,} in {many(t.stalled_jobs, 'job')}",
+            t.stalls,
+        ),
+        *row("evictions", f"{t.evictions:,} in {many(t.evicted_jobs, 'job')}", t.evictions),
+        *row("holds", count(t.holds), t.holds),
+        *row("checkpoints that came home", count(t.checkpoints), t.checkpoints),
+        *row("compute, jobs that succeeded", span(t.good_compute_s), t.good_compute_s),
+        *row("their last transfers", span(t.last_transfer_s), t.last_transfer_s),
+        *row("their transfers before that", span(t.retried_transfer_s), t.retried_transfer_s),
+        *row("their compute that was lost", span(t.evicted_compute_s), t.evicted_compute_s),
+        *row("compute, held jobs", span(t.held_compute_s), t.held_compute_s),
+        *row("transfers, held jobs", span(t.held_transfer_s), t.held_transfer_s),
+        *row("compute, failed jobs", span(t.wrong_compute_s), t.wrong_compute_s),
+        *row(
+            "transfers, failed jobs",
+            f"{span(t.wrong_transfer_s)}, {span(t.wrong_last_transfer_s)} of it their last",
+            t.wrong_transfer_s,
+        ),
+        *row(
+            "compute and transfers of a result",
+            f"{span(t.result_mean_s)} mean, {span(t.result_median_s)} median",
+            t.result_mean_s,
+        ),
+        *row(
+            "first match to result",
+            f"{span(t.wall_mean_s)} mean, {span(t.wall_median_s)} median",
+            t.wall_mean_s,
+        ),
+        *row("slots that computed nothing", span(t.idle_s), t.idle_s),
+        *row("CPU time that attempts used", span(t.cpu_s), t.cpu_s),
+        *row("time in the queue", span(t.queued_s), t.queued_s),
+        *row("time held", span(t.held_s), t.held_s),
+        *row(
+            "longest transfer that arrived",
+            f"{count(t.longest_arrived_transfer_s)} s",
+            t.longest_arrived_transfer_s,
+        ),
+        *row(
+            "shortest that was cut off",
+            f"{count(t.shortest_cut_transfer_s)} s",
+            t.shortest_cut_transfer_s,
+        ),
+        *row(
+            "bytes in",
+            f"{size(t.received)}" + (f" at {rate(t.transfer_rate)}" if t.transfer_rate else ""),
+            t.received,
+        ),
+    ]
+
 
 TOP = 3  # findings that are shown unless all are asked for
 _MOST_SITES = 20
@@ -22,8 +187,25 @@ _MOST_LINES = 5  # of skipped and unread files
 _BARS = 24
 
 
+class Summarized(Protocol):
+    """What of a `Report` the summary shows."""
+
+    name: str
+    notes: tuple[str, ...]
+    accounts: Accounts
+    records: pl.DataFrame
+
+    @property
+    def totals(self) -> Totals: ...
+    @property
+    def losses(self) -> list[Loss]: ...
+    @property
+    def findings(self) -> list[Finding]: ...
+    def groups(self, by: str) -> list[GroupFigures]: ...
+
+
 def summary(
-    report: Report,
+    report: Summarized,
     *,
     width: int = 80,
     everything: bool = False,
@@ -50,7 +232,7 @@ def summary(
     return lines
 
 
-def _header(report: Report, width: int) -> list[Line]:
+def _header(report: Summarized, width: int) -> list[Line]:
     accounts, totals = report.accounts, report.totals
     known = accounts.attempts.get_column("site").drop_nulls().n_unique()
     users = accounts.jobs["user"].drop_nulls().n_unique()
@@ -94,7 +276,9 @@ def _evidence(finding: Finding, width: int) -> list[Line]:
     for label, value in finding.evidence:
         lines += paragraph(f"{label}: {value}", width, "       ", "dim", "     - ")
     if finding.table is not None:
-        columns = [Column(title, -n, left=n == 0) for n, title in enumerate(finding.table.header)]
+        columns = [
+            TableColumn(title, -n, left=n == 0) for n, title in enumerate(finding.table.header)
+        ]
         lines += table(columns, finding.table.rows, width, indent="       ")
     if finding.places:
         where = "; ".join(map(str, finding.places))
@@ -202,19 +386,19 @@ def _totals(totals: Totals, width: int) -> list[Line]:
 
 
 _SITE_COLUMNS = (
-    Column("jobs", 9),
-    Column("success", 8),
-    Column("mean", 6),
-    Column("median", 5),
-    Column("rate", 4),
-    Column("stalls", 7),
-    Column("holds", 3),
-    Column("evictions", 2),
-    Column("lost", 1),
+    TableColumn("jobs", 9),
+    TableColumn("success", 8),
+    TableColumn("mean", 6),
+    TableColumn("median", 5),
+    TableColumn("rate", 4),
+    TableColumn("stalls", 7),
+    TableColumn("holds", 3),
+    TableColumn("evictions", 2),
+    TableColumn("lost", 1),
 )
 
 
-def _sites(report: Report, width: int, moved: bool) -> list[Line]:
+def _sites(report: Summarized, width: int, moved: bool) -> list[Line]:
     shown, place = sites(report.accounts, _MOST_SITES), report.accounts.place
     if not shown or shown[0].site is None:
         return []
@@ -235,7 +419,7 @@ def _sites(report: Report, width: int, moved: bool) -> list[Line]:
     ]
     meaning = "  mean and median of the compute of results" if width >= 60 else ""
     title = line((f"{place.capitalize()}s", "bold"), (meaning, "dim"))
-    first = Column(place, left=True)
+    first = TableColumn(place, left=True)
     lines = [title, *table((first, *_SITE_COLUMNS), rows, width)]
     rest = report.accounts.attempts.get_column("site").n_unique() - len(shown)
     if rest > 0:
@@ -244,15 +428,15 @@ def _sites(report: Report, width: int, moved: bool) -> list[Line]:
 
 
 _GROUP_COLUMNS = (
-    Column("jobs", 9),
-    Column("succeeded", 8),
-    Column("attempts", 2),
-    Column("slot time", 7),
-    Column("compute share", 6),
-    Column("goodput", 5),
-    Column("lost", 4),
-    Column("stalls", 3),
-    Column("holds", 1),
+    TableColumn("jobs", 9),
+    TableColumn("succeeded", 8),
+    TableColumn("attempts", 2),
+    TableColumn("slot time", 7),
+    TableColumn("compute share", 6),
+    TableColumn("goodput", 5),
+    TableColumn("lost", 4),
+    TableColumn("stalls", 3),
+    TableColumn("holds", 1),
 )
 
 
@@ -274,11 +458,11 @@ def _groups(found: Sequence[GroupFigures], by: str, width: int, moved: bool) -> 
         for group in found
     ]
     title = {"code": "By hold code", "hour": "By hour (UTC)"}.get(by, f"By {by}")
-    columns = (Column(by, left=True), *_GROUP_COLUMNS)
+    columns = (TableColumn(by, left=True), *_GROUP_COLUMNS)
     return [line((title, "bold")), *table(columns, rows, width)]
 
 
-def _records(report: Report, width: int) -> list[Line]:
+def _records(report: Summarized, width: int) -> list[Line]:
     """What the agent measured itself."""
     records = report.records
     if records.is_empty():
@@ -303,7 +487,7 @@ def _records(report: Report, width: int) -> list[Line]:
     return paragraph(f"{'; '.join(words)}.", width, "", "dim")
 
 
-def _unread(report: Report, width: int) -> list[Line]:
+def _unread(report: Summarized, width: int) -> list[Line]:
     accounts = report.accounts
     lines: list[Line] = []
     if accounts.skipped:

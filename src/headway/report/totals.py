@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.values import finite, share, total
-from headway.report.words import SLOT_PHASES, Cause, Outcome, Phase
+from headway.report.enums import SLOT_PHASES, Cause, JobOutcome, Phase, column_of
+from headway.report.numbers import finite, share, total
 
 #: Codes of holds for a file transfer: it failed (12, 13), or was too large (32, 33).
 TRANSFER_HOLDS = (12, 13, 32, 33)
@@ -97,75 +98,38 @@ def totals(accounts: Accounts) -> Totals:
     idle = _idle(accounts)
     count = {key: int(value or 0) for key, value in job.items() if not key.endswith("_s")}
     time = {key: total(value) for key, value in job.items() if key.endswith("_s")}
-    ended = {
-        "held-transfer": count["held_transfer"],
-        "failed": count["failed"],
-        "held-duration": count["held_duration"],
-        "held-other": count["held_other"],
-        "removed": count["removed"],
-    }
+    endings = ("held-transfer", "failed", "held-duration", "held-other", "removed")
+    ended = {name: count[name.replace("-", "_")] for name in endings}
     without = sum(ended.values())
     last = total(time["slot_s"] - time["needless_transfer_s"])
-    return Totals(
-        jobs=accounts.jobs.height,
-        succeeded=count["succeeded"],
-        failed=count["failed"],
-        held=count["held"],
-        held_transfer=count["held_transfer"],
-        held_duration=count["held_duration"],
-        held_other=count["held_other"],
-        removed=count["removed"],
-        unfinished=count["unfinished"],
-        attempts=accounts.attempts.height,
-        attempts_executed=int(attempt["executed"] or 0),
-        stalls=count["stalls"],
-        stalls_of_successes=count["stalls_of_successes"],
-        stalled_successes=count["stalled_successes"],
-        stalled_jobs=count["stalled_jobs"],
-        evictions=count["evictions"],
-        evicted_jobs=count["evicted_jobs"],
-        holds=count["holds"],
-        requeues=count["requeues"],
-        checkpoints=count["checkpoints"],
-        slot_s=time["slot_s"],
-        queued_s=time["queued_s"],
-        held_s=time["held_s"],
-        phases={
+    own = {
+        "jobs": accounts.jobs.height,
+        "attempts": accounts.attempts.height,
+        "attempts_executed": int(attempt["executed"] or 0),
+        "phases": {
             phase.value: time[f"{phase.value}_s"]
             if phase in (Phase.QUEUED, Phase.HELD)
             else total(attempt[phase.value])
             for phase in Phase
         },
-        compute_s=time["compute_s"],
-        idle_s=total(accounts.pieces.filter(_IS_IDLE).get_column("seconds").sum()),
-        cpu_s=finite(attempt["cpu_s"]),
-        transfer_s=time["transfer_s"],
-        good_compute_s=time["good_compute_s"],
-        good_s=time["good_s"],
-        bad_s=time["bad_s"],
-        open_s=time["open_s"],
-        last_transfer_s=time["last_transfer_s"],
-        retried_transfer_s=time["retried_transfer_s"],
-        evicted_compute_s=total(time["evicted_compute_s"] - idle.get("success", 0.0)),
-        held_compute_s=total(time["held_compute_s"] - idle.get("held", 0.0)),
-        held_transfer_s=time["held_transfer_s"],
-        wrong_compute_s=total(time["wrong_compute_s"] - idle.get("failed", 0.0)),
-        wrong_transfer_s=time["wrong_transfer_s"],
-        wrong_last_transfer_s=time["wrong_last_transfer_s"],
-        compute_share=share(time["good_compute_s"], time["slot_s"]),
-        goodput=share(time["good_s"], time["slot_s"]),
-        slot_last_transfers_s=last,
-        compute_share_last_transfers=share(time["good_compute_s"], last),
-        result_mean_s=finite(job["result_mean_s"]),
-        result_median_s=finite(job["result_median_s"]),
-        wall_mean_s=finite(job["wall_mean_s"]),
-        wall_median_s=finite(job["wall_median_s"]),
-        longest_arrived_transfer_s=finite(attempt["longest"]),
-        shortest_cut_transfer_s=finite(attempt["shortest"]),
-        failure_shares={key: number / without for key, number in ended.items() if number},
-        received=finite(attempt["received"]),
-        transfer_rate=share(finite(attempt["rated_bytes"]), finite(attempt["rated_s"])),
-    )
+        "idle_s": total(accounts.pieces.filter(_IS_IDLE).get_column("seconds").sum()),
+        "cpu_s": finite(attempt["cpu_s"]),
+        "evicted_compute_s": total(time["evicted_compute_s"] - idle.get("success", 0.0)),
+        "held_compute_s": total(time["held_compute_s"] - idle.get("held", 0.0)),
+        "wrong_compute_s": total(time["wrong_compute_s"] - idle.get("failed", 0.0)),
+        "compute_share": share(time["good_compute_s"], time["slot_s"]),
+        "goodput": share(time["good_s"], time["slot_s"]),
+        "slot_last_transfers_s": last,
+        "compute_share_last_transfers": share(time["good_compute_s"], last),
+        **{name: finite(job[name]) for name in _AVERAGES},
+        "longest_arrived_transfer_s": finite(attempt["longest"]),
+        "shortest_cut_transfer_s": finite(attempt["shortest"]),
+        "failure_shares": {key: number / without for key, number in ended.items() if number},
+        "received": finite(attempt["received"]),
+        "transfer_rate": share(finite(attempt["rated_bytes"]), finite(attempt["rated_s"])),
+    }
+    found: dict[str, Any] = count | time | own
+    return Totals(**{field.name: found[field.name] for field in fields(Totals)})
 
 
 _IS_IDLE = pl.col("cause") == Cause.IDLE.value
@@ -181,9 +145,9 @@ def _idle(accounts: Accounts) -> dict[str, float]:
 
 def _of_jobs() -> list[pl.Expr]:
     outcome, code = pl.col("outcome"), pl.col("hold_code")
-    good = outcome == Outcome.SUCCESS.value
-    held = outcome == Outcome.HELD.value
-    wrong = outcome == Outcome.FAILED.value
+    good = outcome == JobOutcome.SUCCESS.value
+    held = outcome == JobOutcome.HELD.value
+    wrong = outcome == JobOutcome.FAILED.value
     transfer, last = pl.col("transfer_s").fill_null(0), pl.col("last_transfer_s").fill_null(0)
     retried = transfer - last
     lost = pl.col("compute_s") - pl.col("good_compute_s")
@@ -199,8 +163,8 @@ def _of_jobs() -> list[pl.Expr]:
         "held_transfer": (held & in_transfer).sum(),
         "held_duration": (held & in_duration).sum(),
         "held_other": (held & ~in_transfer & ~in_duration).sum(),
-        "removed": (outcome == Outcome.REMOVED.value).sum(),
-        "unfinished": (outcome == Outcome.UNFINISHED.value).sum(),
+        "removed": (outcome == JobOutcome.REMOVED.value).sum(),
+        "unfinished": (outcome == JobOutcome.UNFINISHED.value).sum(),
         "stalls_of_successes": pl.col("stalls").cast(pl.Int64).filter(good).sum(),
         "stalled_successes": (good & stalled).sum(),
         "stalled_jobs": stalled.sum(),
@@ -224,6 +188,7 @@ def _of_jobs() -> list[pl.Expr]:
     return [column.sum() for column in plain] + [value.alias(key) for key, value in found.items()]
 
 
+_AVERAGES = ("result_mean_s", "result_median_s", "wall_mean_s", "wall_median_s")
 _COUNTS = ("stalls", "evictions", "holds", "requeues", "checkpoints")
 _LENGTHS = (
     *("slot_s", "queued_s", "held_s", "compute_s", "transfer_s"),
@@ -265,6 +230,110 @@ def _of_attempts() -> list[pl.Expr]:
     return [value.alias(key) for key, value in found.items()]
 
 
-def column_of(phase: Phase) -> str:
-    """The column of attempts that holds the seconds of a phase."""
-    return f"{phase.value.replace('-', '_')}_s"
+#: Widths that people read without thinking; each up to an hour divides an hour.
+_WIDTHS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """How many jobs had ended, and how many of them well, at each of `times` (since the epoch)."""
+
+    jobs: int
+    times: tuple[float, ...]
+    ended: tuple[int, ...]  # a hold that nobody has released counts as an end
+    succeeded: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self) | {
+            name: list(getattr(self, name)) for name in ("times", "ended", "succeeded")
+        }
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Input transfers by length: bin i has those from edges[i] on and below edges[i + 1].
+
+    The last bin has no upper edge: it also holds all that are longer.
+    """
+
+    edges: tuple[float, ...]
+    arrived: tuple[int, ...]
+    cut: tuple[int, ...]  # cut off or stalled
+    failed: tuple[int, ...]
+    other: tuple[int, ...]  # ended by what was not the transfer's fault: eviction, removal, …
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {key: list(value) for key, value in asdict(self).items()}
+
+
+def completion(accounts: Accounts, points: int = 400) -> Completion:
+    """The completion curve; where there are more ends than `points`, at evenly spaced times."""
+    ended = accounts.jobs.filter(
+        (pl.col("outcome") != JobOutcome.UNFINISHED.value) & pl.col("end").is_finite()
+    )
+    held = pl.col("outcome") == JobOutcome.HELD.value
+    # Of a job that is still held the last event may be the report's end; the hold was its own.
+    last = accounts.holds.group_by("job").agg(pl.col("time").max().alias("held_at"))
+    ends = ended.join(last, on="job", how="left").select(
+        pl.when(held).then(pl.col("held_at")).otherwise(None).fill_null(pl.col("end")).alias("at"),
+        (pl.col("outcome") == JobOutcome.SUCCESS.value).alias("good"),
+    )
+    every = np.sort(ends.get_column("at").to_numpy())
+    good = np.sort(ends.filter("good").get_column("at").to_numpy())
+    times = np.unique(every)
+    if len(times) > points:
+        times = np.linspace(times[0], times[-1], points)
+    return Completion(
+        accounts.jobs.height,
+        tuple(times.tolist()),
+        tuple(np.searchsorted(every, times, side="right").tolist()),
+        tuple(np.searchsorted(good, times, side="right").tolist()),
+    )
+
+
+def transfer_lengths(accounts: Accounts, bins: int = 48) -> Histogram:
+    """The histogram of input transfers, in at most about `bins` bins of a round width."""
+    moving = accounts.attempts.filter(pl.col("transfer_in_s") > 0).select(
+        pl.col("transfer_in_s").alias("s"),
+        moved().alias("arrived"),
+        cut().alias("cut"),
+        (~pl.col("arrived") & (pl.col("cause") == Cause.TRANSFER_FAILED.value)).alias("failed"),
+        (pl.col("ending") == "open").alias("open"),
+    )
+    # A transfer that still goes on has no length yet.
+    moving = moving.filter(pl.col("arrived") | ~pl.col("open"))
+    lengths = moving.get_column("s")
+    reach = finite(lengths.quantile(0.99)) if moving.height else None
+    if reach is None:
+        return Histogram((), (), (), (), ())
+    # One transfer of days must not squeeze all others into a single bin.
+    width = _width(reach / bins)
+    count = int(reach // width) + 1
+    place = (pl.col("s") // width).clip(0, count - 1).cast(pl.Int64)
+    arrived, was_cut, failed = pl.col("arrived"), pl.col("cut"), pl.col("failed")
+    table = (
+        moving.group_by(place.alias("bin"))
+        .agg(
+            arrived.sum(),
+            was_cut.sum(),
+            failed.sum(),
+            (~arrived & ~was_cut & ~failed).sum().alias("other"),
+        )
+        .join(pl.DataFrame({"bin": np.arange(count)}), on="bin", how="right")
+        .fill_null(0)
+        .sort("bin")
+    )
+    columns = {name: tuple(table.get_column(name).to_list()) for name in _KINDS}
+    return Histogram(tuple(float(at * width) for at in range(count)), **columns)
+
+
+_KINDS = ("arrived", "cut", "failed", "other")
+
+
+def _width(least: float) -> int:
+    for width in _WIDTHS:
+        if width >= least:
+            return width
+    return int(-(-least // 3600)) * 3600

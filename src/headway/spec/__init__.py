@@ -18,14 +18,19 @@ if TYPE_CHECKING:
         Resources,
         Retries,
         Sites,
+        build_job,
+        dump_job,
+        load_job,
+        load_resolved,
     )
-    from headway.spec.load import build_job, dump_job, load_job, load_resolved
     from headway.spec.override import apply_overrides
     from headway.spec.units import format_duration, format_size, parse_duration, parse_size
 
 _OF = {
-    "job": ("Checkpoint", "Gpus", "Input", "Job", "Output", "Resources", "Retries", "Sites"),
-    "load": ("build_job", "dump_job", "load_job", "load_resolved"),
+    "job": (
+        *("Checkpoint", "Gpus", "Input", "Job", "Output", "Resources", "Retries", "Sites"),
+        *("build_job", "dump_job", "load_job", "load_resolved"),
+    ),
     "override": ("apply_overrides",),
     "units": ("format_duration", "format_size", "parse_duration", "parse_size"),
 }

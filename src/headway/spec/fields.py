@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,12 +12,215 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
-from headway.spec.keys import submit_remedy
-from headway.spec.paths import folder_path, template_path
-from headway.spec.templates import check_template, refuse_placeholders
+from headway.spec.errors import Loc, Wrong, key_path, listed, show, text_of
+from headway.spec.places import (
+    check_template,
+    folder_path,
+    input_url,
+    output_to,
+    refuse_placeholders,
+    template_path,
+)
 from headway.spec.units import MAX_DURATION, MAX_SIZE, format_size, parse_duration, parse_size
-from headway.spec.urls import input_url, output_to
-from headway.spec.words import Wrong, show, text_of
+from headway.text import closest
+
+# Words of HTCondor submit files, Slurm, Kubernetes and habit, by the job.toml key that is meant.
+_MEANS = {
+    "name": "batch_name jobname job_name job_batch_name title id",
+    "command": "executable exec arguments args argument cmd run script entrypoint program argv",
+    "shell": "use_shell bash sh",
+    "files": "file transfer_input_files code sources src payload transfer_executable upload",
+    "environment": "env environ envs variables environment_variables getenv",
+    "container": "image container_image docker_image docker singularity apptainer "
+    "singularityimage sif",
+    "count": "queue jobs replicas copies njobs num_jobs array",
+    "table": "rows row csv matrix parameters params sweep columns",
+    "resources.cpus": "cpu cores core ncpus num_cpus request_cpus requestcpus "
+    "cpus_per_task threads ntasks",
+    "resources.memory": "mem ram request_memory requestmemory memory_mb mem_gb mem_mb",
+    "resources.disk": "storage scratch request_disk requestdisk disk_space diskspace",
+    "resources.gpus": "gpu ngpus num_gpus request_gpus requestgpus gres accelerators gpu_count "
+    "require_gpus",
+    "resources.gpus.count": "number num",
+    "resources.gpus.memory": "vram gpu_memory gpu_mem gpus_minimum_memory minimum_memory",
+    "resources.gpus.capability": "compute_capability cc gpus_minimum_capability cuda_capability",
+    "resources.gpus.runtime": "cuda cuda_version gpus_minimum_runtime",
+    "inputs": "input data datasets dataset downloads",
+    "inputs.url": "urls uri href source mirrors from",
+    "inputs.path": "dest destination target filename",
+    "inputs.checksum": "sha256 md5 digest hash sum adler32 crc32c",
+    "inputs.size": "bytes length",
+    "inputs.manifest": "pin index",
+    "inputs.patience": "stall stall_timeout",
+    "inputs.via": "through transfer",
+    "inputs.mode": "how streaming stream",
+    "inputs.unpack": "extract untar unzip decompress gunzip expand",
+    "inputs.keep": "cache store retain",
+    "inputs.window": "cache_limit cache_size buffer",
+    "outputs": "results artifacts artefacts transfer_output_files transfer_output_remaps "
+    "output_destination",
+    "outputs.to": "upload_to remap",
+    "outputs.min_size": "minimum_size minsize",
+    "checkpoint": "checkpoints checkpointing transfer_checkpoint_files",
+    "checkpoint.paths": "files files_to_keep",
+    "checkpoint.exit_code": "checkpoint_exit_code exitcode",
+    "checkpoint.interval": "every period",
+    "grace": "grace_period kill_timeout job_max_vacate_time stop_timeout",
+    "duration": "jobdurationcategory job_duration_category",
+    "time_limit": "walltime wall_time timelimit timeout max_runtime time allowed_execute_duration "
+    "allowed_job_duration maxwalltime",
+    "retries": "retry max_retries attempts on_exit_remove on_exit_hold periodic_release "
+    "periodic_remove retry_until success_exit_code",
+    "requirements": "requirement constraint constraints",
+    "sites": "site desired_sites undesired_sites",
+    "sites.avoid": "exclude undesired blacklist blocklist",
+    "sites.only": "require whitelist allowlist",
+    "submit": "htcondor condor extra submit_options",
+}
+SYNONYMS = {word: key for key, words in _MEANS.items() for word in words.split()}
+
+# What Headway writes into the submit description itself, with the job.toml key to use instead.
+_NO_KEY = "Headway needs it for its own work"
+SUBMIT_OWN = {
+    word: f"use `{key}`"
+    for word, key in SYNONYMS.items()
+    if word.startswith(
+        ("request_", "request", "transfer_", "gpus_minimum", "periodic_", "on_exit", "container_")
+    )
+    or word
+    in (
+        "executable", "arguments", "queue", "env", "getenv", "max_retries", "retry_until",
+        "success_exit_code", "checkpoint_exit_code", "docker_image", "singularityimage",
+        "jobdurationcategory", "job_max_vacate_time", "batch_name", "job_batch_name",
+        "allowed_execute_duration", "allowed_job_duration", "output_destination", "require_gpus",
+    )
+}  # fmt: skip
+SUBMIT_OWN |= {
+    "environment": "use `environment`",
+    "requirements": "use `requirements`",
+    "files": "use `files`",
+    "log": "the event log is events.log in the run folder",
+    "output": "what the command prints comes home to the run folder",
+    "error": "what the command prints comes home to the run folder",
+    "transfer_output": "what the command prints comes home to the run folder",
+    "transfer_error": "what the command prints comes home to the run folder",
+    "input": "let the command read a file from `files` or `inputs`",
+    "kill_sig": "use `grace`",
+    "count": "use `count`",
+} | dict.fromkeys(
+    (
+        "universe", "cmd", "args", "in", "out", "err", "initialdir", "initial_dir", "iwd",
+        "userlog", "should_transfer_files", "when_to_transfer_output", "stream_output",
+        "stream_error", "preserve_relative_paths", "periodic_hold", "leave_in_queue", "hold",
+        "job_lease_duration", "requiregpus", "jobuniverse", "maxretries", "max_idle",
+        "max_materialize", "periodic_vacate", "periodic_hold_reason", "noop_job",
+    ),
+    _NO_KEY,
+)  # fmt: skip
+_STATEMENTS = ("if", "elif", "else", "endif", "include", "use")
+SUBMIT_OWN |= dict.fromkeys(_STATEMENTS, "only `key = value` lines can be added")
+
+
+def submit_remedy(key: str) -> str | None:
+    """What to do instead, if a submit line is one that Headway writes itself."""
+    bare = key.lower()
+    for beginning in ("+", "my."):
+        bare = bare.removeprefix(beginning)
+    return SUBMIT_OWN.get(bare)
+
+
+def unknown_key(loc: Loc, known: dict[tuple[str, ...], list[str]]) -> tuple[str, str]:
+    """What is wrong with a key that does not exist, and which key is probably meant."""
+    level = tuple(part for part in loc[:-1] if isinstance(part, str))
+    word = str(loc[-1])
+    here = known.get(level, [])
+    meant = _meant(word, level, here, known)
+    if meant is None:
+        remedy = f"the keys here are {listed(here, most=30)}"
+    elif level and meant in known.get((), []) and meant not in here:
+        remedy = f"`{meant}` stands at the top of job.toml, before the first section"
+    else:
+        remedy = f"did you mean `{meant}`?"
+    return f"there is no key `{key_path((word,))}`", remedy
+
+
+def _meant(
+    word: str, level: tuple[str, ...], here: list[str], known: dict[tuple[str, ...], list[str]]
+) -> str | None:
+    lower = word.lower().lstrip("+").removeprefix("my.").replace("-", "_")
+    for key in here:
+        if lower == key or lower.rstrip("s") == key.rstrip("s"):
+            return key
+    synonym = SYNONYMS.get(lower)
+    if synonym and _level_of(synonym) == level:
+        return synonym.rpartition(".")[2]
+    for other, keys in known.items():  # a key that exists, in another table
+        if lower in keys:
+            return ".".join((*other, lower))
+    near = closest(word, here)
+    if near or synonym:
+        return near or synonym
+    every = {key: ".".join((*other, key)) for other, keys in known.items() for key in keys}
+    far = closest(word, every)
+    return every[far] if far else None
+
+
+def _level_of(key: str) -> tuple[str, ...]:
+    return tuple(key.split(".")[:-1])
+
+
+# The command, as an argument list or as one line for the shell.
+
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>", "<<<"})
+_SHELL_REMEDY = "add `shell = true` to run it with /bin/sh -c"
+
+
+def arguments(value: object, *, shell: bool | None, by_people: bool) -> object:
+    """The argv that a `command` of text or a list stands for; `shell` is None where not known."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
+        if shell is None or shell:
+            return (value,)
+        return _split(value)
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
+        if shell and (by_people or len(value) != 1):
+            raise Wrong(
+                "with `shell = true` the command is one text, not a list",
+                "write it as text, or remove `shell`",
+            )
+        if isinstance(value[0], str) and not value[0].strip():
+            raise Wrong("the first word, the program, is empty", "begin with the program to run")
+        return value
+    raise Wrong(f"should be text or a list, not {show(value)}", 'write it like "python3 train.py"')
+
+
+def _split(text: str) -> tuple[str, ...]:
+    joined = text.replace("\\\n", " ").strip()
+    try:
+        words = _words(joined, " \t\r\n")
+        lines = _words(joined, " \t\r")
+    except ValueError as error:
+        what = (
+            "a quotation mark has no partner" if "quotation" in str(error) else str(error).lower()
+        )
+        raise Wrong(what, "close it, or write the command as a list") from None
+    if words != lines:
+        raise Wrong("has several lines", f"{_SHELL_REMEDY}, or write one line")
+    odd = next((word for word in words if word in _SHELL_WORDS), None)
+    if odd:
+        raise Wrong(f"`{odd}` means something to a shell only", _SHELL_REMEDY)
+    if not words or not words[0].strip():
+        raise Wrong("the first word, the program, is empty", "begin with the program to run")
+    return tuple(words)
+
+
+def _words(text: str, whitespace: str) -> list[str]:
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = whitespace, True, ""
+    return list(lexer)
 
 
 @dataclass(frozen=True)
@@ -236,8 +440,7 @@ Runtime = Annotated[str, BeforeValidator(_runtime)]
 Site = Annotated[str, AfterValidator(_site)]
 SubmitLines = Annotated[
     dict[
-        Annotated[str, AfterValidator(_submit_key)],
-        Annotated[str, BeforeValidator(_submit_value)],
+        Annotated[str, AfterValidator(_submit_key)], Annotated[str, BeforeValidator(_submit_value)]
     ],
     BeforeValidator(_flat),
 ]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -18,11 +23,16 @@ from pydantic import (
 )
 
 from headway.errors import Problem, SpecError
+from headway.node.plan import placeholders
 from headway.spec import fields as f
-from headway.spec.command import arguments
+from headway.spec.collisions import Draft, find_collisions
+from headway.spec.errors import Loc, Wrong, key_path, show
+from headway.spec.fields import Reading, arguments, unknown_key
+from headway.spec.files import Rows, check_container, expand_files, read_table, read_toml
+from headway.spec.override import Setting, apply_options
+from headway.spec.places import unpacked_name, url_basename
 from headway.spec.units import parse_size
-from headway.spec.urls import unpacked_name, url_basename
-from headway.spec.words import Wrong, show
+from headway.text import closest
 
 _NOT_UNPACKED = (".7z", ".rar", ".z", ".lz4", ".lz", ".deb", ".rpm", ".iso", ".sif", ".h5", ".pt")
 Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
@@ -41,8 +51,6 @@ class Model(BaseModel):
         try:
             self.__pydantic_validator__.validate_python(data, self_instance=self)
         except ValidationError as error:
-            from headway.spec.problems import explain_part
-
             raise SpecError(explain_part(error, type(self), data)) from None
 
     # pydantic is to fill in what it validates itself, and not to call this
@@ -251,6 +259,11 @@ class Sites(Model):
 
 
 class Job(Model):
+    """A job, or one for each row of a table, with the keys of job.toml.
+
+    It does not change once it is made. Sizes are in bytes here, and durations in seconds.
+    """
+
     name: f.Name
     shell: f.Flag = False  # before `command`, which is read in its light
     command: tuple[f.Template, ...]  # argv; with `shell`, one string for /bin/sh -c
@@ -272,17 +285,16 @@ class Job(Model):
     submit: f.SubmitLines = {}  # further submit lines, verbatim
 
     def __init__(self, /, **data: Any) -> None:
-        """Make a job in Python, with the keys of job.toml.
+        """Make a job in Python.
 
-        Sizes may also be plain numbers of bytes, and durations of seconds. `table` is a list of
-        rows, whose values are texts, numbers or booleans, or the name of a CSV file in the current
-        folder.
+        Args:
+            **data: The keys of job.toml. Sizes may also be plain numbers of bytes, and durations of
+                seconds. `table` is a list of rows, whose values are texts, numbers or booleans, or
+                the name of a CSV file in the current folder.
 
         Raises:
-            SpecError: with everything that is wrong with it.
+            SpecError: With everything that is wrong with it.
         """
-        from headway.spec.load import make_job
-
         make_job(self, data)
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -316,9 +328,405 @@ class Job(Model):
         return len(self.rows) if self.rows is not None else self.count
 
     def row(self, index: int) -> dict[str, str]:
-        """The placeholder values of job `index`: its table row and `{job}`.
+        """The placeholder values of one job.
 
-        A run of only some jobs of a description keeps the numbers that they have in it.
+        Args:
+            index: The job's number, from 0 on.
+
+        Returns:
+            Its table row, and `job`: its number. A run of only some jobs of a description keeps
+            the numbers that they have in it.
         """
         columns = self.rows[index] if self.rows is not None else {}
         return {"job": str(index), **columns}
+
+
+# From what the models refuse to problems that a person can act on.
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+_LEVELS: dict[type[BaseModel], Loc] = {
+    Resources: ("resources",),
+    Gpus: ("resources", "gpus"),
+    Input: ("inputs", 0),
+    Output: ("outputs", 0),
+    Checkpoint: ("checkpoint",),
+    Retries: ("retries",),
+    Sites: ("sites",),
+}
+
+KNOWN_KEYS: dict[tuple[str, ...], list[str]] = {
+    (): [key if key != "rows" else "table" for key in _keys(Job)],
+    ("resources",): _keys(Resources),
+    ("resources", "gpus"): _keys(Gpus),
+    ("inputs",): _keys(Input),
+    ("outputs",): _keys(Output),
+    ("checkpoint",): _keys(Checkpoint),
+    ("retries",): _keys(Retries),
+    ("sites",): _keys(Sites),
+}
+
+_MISSING = {
+    ("name",): 'add name = "…", which names the run',
+    ("command",): 'add command = "…", such as "python3 train.py"',
+    ("inputs", "url"): 'add url = "https://…"',
+    ("inputs", "path"): 'the URL does not end in a file name: add path = "…"',
+    ("outputs", "path"): 'add path = "…", what the command leaves behind',
+    ("checkpoint", "paths"): 'add paths = ["…"], what the command writes as its checkpoint',
+}
+
+
+@dataclass(frozen=True)
+class KeyOrigins:
+    """Says of a key path where a person wrote it: in the file, or in an option."""
+
+    source: str
+    original: Mapping[str, Any]  # the file before any option
+    document: Mapping[str, Any]  # the same with the options applied
+    settings: Sequence[Setting] = ()
+
+    def where(self, loc: Loc) -> str:
+        """The file and key path, or the option that brought the key in."""
+        loc = self.written(loc)
+        for setting in reversed(self.settings):
+            common = _common(setting.loc, loc)
+            if common and (common == setting.loc or not _exists(self.original, common)):
+                return setting.label
+        return f"{self.source}: {key_path(loc)}" if loc else self.source
+
+    def written(self, loc: Loc) -> Loc:
+        """The part of a key path that is in the document; the rest stems from a shorthand."""
+        node: Any = self.document
+        for depth, part in enumerate(loc):
+            if not _holds(node, part):
+                return loc if isinstance(node, dict) else loc[:depth]
+            node = node[part]
+        return loc
+
+
+def explain(error: ValidationError, origins: KeyOrigins, level: Loc = ()) -> list[Problem]:
+    """One problem for each thing that the models refused; `level`: where in a job the model is."""
+    errors = error.errors(include_url=False)
+    locs = {tuple(part for part in one["loc"] if part != "[key]") for one in errors}
+    problems: dict[Problem, None] = {}
+    for one in errors:
+        loc = tuple(part for part in one["loc"] if part != "[key]")
+        sibling = (*loc[:-1], "url")
+        if (
+            one["type"] == "missing"
+            and loc[-1] == "path"
+            and any(other[: len(sibling)] == sibling for other in locs)
+        ):
+            continue  # the path would have come from the URL, which is wrong itself
+        what, remedy = _words(
+            one["type"], (*level, *loc), one.get("input"), one.get("ctx") or {}, one["msg"]
+        )
+        problems[Problem(origins.where(loc), what, remedy)] = None
+    return list(problems)
+
+
+def explain_part(
+    error: ValidationError, model: type[BaseModel], given: Mapping[str, Any]
+) -> list[Problem]:
+    """The same for a part of a job that somebody makes in Python, such as its Resources."""
+    return explain(error, KeyOrigins(model.__name__, given, given), _LEVELS.get(model, ()))
+
+
+def _words(
+    kind: str, loc: Loc, value: Any, context: dict[str, Any], message: str
+) -> tuple[str, str]:
+    wrong = context.get("error")
+    if isinstance(wrong, Wrong):
+        return wrong.what, wrong.remedy
+    if kind == "missing":
+        level = tuple(part for part in loc if isinstance(part, str))
+        return "is missing", _MISSING.get(level, "")
+    if kind == "extra_forbidden":
+        return unknown_key(loc, KNOWN_KEYS)
+    if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
+        return f"should be a whole number, not {show(value)}", _whole(value)
+    if kind in ("float_type", "finite_number", "float_parsing"):
+        remedy = f"write {value} without quotes" if isinstance(value, str) else "write e.g. 7.5"
+        return f"should be a number, not {show(value)}", remedy
+    if kind == "string_type":
+        scalar = not isinstance(value, (list, dict))
+        remedy = f'write "{show(value)}" in quotes' if scalar else "write it in quotes"
+        return f"should be text, not {show(value)}", remedy
+    if kind == "bool_type":
+        return f"should be true or false, not {show(value)}", "write it without quotes"
+    if kind in ("tuple_type", "list_type"):
+        remedy = f"write [{show(value)}]" if isinstance(value, (str, int)) else "write it as […]"
+        return f"should be a list, not {show(value)}", remedy
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return f"should be a table, not {show(value)}", _table(loc)
+    if kind == "literal_error":
+        return _choice(loc, value, str(context.get("expected", "")))
+    bounds = {
+        "greater_than_equal": ("ge", "at least"),
+        "greater_than": ("gt", "more than"),
+        "less_than_equal": ("le", "at most"),
+        "less_than": ("lt", "less than"),
+    }
+    if kind in bounds:
+        name, words = bounds[kind]
+        remedy = "leave `gpus` out for none" if loc[-2:] == ("gpus", "count") else ""
+        return f"{show(value)} is not possible: it must be {words} {context[name]:,}", remedy
+    return message[:1].lower() + message[1:], ""
+
+
+def _whole(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value) and abs(value) < 1e15:
+        return f"write {max(1, math.ceil(value))}"
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+        return f"write {int(value)} without quotes"
+    return "write e.g. 1"
+
+
+def _table(loc: Loc) -> str:
+    level = tuple(part for part in loc if isinstance(part, str))
+    inner = KNOWN_KEYS.get(level)
+    header = f"[[{level[0]}]]" if level in (("inputs",), ("outputs",)) else f"[{'.'.join(level)}]"
+    return f"write a section {header}" + (f" with keys such as `{inner[0]}`" if inner else "")
+
+
+def _choice(loc: Loc, value: Any, expected: str) -> tuple[str, str]:
+    choices = re.findall(r"'([^']*)'", expected)
+    what = f"{show(value)} is none of {', '.join(show(choice) for choice in choices)}"
+    if loc == ("duration",) and re.search(r"[0-9]", str(value)):
+        return what, "it is OSPool's category; a limit in hours is `time_limit`"
+    near = closest(value, choices) if isinstance(value, str) else None
+    return what, f"did you mean {show(near)}?" if near else ""
+
+
+def _common(one: Loc, two: Loc) -> Loc:
+    length = 0
+    while length < min(len(one), len(two)) and one[length] == two[length]:
+        length += 1
+    return one[:length]
+
+
+def _exists(document: Any, loc: Loc) -> bool:
+    for part in loc:
+        if not _holds(document, part):
+            return False
+        document = document[part]
+    return True
+
+
+def _holds(node: Any, part: str | int) -> bool:
+    if isinstance(node, dict):
+        return part in node
+    return isinstance(node, list) and isinstance(part, int) and part < len(node)
+
+
+# From job.toml to a Job, or to everything that is wrong with it.
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+def load_job(
+    path: str | Path, *, overrides: Sequence[str] = (), resources: Sequence[str] = ()
+) -> Job:
+    """The job that a job.toml describes.
+
+    Args:
+        path: The job.toml. Its `files`, `table` and `container` are looked for beside it.
+        overrides: As `--set` takes them, such as `retries.node=5`.
+        resources: As `--resource` takes them, such as `memory=16GB`.
+
+    Returns:
+        The job, found good.
+
+    Raises:
+        SpecError: With everything that is wrong with the file and the options.
+    """
+    path = Path(path)
+    raw = read_toml(path)
+    return build_job(
+        raw, folder=path.parent, source=path.name, overrides=overrides, resources=resources
+    )
+
+
+def build_job(
+    raw: Mapping[str, Any],
+    *,
+    folder: Path,
+    source: str = "job.toml",
+    overrides: Sequence[str] = (),
+    resources: Sequence[str] = (),
+) -> Job:
+    """The job that a TOML document describes.
+
+    Args:
+        raw: The document.
+        folder: Where its `files`, `table` and `container` are looked for.
+        source: What messages call the document.
+        overrides: As `--set` takes them.
+        resources: As `--resource` takes them.
+
+    Returns:
+        The job, found good.
+
+    Raises:
+        SpecError: With every problem at once.
+    """
+    applied = apply_options(raw, overrides, resources)
+    origins = KeyOrigins(source, raw, applied.raw, applied.settings)
+    problems = list(applied.problems)
+    document = dict(applied.raw)
+
+    if "rows" in document:
+        del document["rows"]
+        problems.append(Problem(origins.where(("rows",)), *unknown_key(("rows",), KNOWN_KEYS)))
+    rows, columns = _take_table(document, folder, origins, problems)
+    if "files" in document:
+        document["files"], wrong = expand_files(document["files"], folder, origins.where)
+        problems += wrong
+    context = Reading(columns)
+    job: Job | None = None
+    try:
+        job = Job.model_validate({**document, "rows": rows}, context=context)
+    except ValidationError as error:
+        problems += explain(error, origins)
+    problems += _container_problems(document, job, folder, origins)
+    draft = _draft(document, rows, columns, folder, context)
+    problems += [Problem(origins.where(loc), *words) for loc, *words in find_collisions(draft)]
+    if problems or job is None:
+        raise SpecError(problems)
+    return job
+
+
+def make_job(job: Job, given: Mapping[str, Any]) -> None:
+    """Fill in a Job that is made in Python; raises SpecError with every problem at once.
+
+    Nobody has said yet where its `files` and its container lie: they are looked for at submit.
+    """
+    document = dict(given)
+    origins = KeyOrigins("Job", document, document)
+    problems: list[Problem] = []
+    folder = Path.cwd()
+    if "rows" in document:
+        if "table" in document:
+            what = "is the same as `table`"
+            problems.append(Problem(origins.where(("rows",)), what, "keep one of the two"))
+        document.setdefault("table", document.pop("rows"))
+    if document.get("table", "") is None:
+        del document["table"]
+    rows, columns = _take_table(document, folder, origins, problems)
+    document["files"] = _path_texts(document.get("files", ()))
+    context = Reading(columns, units=False)
+    try:
+        job.__pydantic_validator__.validate_python(
+            {**document, "rows": rows}, self_instance=job, context=context
+        )
+    except ValidationError as error:
+        problems += explain(error, origins)
+    draft = _draft({**document, "files": ()}, rows, columns, folder, context)
+    problems += [Problem(origins.where(loc), *words) for loc, *words in find_collisions(draft)]
+    if problems:
+        raise SpecError(problems)
+
+
+def _path_texts(value: Any) -> Any:
+    """A list in which paths are texts, as in job.toml."""
+    if isinstance(value, (list, tuple)):
+        return [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+    return value
+
+
+def dump_job(job: Job) -> str:
+    """The resolved job as JSON: sizes in bytes, durations in seconds."""
+    return job.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def load_resolved(text: str) -> Job:
+    """The job that `dump_job` wrote."""
+    try:
+        return Job.model_validate_json(text)
+    except ValidationError as error:
+        remedy = "it is written by Headway: restore it, or submit the job again"
+        raise SpecError(explain(error, KeyOrigins("job.json", {}, {})), remedy=remedy) from None
+
+
+def _take_table(
+    document: dict[str, Any], folder: Path, origins: KeyOrigins, problems: list[Problem]
+) -> tuple[Rows | None, set[str] | None]:
+    """The rows, and the columns that placeholders may name (None: not known)."""
+    if "table" not in document:
+        return None, {"job"}
+    if "count" in document:
+        what = "the table's rows already say how many jobs there are"
+        problems.append(Problem(origins.where(("count",)), what, "keep one of `count` and `table`"))
+    rows, wrong = read_table(document.pop("table"), folder, origins.where)
+    problems += wrong
+    return rows, {*rows[0], "job"} if rows else None
+
+
+def _container_problems(
+    document: Mapping[str, Any], job: Job | None, folder: Path, origins: KeyOrigins
+) -> list[Problem]:
+    image = job.container if job else document.get("container")
+    if not isinstance(image, str) or not image.strip() or "\0" in image:
+        return []
+    try:
+        check_container(image.strip(), folder)
+    except Wrong as wrong:
+        return [Problem(origins.where(("container",)), wrong.what, wrong.remedy)]
+    return []
+
+
+def _draft(
+    document: Mapping[str, Any],
+    rows: Rows | None,
+    columns: set[str] | None,
+    folder: Path,
+    context: Reading,
+) -> Draft:
+    """What is good of a description, so that a wrong key does not hide a collision elsewhere."""
+    inputs = _good(Input, document.get("inputs"), context)
+    outputs = _good(Output, document.get("outputs"), context)
+    if columns is None:  # without the table, only what needs none can be compared
+        inputs = [(n, i) for n, i in inputs if not _asks((i.path, *i.urls))]
+        outputs = [(n, o) for n, o in outputs if not _asks((o.path, o.to or ""))]
+    count = document.get("count", 1)
+    good = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= 1_000_000
+    size = len(rows) if rows is not None else count if good and columns is not None else 1
+    files = document.get("files", ())
+    return Draft(inputs, outputs, files, rows, size, folder, _checkpoint_paths(document))
+
+
+def _checkpoint_paths(document: Mapping[str, Any]) -> list[str]:
+    given = document.get("checkpoint")
+    paths = given.get("paths") if isinstance(given, dict) else None
+    return [p for p in paths if isinstance(p, str)] if isinstance(paths, list) else []
+
+
+def _good(model: type[AnyModel], items: Any, context: Reading) -> list[tuple[int, AnyModel]]:
+    found = []
+    for index, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
+        one = _salvaged(model, item, context)
+        if one is not None:
+            found.append((index, one))
+    return found
+
+
+def _salvaged(model: type[AnyModel], item: Any, context: Reading) -> AnyModel | None:
+    """The item without the keys that are wrong in it, if that leaves one."""
+    try:
+        return model.model_validate(item, context=context)
+    except ValidationError as error:
+        bad = {one["loc"][0] for one in error.errors(include_url=False) if one["loc"]}
+    if not isinstance(item, dict) or not bad:
+        return None
+    try:
+        rest = {key: value for key, value in item.items() if key not in bad}
+        return model.model_validate(rest, context=context)
+    except ValidationError:
+        return None
+
+
+def _asks(texts: Sequence[str]) -> bool:
+    return any(placeholders(text) for text in texts)

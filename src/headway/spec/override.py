@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.errors import Problem
-from headway.spec.toml import parse_value
+from headway.spec.errors import Loc, Wrong, key_path, show
+from headway.spec.files import parse_value
 from headway.spec.units import format_duration, format_size, parse_duration, parse_size
-from headway.spec.words import Loc, Wrong, closest, key_path, show
+from headway.text import closest
 
 _SEGMENT = re.compile(r"""\.?(?:([A-Za-z0-9_+-]+)|("(?:[^"\\]|\\.)*"|'[^']*'))|\[([0-9]+)\]""")
 _REMOVE = object()

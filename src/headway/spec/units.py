@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from headway.spec.words import Wrong, show
+from headway.spec.errors import Wrong, show
 
 Readings = Callable[[float], tuple[str, str]]  # the two likely units of a bare number
 

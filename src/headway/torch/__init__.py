@@ -17,11 +17,9 @@ workers, and go on after `load_state_dict` with the very next sample.
 """
 
 from headway.node.errors import NodeError, TransferError
-from headway.node.stream.samples import DataError
-from headway.node.stream.tally import SampleError
-from headway.torch.dataset import TarDataset
+from headway.node.stream.samples import DataError, SampleError
+from headway.torch.dataset import Shuffled, TarDataset, TarStream
 from headway.torch.loader import Loader
-from headway.torch.stream import Shuffled, TarStream
 
 __all__ = [
     "DataError",

@@ -9,25 +9,37 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import default_collate
 
-from headway.node.children import heed_parent_alone
-from headway.node.stream.order import Order
-from headway.node.stream.quality import quality_of
-from headway.node.stream.samples import DataError
-from headway.node.stream.source import Lead
-from headway.node.stream.steps import count_steps
-from headway.node.stream.tally import RAISE, SHARE, SKIP, SampleError, Tally
-from headway.torch.dataset import MapDataset, as_dataset
-from headway.torch.feed import Feed, asks, local_rank, numbers_of, raise_trouble, ranks_here
-from headway.torch.stream import ARRIVAL, BUFFER, INDEX, Progress, Steps, TarStream
+from headway.node.process import heed_parent_alone
+from headway.node.stream.order import Order, count_steps, quality_of
+from headway.node.stream.samples import RAISE, SHARE, SKIP, DataError, SampleError, Tally
+from headway.node.stream.source import FetchOrder
+from headway.torch.dataset import (
+    ARRIVAL,
+    BUFFER,
+    INDEX,
+    BatchMaker,
+    LoopProgress,
+    MapDataset,
+    Steps,
+    TarStream,
+    as_dataset,
+    batch_requests,
+    local_rank,
+    numbers_of,
+    raise_plain,
+    ranks_here,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
-    from headway.node.stream.quality import Quality
-    from headway.torch.dataset import Permutation
-    from headway.torch.feed import Ask, Made
+    from headway.node.stream.order import Quality
+    from headway.torch.dataset import BatchRequest, MadeBatch, Permutation
+
+    # for each step what it takes of all ranks, this one's samples, and the batch
+    Batches = Generator[tuple[int, list[int], MadeBatch], None, None]
 
 PREFETCH = 2  # batches that each worker of torch's loader prepares unless told otherwise
 _FEW = 1000  # samples that an epoch is taken to have at least, where nobody knows
@@ -108,7 +120,7 @@ class Loader:
         self._kind: str | None = None  # of this epoch's order; None: it has not begun
         self._tally = Tally(corrupt, corrupt_share)
         self._turn = 0
-        self._feed = Feed(self._data, collate)
+        self._feed = BatchMaker(self._data, collate)
         if workers:
             settings.setdefault("persistent_workers", True)
             settings["worker_init_fn"] = _Begin(settings.get("worker_init_fn"))
@@ -116,7 +128,7 @@ class Loader:
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
         prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
         self._ahead = prepared * batch_size * self.ranks
-        self._asked = _Asked()
+        self._asked = _RequestSampler()
         self._loader: Any = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -143,13 +155,21 @@ class Loader:
             self._begin(epoch)
 
     def quality(self) -> Quality:
-        """How well this epoch is shuffled; costs about as much as reading it without its bytes."""
+        """How well this epoch is shuffled; costs about as much as reading it without its bytes.
+
+        Returns:
+            The figures; `str` says them in words.
+
+        Raises:
+            DataError: the data set is not a tar file, and so shuffled as a whole.
+        """
         order = self._order()
         if not isinstance(order, Order):
             raise DataError("a data set that is not a tar file is shuffled as a whole: all is well")
         return quality_of(order, self._data.source.samples.labels)
 
     def state_dict(self) -> dict[str, Any]:
+        """The loader's place in the data, as `load_state_dict` takes it."""
         source = self._data.source
         return {
             "format": 1,
@@ -168,7 +188,14 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with this loader's batch size, workers and ranks."""
+        """Go on from there, with this loader's batch size, workers and ranks.
+
+        Args:
+            state: what `state_dict` gave.
+
+        Raises:
+            DataError: it is no loader's state, or that of another data set.
+        """
         if state.get("format") != 1 or not _is_sound(state):
             raise DataError("this is no loader's state, or that of another version of Headway")
         source = self._data.source
@@ -216,8 +243,8 @@ class Loader:
         if self._kind is None:
             first = self.epoch == 0 and not self._data.source.indexed
             self._kind = ARRIVAL if first else INDEX
-        progress = Progress(self.position)
-        batches = self._by_index(progress) if self._kind == INDEX else self._as_it_goes()
+        progress = LoopProgress(self.position)
+        batches = self._by_index(progress) if self._kind == INDEX else self._as_it_arrives()
         try:
             while True:
                 if turn != self._turn:
@@ -227,7 +254,7 @@ class Loader:
                 if found is None:
                     break
                 taken, samples, (batch, faults, trouble) = found
-                raise_trouble(trouble)
+                raise_plain(trouble)
                 self._tally.add(list(faults.values()), self._total())
                 place = self.position = self.position + taken
                 self.samples = [each for at, each in enumerate(samples) if at not in faults]
@@ -248,12 +275,12 @@ class Loader:
             batches.close()
             progress.close()
 
-    def _by_index(self, progress: Progress) -> Generator[tuple[int, list[int], Made], None, None]:
+    def _by_index(self, progress: LoopProgress) -> Batches:
         order = self._order()
         lead = None
         if self._local == 0 and isinstance(order, Order):
-            lead = Lead(self._data.source, order, self.position)
-        each = asks(
+            lead = FetchOrder(self._data.source, order, self.position)
+        each = batch_requests(
             progress.samples(order, lead),
             self.batch_size,
             (self._seed or 0, self.epoch, self.position),
@@ -274,7 +301,7 @@ class Loader:
         for made in self._loader:
             yield (*asked.popleft(), made)
 
-    def _as_it_goes(self) -> Generator[tuple[int, list[int], Made], None, None]:
+    def _as_it_arrives(self) -> Batches:
         stream = TarStream(
             self._data,
             self.batch_size,
@@ -301,13 +328,13 @@ class Loader:
             self._data.source.object.loop_waits(self._local, self.waited)
 
 
-class _Asked(Sampler):  # type: ignore[type-arg]
+class _RequestSampler(Sampler):  # type: ignore[type-arg]
     """Hands the batches of the present loop to torch's loader, which outlives it."""
 
     def __init__(self) -> None:
-        self.each: Iterator[Ask] = iter(())
+        self.each: Iterator[BatchRequest] = iter(())
 
-    def __iter__(self) -> Iterator[Ask]:
+    def __iter__(self) -> Iterator[BatchRequest]:
         return self.each
 
 
@@ -327,7 +354,9 @@ def _told(size: tuple[int, int | None], is_map: bool) -> str:
     return f"{size[1]} samples" if is_map else f"{size[1]} samples in {size[0]} bytes"
 
 
-def _noting(each: Iterator[tuple[int, Ask]], asked: deque[tuple[int, list[int]]]) -> Iterator[Ask]:
+def _noting(
+    each: Iterator[tuple[int, BatchRequest]], asked: deque[tuple[int, list[int]]]
+) -> Iterator[BatchRequest]:
     for taken, ask in each:
         asked.append((taken, numbers_of(ask)))
         yield ask

@@ -4,6 +4,9 @@ import sys
 
 import toy
 
+if "--buffered" in sys.argv:
+    toy.PAUSE = 0.05  # it is interrupted by time, which a busy machine must not stretch
+
 
 def tell(epoch, step, loss, samples):
     at_once = "--buffered" not in sys.argv

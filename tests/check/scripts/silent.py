@@ -2,7 +2,7 @@
 
 import toy
 
-toy.EPOCHS = 10  # without steps it is interrupted by time, which needs some
+toy.PAUSE = 0.05  # without steps it is interrupted by time, which a busy machine must not stretch
 training = toy.Toy()
 kept = toy.load("ckpt/state.json")
 if kept:

@@ -8,6 +8,7 @@ import sys
 import time
 
 EPOCHS, BATCHES, BATCH = 4, 8, 4
+PAUSE = 0.012  # seconds of a step
 
 
 class Toy:
@@ -23,7 +24,7 @@ class Toy:
 
     def step(self, samples):
         """One step; returns the loss."""
-        time.sleep(0.012)
+        time.sleep(PAUSE)
         wanted = sum(samples) / len(samples) / 1000 + self.noise.gauss(0, 0.1)
         self.momentum = 0.9 * self.momentum + (wanted - self.weight)
         self.weight += 0.1 * self.momentum

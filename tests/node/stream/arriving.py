@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from headway.node.stream.arrival import Arrival
-from headway.node.stream.wanted import told
+from headway.node.stream.arrival import Arrival, read_wanted
 
 
 class Arriving:
@@ -66,7 +65,7 @@ class Arriving:
         return len(self.brought) == self.chunks
 
     def _next(self) -> int | None:
-        found = told(str(self.path), self.chunk, self.chunks)
+        found = read_wanted(str(self.path), self.chunk, self.chunks)
         if len(self.brought) >= self._hold or (self._strict and found is None):
             return None
         wishes = [] if self._strict else self.arrival.wishes()

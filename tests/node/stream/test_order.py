@@ -13,8 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headway.node.stream.order import Blocks, FileOrder, Order, default_window
-from headway.node.stream.steps import delayed
+from headway.node.stream.order import Blocks, FileOrder, Order, default_window, delayed
 
 UNIT, CHUNK = 1000, 250
 

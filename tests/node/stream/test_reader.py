@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from headway.node.errors import NodeError, TransferError
-from headway.node.stream import reader
+from headway.node.stream import samples
 from headway.node.stream.arrival import Arrival
-from headway.node.stream.reader import Object
-from headway.node.transfer.publish import publish
+from headway.node.stream.samples import Object
+from headway.node.transfer.manifest import publish
 
 CONTENT = os.urandom(10_000)
 
@@ -129,7 +129,7 @@ def test_nothing_is_here(tmp_path: Path) -> None:
 
 
 def test_it_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_BEGINS", 0.1)
+    monkeypatch.setattr(samples, "_BEGINS", 0.1)
     never = pytest.raises(TransferError, match="does not begin to arrive")
     with Arrival.begin(f"{tmp_path / 'a'}.arrival", 10_000, 1000), never:
         Object(str(tmp_path / "a"))

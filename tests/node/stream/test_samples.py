@@ -9,18 +9,20 @@ import tarfile
 import tracemalloc
 from array import array
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.node.conftest import wait
 from tests.node.stream.arriving import Arriving
 from tests.node.transfer.made_tars import make_nested, make_tar
 
 from headway.node.stream.samples import Choice, DataError, Samples, samples_of
-from headway.node.stream.source import Source
-from headway.node.transfer.members import Builder, Index
-from headway.node.transfer.publish import publish
+from headway.node.stream.source import SampleSource
+from headway.node.transfer.manifest import publish
+from headway.node.transfer.tar import Builder, Index
 
 NESTED = {
     "n02": {"a.JPEG": b"first", "b.jpeg": b"second" * 200, "notes.txt": b"hm", "empty.jpeg": b""},
@@ -34,15 +36,17 @@ AS_FILES = {
 }
 
 
-def opened(tmp_path: Path, content: bytes, *, manifest: bool = True, **choice: object) -> Source:
+def opened(
+    tmp_path: Path, content: bytes, *, manifest: bool = True, **choice: object
+) -> SampleSource:
     path = tmp_path / "t.tar"
     path.write_bytes(content)
     if manifest:
         publish(str(path))
-    return Source(str(path), Choice(**choice))  # type: ignore[arg-type]
+    return SampleSource(str(path), Choice(**choice))  # type: ignore[arg-type]
 
 
-def contents(source: Source) -> dict[str, bytes]:
+def contents(source: SampleSource) -> dict[str, bytes]:
     samples = source.samples
     names = [samples.name(number) for number in range(len(samples))]
     return dict(zip(names, source.read(range(len(samples))), strict=True))
@@ -181,10 +185,10 @@ def test_three_ways_to_the_same_samples(
     by_manifest = opened(tmp_path, content)
     told = Choice(classes=sorted(classes), labelled=True)
     (tmp_path / "t.tar.headway").unlink()
-    by_headers = Source(str(tmp_path / "t.tar"), told)
+    by_headers = SampleSource(str(tmp_path / "t.tar"), told)
     assert contents(by_manifest) == contents(by_headers) == expected
     assert by_manifest.samples.offsets == by_headers.samples.offsets
-    places = list(by_headers.as_it_goes())
+    places = list(by_headers.as_it_arrives())
     assert [each.offset for each in places] == list(by_headers.samples.offsets)
     assert [each.label for each in places] == list(by_headers.samples.labels)
     assert [each.name for each in places] == list(expected)
@@ -195,13 +199,19 @@ def test_three_ways_to_the_same_samples(
 
 def test_headers_are_read_as_they_arrive(tmp_path: Path) -> None:
     content = make_nested({f"n{c}": {f"{i}": bytes(3000) for i in range(9)} for c in range(3)})
-    arriving = Arriving(tmp_path / "t.tar", content, 4096)
+    arriving = Arriving(tmp_path / "t.tar", content, 4096, hold=1)
     arriving.bring(0)
-    source = Source(str(tmp_path / "t.tar"), Choice())
+    source = SampleSource(str(tmp_path / "t.tar"), Choice())
     assert not source.indexed
-    places = source.as_it_goes()
+    places = source.as_it_arrives()
     assert next(places).name == "n0/0"  # nobody has brought more than the first chunk
-    with arriving:
+
+    def more() -> None:
+        wait(arriving.arrival.wishes)  # until the reader waits
+        arriving.release()
+
+    with arriving, ThreadPoolExecutor(1) as other:
+        other.submit(more)
         assert len(list(places)) == 26
         assert source.object.waited > 0
         assert len(source.samples) == 27
@@ -210,10 +220,10 @@ def test_headers_are_read_as_they_arrive(tmp_path: Path) -> None:
 def test_without_a_manifest_classes_must_be_told(tmp_path: Path) -> None:
     source = opened(tmp_path, make_nested(NESTED), manifest=False, labelled=True)
     with pytest.raises(DataError, match="known only when all of it is here"):
-        list(source.as_it_goes())
+        list(source.as_it_arrives())
     source.choice = Choice(classes=["n02"], labelled=True)
     with pytest.raises(DataError, match="does not name: n01"):
-        list(source.as_it_goes())
+        list(source.as_it_arrives())
 
 
 def test_a_damaged_nested_tar_as_it_goes(tmp_path: Path) -> None:
@@ -221,13 +231,13 @@ def test_a_damaged_nested_tar_as_it_goes(tmp_path: Path) -> None:
     inner[1024:1536] = b"?" * 512
     source = opened(tmp_path, make_tar({"n1.tar": bytes(inner)}), manifest=False)
     with pytest.raises(DataError, match=r"n1\.tar is a damaged tar file"):
-        list(source.as_it_goes())
+        list(source.as_it_arrives())
 
 
 def test_no_name_leads_out_of_its_folder(tmp_path: Path) -> None:
     content = make_tar({"x/...tar": make_tar({"a": b"1"}), "y/..tar": make_tar({"b": b"2"})})
     source = opened(tmp_path, content, manifest=False)
-    names = [place.name for place in source.as_it_goes()]
+    names = [place.name for place in source.as_it_arrives()]
     assert names == ["x/...tar/a", "y/..tar/b"]
 
 
@@ -255,7 +265,7 @@ def test_a_million_samples_are_columns(tmp_path: Path) -> None:
     count = 40_000
     index, _ = index_of(count, 100)
     (tmp_path / "t").write_bytes(b"x")
-    thing = Source(str(tmp_path / "t"), Choice(record=1)).object
+    thing = SampleSource(str(tmp_path / "t"), Choice(record=1)).object
     tracemalloc.start()
     try:
         samples = samples_of(thing, Choice(), index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from headway.node.stream.steps import count_steps, delayed, noise, steps
+from headway.node.stream.order import count_steps, delayed, noise, steps
 
 counts = st.integers(0, 300)
 sizes = st.integers(1, 40)

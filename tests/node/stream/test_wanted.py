@@ -12,25 +12,25 @@ from hypothesis import HealthCheck, given, settings
 from tests.node.stream.arriving import Arriving
 from tests.node.transfer.made_tars import make_nested
 
+from headway.node.stream.arrival import Wanted, chunks_each_time, chunks_once, read_wanted
 from headway.node.stream.order import Blocks, Order
 from headway.node.stream.samples import Choice
-from headway.node.stream.source import Lead, Source
-from headway.node.stream.wanted import Wanted, listed, repeated, told
+from headway.node.stream.source import FetchOrder, SampleSource
 from headway.node.transfer.manifest import make_manifest
 
 
 def test_it_is_told_and_replaced(tmp_path: Path) -> None:
     path = str(tmp_path / "a.tar")
-    assert told(path, 1000, 9) is None
+    assert read_wanted(path, 1000, 9) is None
     first = Wanted(path, array("I", [5, 0, 8]), 1000)
-    found = told(path, 1000, 9)
+    found = read_wanted(path, 1000, 9)
     assert found is not None and list(found.chunks) == [5, 0, 8] and found.done == 0
     first.done(2)
-    found = told(path, 1000, 9)
+    found = read_wanted(path, 1000, 9)
     assert found is not None and found.done == 2
     second = Wanted(path, array("I"), 1000)
     first.done(3)  # of an epoch that is over
-    found = told(path, 1000, 9)
+    found = read_wanted(path, 1000, 9)
     assert found is not None and list(found.chunks) == [] and found.done == 0
     first.close()
     second.close()
@@ -40,7 +40,7 @@ def test_it_is_told_and_replaced(tmp_path: Path) -> None:
 def test_a_chunk_may_be_wanted_again(tmp_path: Path) -> None:
     path = str(tmp_path / "a.tar")
     Wanted(path, array("I", [1, 0, 1, 1]), 1000).close()
-    found = told(path, 1000, 2)
+    found = read_wanted(path, 1000, 2)
     assert found is not None and list(found.chunks) == [1, 0, 1, 1]
 
 
@@ -48,14 +48,14 @@ def test_a_chunk_may_be_wanted_again(tmp_path: Path) -> None:
 def test_that_of_another_object_is_passed_over(tmp_path: Path, chunk: int, chunks: int) -> None:
     path = str(tmp_path / "a.tar")
     Wanted(path, array("I", [5, 0, 8]), 1000).close()
-    assert told(path, chunk, chunks) is None
+    assert read_wanted(path, chunk, chunks) is None
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=80), st.booleans())
 def test_anything_else_is_passed_over(tmp_path: Path, data: bytes, magic: bool) -> None:
     (tmp_path / "a.wanted").write_bytes(b"hwwantd1" * magic + data)
-    found = told(str(tmp_path / "a"), 1000, 9)
+    found = read_wanted(str(tmp_path / "a"), 1000, 9)
     assert found is None or set(found.chunks) <= set(range(9))
 
 
@@ -64,7 +64,7 @@ def test_a_chunk_is_done_with_after_its_last_stretch(
     spans: list[tuple[int, int]], chunk: int
 ) -> None:
     stretches = [(begin, begin + length) for begin, length in spans]
-    chunks, until = listed(stretches, chunk)
+    chunks, until = chunks_once(stretches, chunk)
     needed = [set(range(a // chunk, -(-b // chunk))) for a, b in stretches]
     assert sorted(chunks) == sorted(set().union(*needed))
     for place, count in enumerate(until):
@@ -78,7 +78,7 @@ def test_a_chunk_that_is_needed_again_is_listed_again(
     spans: list[tuple[int, int]], chunk: int
 ) -> None:
     stretches = [(begin, begin + length) for begin, length in spans]
-    chunks, until = repeated(stretches, chunk)
+    chunks, until = chunks_each_time(stretches, chunk)
     needed = [list(range(a // chunk, -(-b // chunk))) for a, b in stretches]
     assert list(chunks) == [number for each in needed for number in each]
     for count in range(len(stretches)):
@@ -94,14 +94,14 @@ def test_a_reader_leads(tmp_path: Path) -> None:
     Path(f"{path}.headway").write_bytes(make_manifest(str(path), chunk_size=1 << 16))
     path.unlink()
     with Arriving(path, content, 1 << 16) as arriving:
-        source = Source(str(path), Choice())
+        source = SampleSource(str(path), Choice())
         order = source.order(seed=1, epoch=0)
         begin = 50
-        lead = Lead(source, order, begin)
+        lead = FetchOrder(source, order, begin)
         place, again = begin, set()
         for position, lot in order.walk(begin):
             lead.passed(position)
-            found = told(str(path), 1 << 16, arriving.chunks)
+            found = read_wanted(str(path), 1 << 16, arriving.chunks)
             assert found is not None
             gone = set(found.chunks[: found.done])
             for sample in lot:
@@ -113,7 +113,7 @@ def test_a_reader_leads(tmp_path: Path) -> None:
         crossing = {order.blocks.samples(b)[-1] for b in range(len(order.blocks))}
         assert again <= crossing
         lead.passed(position + 99)
-        found = told(str(path), 1 << 16, arriving.chunks)
+        found = read_wanted(str(path), 1 << 16, arriving.chunks)
         assert found is not None and found.done == len(found.chunks)
         lead.close()
 

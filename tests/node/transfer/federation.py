@@ -13,7 +13,7 @@ import pytest
 from tests.lab import Authority
 from tests.lab import Director as Registry
 
-from headway.node.transfer import delivery, pelican
+from headway.node.transfer import federation, upload
 
 __all__ = ["ISSUER", "TRACER", "Registry", "clean", "creds", "jwt"]
 
@@ -38,10 +38,10 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("SSL_CERT_FILE", str(Authority.get().bundle))
     monkeypatch.chdir(tmp_path)  # no .condor_creds of the checkout
-    pelican.forget()
-    delivery._moves.clear()
+    federation.forget()
+    upload._moves.clear()
     yield tmp_path
-    pelican.forget()
+    federation.forget()
 
 
 def jwt(

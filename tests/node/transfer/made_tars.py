@@ -6,7 +6,7 @@ import io
 import tarfile
 from typing import NamedTuple
 
-from headway.node.transfer.members import safe_name
+from headway.node.transfer.tar import safe_name
 
 FORMATS = {
     "ustar": tarfile.USTAR_FORMAT,

@@ -13,23 +13,21 @@ from importlib import import_module
 import pytest
 
 SECONDS = {
-    "steering": (
+    "scheduler": (
         "RACE WORTH WINDOW SETTLE SILENCE ANSWER ANSWER_ELSEWHERE ANSWER_ALONE SET_ASIDE ALONE "
-        "MOST_ALONE"
+        "MOST_ALONE THIRST RIVAL"
     ),
-    "crew": "WINDOW",
-    "job": "STEADY",
+    "download": "STEADY",
     "source": "FIRST_PAUSE LONGEST_PAUSE RESTORE",
-    "supervisor": "_THIRST _RIVAL",
-    "questions": "PATIENCE",
-    "keeper": "_EVERY",
-    "compare": "SECONDS",
-    "roster": "_AGAIN _FIRST_PAUSE _LONGEST_PAUSE _NEED",
+    "head_requests": "PATIENCE",
+    "journal": "_EVERY",
+    "versions": "SECONDS",
+    "discovery": "_AGAIN _FIRST_PAUSE _LONGEST_PAUSE _NEED",
 }
 SIZES = {
-    "steering": "FIRST_CHUNK LEAST_CHUNK MOST_CHUNK HEDGE_LEAST",
-    "job": "CRUMB ENOUGH",
-    "questions": "_SMALL",
+    "scheduler": "FIRST_CHUNK LEAST_CHUNK MOST_CHUNK HEDGE_LEAST",
+    "download": "CRUMB ENOUGH",
+    "head_requests": "_SMALL",
 }
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 import pytest
@@ -44,11 +45,14 @@ from tests.lab import (
 )
 
 from headway.node.errors import TransferError
-from headway.node.transfer import fetch, reading
-from headway.node.transfer.job import Job
+from headway.node.transfer import fetch
+from headway.node.transfer.assembly import Assembly
 
 from .chunks import Chunks
 from .scale import scaled
+
+if TYPE_CHECKING:
+    from headway.node.transfer.options import ReadControl
 
 KB = 1 << 10
 MANY = settings.default.max_examples if settings.default else 100
@@ -221,14 +225,15 @@ class Suspicious:
     def lost(self, begin: int, end: int) -> None:
         self.told -= set(range(begin // self.unit * self.unit, end, self.unit))
 
-    def look(self, job: Job) -> None:
+    def look(self, control: ReadControl) -> None:
+        assert isinstance(control, Assembly)
         if not self._turned:
             self._turned = True
             size = self._case.size
             order = [(at, min(at + self.unit, size)) for at in range(0, size, self.unit)]
             random.Random(self._seed).shuffle(order)
-            reading.turn(job, order)
-        with job.changed:
+            control.turn(order)
+        with control.changed:
             for begin in self.told:  # somebody else may write where it was right
                 self.look_at(begin, self._path.with_name("o.part"))
 

@@ -400,7 +400,7 @@ def test_another_version_at_the_first_source_when_somebody_can_tell(
     """A source's word about itself, or a majority, spares the bytes of the wrong version."""
     stale_digests = Digests() if "stale" in told else NO_DIGESTS
     good_digests = Digests() if "good" in told else NO_DIGESTS
-    pace = [Rate(16 * MB, scope="server")]
+    pace = [Rate(8 * MB, scope="server")]  # what arrives before an answer depends on the machine
     content.digest("sha256"), OTHER.digest("sha256")  # servers have them at hand
     with (
         Server({"/a": OTHER}, pace, digests=stale_digests) as stale,

@@ -8,8 +8,8 @@ import time
 import pytest
 from tests.lab import Authority, Digests, Held, Server, Status
 
-from headway.node.exits import Exit
-from headway.node.upload import below
+from headway.node.errors import Exit
+from headway.node.outputs import below
 
 from ..conftest import Node
 from .federation import TRACER, Registry, creds, jwt

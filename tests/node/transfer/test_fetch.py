@@ -16,11 +16,9 @@ from tests.node.conftest import Web
 
 from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import Snapshot, fetch, source
-from headway.node.transfer.journal import Journal
-from headway.node.transfer.part import Part
-from headway.node.transfer.roster import Roster
+from headway.node.transfer.fetch import FetchLoop
+from headway.node.transfer.options import Options
 from headway.node.transfer.source import Identity
-from headway.node.transfer.supervisor import Supervisor
 from headway.node.transfer.urls import Route
 
 Request = http.server.BaseHTTPRequestHandler
@@ -263,15 +261,11 @@ def test_a_failure_told_behind_the_last_byte(web: Web, tmp_path: Path) -> None:
 def test_what_a_server_says_after_the_proof_changes_nothing(web: Web, tmp_path: Path) -> None:
     web.files["data"] = DATA
     path = str(tmp_path / "data")
-    roster = Roster(
-        [web.url("data")], per_source=2, hesitates=False, direct=False, should_stop=lambda: False
-    )
-    journal = Journal(f"{path}.part.journal", "")
-    run = Supervisor(Part(path), journal, roster, None, None, None, connections=4)
-    run.patience = run.grace = 5.0
+    options = Options(patience=5.0, grace=5.0, negotiate=False)
+    run = FetchLoop([web.url("data")], path, options)
     run.resume()
     run.supervise()
-    run.questions._told_last(run.job.sources[0], Identity(len(DATA), '"2"'))
+    run.requests._told_last(run.download.sources[0], Identity(len(DATA), '"2"'))
     run.finish()
     run.close(keep=False)
     assert (tmp_path / "data").read_bytes() == DATA

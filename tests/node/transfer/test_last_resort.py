@@ -9,7 +9,7 @@ import pytest
 from tests.lab import Authority, Fault, Hang, Made, Server, Silent, Status, dead_url
 
 from headway.node.errors import TransferError
-from headway.node.transfer import fetch, pelican
+from headway.node.transfer import federation, fetch
 
 from .federation import Registry, clean
 
@@ -42,7 +42,7 @@ def test_caches_that_do_not_help(sick: Fault, tmp_path: Path) -> None:
 
 
 def test_an_object_that_no_director_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pelican, "GRACE", 0.5)
+    monkeypatch.setattr(federation, "GRACE", 0.5)
     with Registry("/lab", [dead_url("", "https")], objects=[]) as it:
         begin = time.monotonic()
         with pytest.raises(TransferError) as caught:

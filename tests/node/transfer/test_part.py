@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headway.node.transfer import holes
 from headway.node.transfer import part as module
 from headway.node.transfer.part import Part
 
@@ -36,7 +35,7 @@ def test_the_disk_begins_with_each_batch_once_and_with_nothing_that_is_not_writt
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[tuple[int, int]] = []
-    real = holes.start_writeback
+    real = module.start_writeback
 
     def noted(file: int, begin: int, length: int) -> None:
         assert os.fstat(file).st_size >= begin + length

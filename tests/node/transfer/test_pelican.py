@@ -28,13 +28,19 @@ from tests.lab import (
 )
 
 from headway.node.errors import Stopped, TransferError
-from headway.node.transfer import director, fetch, pelican
-from headway.node.transfer.delivery import Delivery
-from headway.node.transfer.director import pairs, places
+from headway.node.transfer import federation, fetch
+from headway.node.transfer.federation import (
+    Offer,
+    absence_is_final,
+    pairs,
+    places,
+    resolve,
+    sources_of,
+)
 from headway.node.transfer.heads import ResponseHead, retry_after
 from headway.node.transfer.http import ask
-from headway.node.transfer.pelican import Offer, absence_is_final, resolve, sources_of
 from headway.node.transfer.source import Fault
+from headway.node.transfer.upload import Delivery
 
 from .federation import ISSUER, TRACER, clean, creds, jwt
 
@@ -176,7 +182,7 @@ def test_a_404_counts_only_when_the_director_stays_with_it(
     with Director("/lab", [dead_url("")], objects=[]) as it:
         url = it.pelican_url("/a")
         assert fault_of(url).retryable
-        monkeypatch.setattr(pelican, "GRACE", 0.3)
+        monkeypatch.setattr(federation, "GRACE", 0.3)
         assert fault_of(url).retryable
         assert fault_of(url).retryable  # often enough, but not for long enough
         time.sleep(0.3)
@@ -194,7 +200,7 @@ def test_a_404_counts_only_when_the_director_stays_with_it(
 def test_when_an_absence_is_final() -> None:
     assert not absence_is_final(2, 1e9)
     assert not absence_is_final(99, 1.0)
-    assert absence_is_final(pelican.ABSENCES, pelican.GRACE)
+    assert absence_is_final(federation.ABSENCES, federation.GRACE)
 
 
 def test_a_director_in_circles() -> None:
@@ -237,7 +243,7 @@ def test_a_federation_of_one_server() -> None:
 
 
 def test_a_director_that_is_silent_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(director, "ANSWER", 0.5)
+    monkeypatch.setattr(federation, "ANSWER", 0.5)
     for sick in (Hang("request"), SlowHeaders(20)):
         with Director("/lab", [dead_url("")], faults=[sick.on("/lab/a")]) as it:
             begin = time.monotonic()
@@ -492,7 +498,7 @@ def test_retry_after_is_a_time(text: str) -> None:
 def test_directions_of_any_headers(fields: list[tuple[str, str]]) -> None:
     names = ["link", "location", "x-pelican-namespace", "x-pelican-token-generation"]
     reply = ResponseHead(307, "", [(n, v) for n, (_, v) in zip(names, fields, strict=False)])
-    found = director.Directions(reply, "https://d/lab/a")
+    found = federation.Directions(reply, "https://d/lab/a")
     assert isinstance(found.needs_token, bool)
 
 
@@ -540,7 +546,7 @@ def test_any_bytes_are_an_answer_or_a_fault(garbled: Server, lines: list[bytes])
         assert 200 <= reply.status < 600
         assert len(reply.body) <= 1 << 16
         reply.words()
-        director.Directions(reply, "https://d/lab/a")
+        federation.Directions(reply, "https://d/lab/a")
 
 
 @pytest.fixture(scope="module")

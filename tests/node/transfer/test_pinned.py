@@ -10,10 +10,11 @@ from tests.lab import Answer, Fault, Flip, Held, Made, Rate, Server, Status
 from tests.lab.answer import Case
 
 from headway.errors import HeadwayError
-from headway.node.errors import Stopped
-from headway.node.transfer import fetch, pinned
-from headway.node.transfer.manifest import MAX_MANIFEST, ManifestError, digest_of, make_manifest
-from headway.node.transfer.pinned import pinned_manifest
+from headway.node.errors import ManifestError, Stopped
+from headway.node.transfer import fetch
+from headway.node.transfer import manifest as module
+from headway.node.transfer.fetch import pinned_manifest
+from headway.node.transfer.manifest import MAX_MANIFEST, digest_of, make_manifest
 
 CONTENT = Made(3 << 20, seed=8)
 
@@ -80,7 +81,7 @@ class Unsized(Fault):
 def test_a_manifest_that_does_not_say_its_size_is_bounded(
     tmp_path: Path, manifest: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pinned, "MAX_MANIFEST", 1 << 20)
+    monkeypatch.setattr(module, "MAX_MANIFEST", 1 << 20)
     endless = {"/a.headway": Made(1 << 30, seed=1)}
     with Server(endless, [Unsized(), Rate(8 << 20)]) as it:
         with pytest.raises(ManifestError, match="too large"):

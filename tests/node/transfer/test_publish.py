@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.lab import Flip, Made, Server
 
+from headway.node.errors import ManifestError
 from headway.node.transfer import fetch
-from headway.node.transfer.manifest import ManifestError, digest_of, make_manifest, read_manifest
-from headway.node.transfer.publish import publish
+from headway.node.transfer.manifest import digest_of, make_manifest, publish, read_manifest
 
 from .made_tars import make_tar
 
@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_the_old_manifest(tmp_path: Path) -> None:
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
-        "from headway.node.transfer.publish import publish\n"
+        "from headway.node.transfer.manifest import publish\n"
         "publish(sys.argv[1])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)

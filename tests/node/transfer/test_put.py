@@ -24,10 +24,10 @@ from tests.lab import (
 )
 
 from headway.node.errors import Stopped, TransferError
-from headway.node.transfer import delivery, put
-from headway.node.transfer.delivery import Delivery, beside
-from headway.node.transfer.digests import as_header, file_digests, said_digests
+from headway.node.transfer import put, upload
+from headway.node.transfer.checksum import as_header, file_digests, said_digests
 from headway.node.transfer.source import Fault
+from headway.node.transfer.upload import Delivery, beside
 
 from .federation import TRACER, Registry, clean, creds, jwt
 
@@ -109,7 +109,7 @@ def test_half_an_upload_leaves_nothing(file: str, moves: bool) -> None:
     with Server(faults=[broken], half_objects=True, moves=moves) as it:
         it.store.moves = True  # DELETE is known in both cases
         if not moves:
-            delivery._moves[f"{it.address[0]}:{it.address[1]}"] = False
+            upload._moves[f"{it.address[0]}:{it.address[1]}"] = False
         sent = Delivery(file, it.url("/m"))
         fault = fails(sent)
         assert fault.retryable
@@ -241,7 +241,7 @@ def test_a_redirected_put_is_sent_once_and_lies_where_it_was_sent(
 ) -> None:
     """The server that redirects knows nothing of the object, before or after."""
     if not expects:  # the redirect comes after the body
-        monkeypatch.setattr(delivery, "_SMALL", len(DATA))
+        monkeypatch.setattr(upload, "_SMALL", len(DATA))
     with Server(moves=moves, digests=Digests()) as there:
         for path in ("/m", "/folder/m"):
             led = [Redirect(there.url(path)).methods("PUT")] if not moves else []
@@ -267,13 +267,13 @@ def test_a_redirected_put_is_sent_once_and_lies_where_it_was_sent(
 def test_a_redirected_put_that_breaks_leaves_nothing_and_goes_on_there(
     file: str, moves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "_SMALL", len(DATA))  # the redirect comes after the body
+    monkeypatch.setattr(upload, "_SMALL", len(DATA))  # the redirect comes after the body
     broken = Reset(1_000_000).methods("PUT").once()
     with (
         Server(faults=[broken], half_objects=True, moves=True) as there,
         Server(moves=moves) as it,
     ):
-        delivery._moves[f"{there.address[0]}:{there.address[1]}"] = moves
+        upload._moves[f"{there.address[0]}:{there.address[1]}"] = moves
         name = beside(it.url("/m"), file_digests(file)).rpartition("/")[2] if moves else "m"
         it.faults = [Redirect(there.url(f"/{name}"), code=307).methods("PUT")]
         sent = Delivery(file, it.url("/m"))
@@ -306,9 +306,9 @@ def test_a_redirect_for_the_bytes_alone(file: str) -> None:
 
 
 def test_silence_ends(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "SILENCE", 0.5)
-    monkeypatch.setattr(delivery, "DIGEST_TIME", 0.5)
-    monkeypatch.setattr(delivery, "_TIDY", 0.5)
+    monkeypatch.setattr(upload, "SILENCE", 0.5)
+    monkeypatch.setattr(upload, "DIGEST_TIME", 0.5)
+    monkeypatch.setattr(upload, "_TIDY", 0.5)
     with Server(faults=[Hang("request")]) as it:
         begin = time.monotonic()
         assert fails(Delivery(file, it.url("/m"))).retryable
@@ -330,7 +330,7 @@ def test_a_wish_to_stop_is_heard_and_nothing_stays(file: str) -> None:
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_file_that_changes_on_the_way(file: str, moves: bool) -> None:
     with Server(moves=True) as it:
-        delivery._moves[f"{it.address[0]}:{it.address[1]}"] = moves
+        upload._moves[f"{it.address[0]}:{it.address[1]}"] = moves
 
         def touch(_: int, __: int | None) -> None:
             os.utime(file, (1, 1))

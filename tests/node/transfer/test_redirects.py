@@ -9,13 +9,13 @@ import pytest
 from tests.lab import Authority, Director, Made, Redirect, Server
 
 from headway.node.errors import TransferError
-from headway.node.transfer import fetch, pelican, put
-from headway.node.transfer.delivery import Delivery
+from headway.node.transfer import federation, fetch, put
+from headway.node.transfer.discovery import examine
+from headway.node.transfer.federation import Offer
 from headway.node.transfer.heads import MOST_REDIRECTS, followed
-from headway.node.transfer.health import examine
-from headway.node.transfer.pelican import Offer
 from headway.node.transfer.source import Fault
 from headway.node.transfer.stream import HttpStream
+from headway.node.transfer.upload import Delivery
 
 from .federation import TRACER, clean, jwt
 
@@ -64,7 +64,7 @@ def test_an_error_that_nobody_thought_of_is_not_silence(
     def stumble(*_: object, **__: object) -> list[Offer]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(pelican, "resolve", stumble)
+    monkeypatch.setattr(federation, "resolve", stumble)
     with pytest.raises(TransferError) as caught:
         fetch(["pelican://h/a"], str(tmp_path / "a"), patience=0.3)
     assert "ZeroDivisionError" in caught.value.message and caught.value.retryable

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.lab import Made, Object, Rate, Server, Silent
 
-from headway.node.errors import NodeError, TransferError
+from headway.node.errors import DiskError, NodeError, TransferError
 from headway.node.transfer import fetch
-from headway.node.transfer.part import DiskError, Part
+from headway.node.transfer.part import Part
 
 from .chunks import Chunks
 

@@ -10,9 +10,8 @@ import pytest
 from tests.lab import Crowded, Delay, Made, Rate, Server
 
 from headway.node.transfer import fetch
-from headway.node.transfer.enquiry import Idle
 from headway.node.transfer.source import Fault, Source
-from headway.node.transfer.stream import HttpStream
+from headway.node.transfer.stream import HttpStream, IdleStreams
 
 MB = 1 << 20
 SIZE = 24 * MB
@@ -43,7 +42,7 @@ def test_a_connection_that_has_brought_its_share_is_not_another_lanes() -> None:
     class Open(HttpStream):
         idle = True
 
-    idle, source = Idle(), Source("http://127.0.0.1/a", key=1)
+    idle, source = IdleStreams(), Source("http://127.0.0.1/a", key=1)
     used, unused = Open(source.url, None), Open(source.url, None)
     assert idle.keep(source, used) and idle.unused(source) is None
     assert not idle.keep(source, unused, unused=True)
@@ -73,7 +72,7 @@ def test_no_connection_outlives_its_transfer(
         close(stream)
 
     monkeypatch.setattr(HttpStream, "close", slowly)
-    monkeypatch.setattr(Idle, "keep", lambda *_, **__: False)
+    monkeypatch.setattr(IdleStreams, "keep", lambda *_, **__: False)
     content = Made(MB, seed=5)
     with Server({"/a": content}) as server:
         fetch([server.url("/a")], str(tmp_path / "a"), checksum=content.checksum())

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.node.transfer.manifest import Manifest, read_manifest, write_manifest
-from headway.node.transfer.members import Member
-from headway.node.transfer.tar_index import MAX_EXTENDED, TarIndexer
+from headway.node.transfer.tar import MAX_EXTENDED, Member, TarIndexer
 
 from .made_tars import (
     FORMATS,

@@ -15,11 +15,11 @@ from tests.lab import Authority, Held, Server, dead_url
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch, put
-from headway.node.transfer.delivery import Delivery
+from headway.node.transfer.federation import resolve
 from headway.node.transfer.http import ask
-from headway.node.transfer.pelican import resolve
 from headway.node.transfer.source import Fault
 from headway.node.transfer.stream import HttpStream
+from headway.node.transfer.upload import Delivery
 
 from .federation import TRACER, Registry, clean
 

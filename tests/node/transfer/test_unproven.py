@@ -35,9 +35,9 @@ from tests.lab import (
 )
 
 from headway import transfers
-from headway.node.errors import NodeError, TransferError
-from headway.node.transfer import compare, fetch, pinned
-from headway.node.transfer.manifest import ManifestError
+from headway.node.errors import ManifestError, NodeError, TransferError
+from headway.node.transfer import fetch, manifest, versions
+from headway.node.transfer.fetch import pinned_manifest
 
 MB = 1 << 20
 SIZE = 6 * MB
@@ -133,7 +133,7 @@ class TestCompletePart:
         code = (
             "import sys, os, signal; from headway.node.transfer import fetch, part; "
             "part.Part.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
-            "from headway.node.transfer import keeper; keeper._EVERY = 0.05; "
+            "from headway.node.transfer import journal; journal._EVERY = 0.05; "
             "fetch([sys.argv[1]], sys.argv[2], checksum=sys.argv[3] or None)"
         )
         words = [sys.executable, "-c", code, server.url("/a"), str(path), checksum or ""]
@@ -272,11 +272,11 @@ def test_a_manifest_of_unknown_length_ends_at_its_limit(
     """At full speed, where a look twice a second would let hundreds of megabytes pass."""
     from tests.lab import Unsized
 
-    monkeypatch.setattr(pinned, "MAX_MANIFEST", 4 * MB)
+    monkeypatch.setattr(manifest, "MAX_MANIFEST", 4 * MB)
     endless = {"/a.headway": Made(1 << 30, seed=1)}
     with Server(endless, [Unsized()]) as server:
         with pytest.raises(ManifestError, match="too large"):
-            pinned.pinned_manifest([server.url("/a")], "sha256:" + "0" * 64, folder=str(tmp_path))
+            pinned_manifest([server.url("/a")], "sha256:" + "0" * 64, folder=str(tmp_path))
         assert server.sent < 40 * MB  # with what lay in buffers
     assert os.listdir(tmp_path) == []
 
@@ -297,34 +297,34 @@ class TestComparison:
 
         def same(at: int) -> bool:
             assert first <= at < first + size
-            right = not (at < wrong[1] and min(at + compare.SAMPLE, first + size) > wrong[0])
+            right = not (at < wrong[1] and min(at + versions.COMPARED, first + size) > wrong[0])
             looks.append((at, right))
             return right
 
-        parts = compare.borders(first, first + size, same)
+        parts = versions.borders(first, first + size, same)
         met = any(not right for _, right in looks)
         assert bool(parts) == met
         if met:
             assert len(looks) < 60
             assert parts[0][0] <= wrong[0] and wrong[1] <= parts[-1][1]
             extra = sum(b - a for a, b in parts) - (wrong[1] - wrong[0])
-            assert extra <= 2 * (compare._NEAR + 2 * compare.SAMPLE)
+            assert extra <= 2 * (versions._NEAR + 2 * versions.COMPARED)
             assert all(first <= a < b <= first + size for a, b in parts)
 
     def test_who_is_outvoted_comes_first(self) -> None:
         parts = {1: [(0, 10, 1)], 2: [(10, 12, 2)]}
-        assert compare.rounds(parts, {1}) == [[(0, 10, 1)], [(0, 10, 1), (10, 12, 2)]]
-        assert compare.rounds(parts, set()) == [[(10, 12, 2)], [(0, 10, 1), (10, 12, 2)]]
-        assert compare.rounds({1: parts[1]}, set()) == [parts[1]]
-        assert compare.rounds({}, set()) == []
+        assert versions.rounds(parts, {1}) == [[(0, 10, 1)], [(0, 10, 1), (10, 12, 2)]]
+        assert versions.rounds(parts, set()) == [[(10, 12, 2)], [(0, 10, 1), (10, 12, 2)]]
+        assert versions.rounds({1: parts[1]}, set()) == [parts[1]]
+        assert versions.rounds({}, set()) == []
 
     def test_probes_are_small_and_few(self) -> None:
         written = [(0, 10 * MB, 0), (10 * MB, 10 * MB + 5, 1), (11 * MB, 30 * MB, 0)]
-        found = compare.probes(written)
-        assert found[0] == (0, compare.SAMPLE, 0)
-        assert found[-1] == (30 * MB - compare.SAMPLE, 30 * MB, 0)
+        found = versions.probes(written)
+        assert found[0] == (0, versions.COMPARED, 0)
+        assert found[-1] == (30 * MB - versions.COMPARED, 30 * MB, 0)
         assert [each for each in found if each[2] == 1] == [(10 * MB, 10 * MB + 5, 1)]
-        assert all(0 < end - begin <= compare.SAMPLE for begin, end, _ in found)
+        assert all(0 < end - begin <= versions.COMPARED for begin, end, _ in found)
 
     @pytest.mark.usefixtures("quick")
     @pytest.mark.parametrize("sick", [0, 1])

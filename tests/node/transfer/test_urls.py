@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.node.transfer.proxies import ProxyError, bypassed, proxy_for
-from headway.node.transfer.urls import Route, authority, name, same_host, scrubbed, shown, split
+from headway.node.transfer.urls import (
+    ProxyError,
+    Route,
+    authority,
+    bypassed,
+    name,
+    proxy_for,
+    same_host,
+    scrubbed,
+    shown,
+    split,
+)
 
 SECRET = "tracer5ec7e7"
 

@@ -2,33 +2,317 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from datetime import datetime
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.clock import Clock
-from headway.events.columnar.columns import Columns, Usage
-from headway.events.columnar.moments import all_with_year, tell
-from headway.events.columnar.part import (
+from headway.events.columnar.columns import (
     TEXTS,
     TYPES,
     Array,
+    Columns,
     Part,
+    Strings,
+    Usage,
     blank_columns,
+    is_nothing,
     kept,
     measurements,
     put_rows,
+    row_of,
 )
-from headway.events.columnar.rows import is_nothing, row_of
-from headway.events.columnar.strings import Strings
-from headway.events.columnar.years import YEAR, Span, agreed, years_earlier
+from headway.events.columnar.headers import YEARLESS, ZONE
 from headway.events.event import Event
-from headway.events.skip import Skip, bounded
+from headway.events.opening import Skip, bounded
+
+# The years of files whose dates have none: the files of one folder agree.
+#
+# A file's own evidence comes first (see `Clock.sure`): dates with a year, times in UTC that it
+# tells, or that it was last written to when its last event happened. A copy, a clone or an archive
+# has lost the last of these. Then the files beside it tell: those of the same folder, then those
+# of the folders around it.
+
+
+YEAR = 365.2425 * 86400
+_DAY = 86400
+_YEAR_AT_MOST = 300 * _DAY
+#: Spans that lie closer than this count as one.
+_CLOSE = 30 * _DAY
+
+
+class Span(NamedTuple):
+    """From the first event to the last, in seconds since the epoch."""
+
+    begin: float
+    end: float
+
+    def with_(self, other: Span) -> Span:
+        """The span of both."""
+        return Span(min(self.begin, other.begin), max(self.end, other.end))
+
+
+def agreed(
+    names: Sequence[str], known: Mapping[int, Span], unsure: Mapping[int, tuple[Span, float]]
+) -> tuple[dict[int, int], list[int]]:
+    """How many years earlier files are than was assumed, and the files that stay in doubt.
+
+    Args:
+        names: The paths of all files; the other arguments go by their places here.
+        known: The files whose years are known.
+        unsure: The others, put as late as possible, and when they were last written to.
+
+    Returns:
+        The years to go back, of the files where that is not 0, and those that nothing in their
+        own folder tells of.
+    """
+    folders = _known_by_folder(names, known)
+    back: dict[int, int] = {}
+    doubtful: list[int] = []
+    alone: dict[str, list[int]] = {}
+    for file, (span, _) in unsure.items():
+        home = os.path.dirname(names[file])
+        near = next((folder for folder in _upwards(home) if folder in folders), None)
+        if near is None:
+            alone.setdefault(home, []).append(file)
+        else:
+            back[file] = _years_back(span, folders[near])
+        if near != home:
+            doubtful.append(file)
+    for files in alone.values():
+        back |= _together({file: unsure[file] for file in files})
+    return {file: years for file, years in back.items() if years}, doubtful
+
+
+def years_earlier(span: Span, years: int) -> float | None:
+    """What to add to the times of a file that lies so many years earlier.
+
+    None where it is not the same for all of them: a leap day or another offset from UTC lies
+    between.
+    """
+    if time.daylight or span.end - span.begin > _YEAR_AT_MOST:
+        return None
+    found = set()
+    for at in span:
+        then = datetime.fromtimestamp(at)
+        try:
+            found.add(then.replace(year=then.year - years).timestamp() - at)
+        except ValueError:  # 29 February
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _known_by_folder(names: Sequence[str], known: Mapping[int, Span]) -> dict[str, list[Span]]:
+    """The known spans of each folder and of all below it; those that are close as one."""
+    found: dict[str, list[Span]] = {}
+    if not known:
+        return found
+    top = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
+    for file, span in known.items():
+        for folder in _upwards(os.path.dirname(names[file])):
+            found.setdefault(folder, []).append(span)
+            if os.path.abspath(folder) == top:
+                break
+    return {folder: _merged(spans) for folder, spans in found.items()}
+
+
+def _upwards(folder: str) -> list[str]:
+    found = [folder]
+    while os.path.dirname(found[-1]) != found[-1]:
+        found.append(os.path.dirname(found[-1]))
+    return found
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    spans.sort()
+    found = spans[:1]
+    for span in spans[1:]:
+        if span.begin <= found[-1].end + _CLOSE:
+            found[-1] = found[-1].with_(span)
+        else:
+            found.append(span)
+    return found
+
+
+def _years_back(span: Span, known: Sequence[Span]) -> int:
+    """How far back a file has to be put to lie next to what is known."""
+
+    def apart(years: int) -> float:
+        begin, end = span.begin - years * YEAR, span.end - years * YEAR
+        return min(max(0.0, other.begin - end, begin - other.end) for other in known)
+
+    tries = {0}
+    for other in known:
+        nearest = int((span.begin + span.end - other.begin - other.end) / 2 / YEAR)
+        tries |= {max(0, nearest + more) for more in (-1, 0, 1)}
+    return min(sorted(tries), key=apart)
+
+
+def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
+    """Files of one folder that were all written at the same time, as a copy is: without a year
+    between them that the others do not fill."""
+    times = [modified for _, modified in files.values()]
+    if max(times) - min(times) > _DAY:
+        return {}
+    order = sorted(files, key=lambda file: files[file][0].end)
+    ends = [files[file][0].end for file in order]
+    gaps = [later - earlier for earlier, later in pairwise(ends)]
+    widest = max(range(len(gaps)), key=gaps.__getitem__, default=0)
+    if not gaps or gaps[widest] <= YEAR - (ends[-1] - ends[0]):
+        return {}
+    return dict.fromkeys(order[widest + 1 :], 1)
+
+
+# The moments of a log's events: its minutes go through its clock, each hour once if it can be.
+
+
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_WEEK, _YEAR = 7 * _DAY, 365 * _DAY
+#: Fewer minutes than this are sooner told one by one.
+_MANY = 200
+#: What a leap day and zones can add to the time between two dates.
+_DOUBT = 2 * _DAY
+_MONTH_DAY = 10**8  # what is above it in a minute's key is the year
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_BEFORE = np.cumsum(_DAYS) - _DAYS
+
+
+def tell(
+    minute: Longs,
+    second: NDArray[np.uint8],
+    fraction: Floats,
+    hint_row: Longs,
+    hint: Floats,
+    clock: Clock,
+) -> tuple[Floats, Clock]:
+    """Seconds since the epoch of the events of one log in order; NaN for a date that is none.
+
+    The second value is the clock that told them in the end.
+    """
+    if not len(minute):
+        return np.empty(0), clock
+    starts = np.flatnonzero(np.concatenate([[True], minute[1:] != minute[:-1]]))
+    keys, lengths = minute[starts], np.diff(np.append(starts, len(minute)))
+    following: Clock | None = clock
+    while following:
+        clock = following
+        found = np.repeat(_epochs(keys, clock), lengths)
+        found += second
+        found += fraction
+        _give_hints(clock, found[hint_row], hint)
+        following = clock.again()
+    return found, clock
+
+
+def all_with_year(keys: Longs) -> bool:
+    """Whether all of these minutes have a year."""
+    return not (keys % ZONE >= YEARLESS).any()
+
+
+def _epochs(keys: Longs, clock: Clock) -> Floats:
+    if all_with_year(keys):
+        return _dated(keys, clock)
+    with_year = _with_years(keys, clock) if len(keys) >= _MANY else None
+    if with_year is None:
+        return np.array([_epoch(key, clock) for key in keys.tolist()], np.float64)
+    found = _dated(with_year, clock)
+    dated = np.flatnonzero(keys % ZONE < YEARLESS)
+    turn = int(dated[0]) if len(dated) else 0
+    both = (float(found[turn - 1]), float(found[turn])) if turn else None
+    clock.passed(float(found[-1]), len(dated) > 0, both)
+    return found
+
+
+def _with_years(keys: Longs, clock: Clock) -> Longs | None:
+    """The same minutes with the years that the clock would find; None where that is not plain.
+
+    A date that lies more than a week before the one that precedes it is of the next year.
+    """
+    zone, date = keys // ZONE, keys % ZONE
+    bare = date >= YEARLESS
+    of_year = date % _MONTH_DAY
+    month, day = of_year // 10**6, of_year // 10**4 % 100
+    hour, minute = of_year // 100 % 100, of_year % 100
+    known = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59)
+    known &= day <= _DAYS[np.where(known, month, 0)]
+    if not known.all() or zone[bare].any():
+        return None
+    at = ((_BEFORE[month] + day) * 24 + hour) * 3600 + minute * 60
+    later = np.diff(at, prepend=at[:1])
+    if ((np.abs(later + _WEEK) < _DOUBT) | (np.abs(later - _YEAR + _WEEK) < _DOUBT)).any():
+        return None
+    turns = np.cumsum((later < -_WEEK).astype(np.int64) - (later > _YEAR - _WEEK))
+    # Each date counts from the last one before it that has a year, or from the first of all.
+    base = np.maximum.accumulate(np.where(bare, 0, np.arange(len(keys))))
+    years = date // _MONTH_DAY
+    if bare[0]:
+        digits = b"%08d" % of_year[0]
+        years[0] = clock.year(b"%b/%b %b:%b" % (digits[:2], digits[2:4], digits[4:6], digits[6:]))
+    clock.yearless = True
+    found = np.where(bare, years[base] + turns - turns[base], years)
+    if int(found.min()) < 1971 or int(found.max()) > 9998:
+        return None
+    return np.asarray(zone * ZONE + found * _MONTH_DAY + of_year)
+
+
+def _dated(keys: Longs, clock: Clock) -> Floats:
+    hours, place = np.unique(keys // 100, return_inverse=True)
+    minutes = keys % 100
+    first = np.array([_epoch(hour * 100, clock) for hour in hours.tolist()])
+    last = np.array([_epoch(hour * 100 + 59, clock) for hour in hours.tolist()])
+    found: Floats = first[place] + minutes * 60
+    # Daylight saving time may begin or end within an hour, and a minute may be none.
+    odd = np.flatnonzero((last - first != 59 * 60)[place] | (minutes > 59))
+    for at in odd.tolist():
+        found[at] = _epoch(int(keys[at]), clock)
+    return found
+
+
+def _epoch(key: int, clock: Clock) -> float:
+    zone, date = divmod(key, ZONE)
+    if date >= YEARLESS:
+        digits = b"%08d" % (date - YEARLESS)
+        minute = b"%b/%b %b:%b" % (digits[:2], digits[2:4], digits[4:6], digits[6:])
+    else:
+        digits = b"%012d" % date
+        year, rest = digits[:4], digits[4:]
+        minute = b"%b-%b-%b %b:%b" % (year, rest[:2], rest[2:4], rest[4:6], rest[6:])
+    found = clock.seconds(minute, _zone(zone))
+    return np.nan if found is None else found
+
+
+def _zone(code: int) -> bytes | None:
+    if code < 2:
+        return b"Z" if code else None
+    west, offset = divmod(code - 2, 10000)
+    return b"%b%04d" % (b"-" if west else b"+", offset)
+
+
+def _give_hints(clock: Clock, at: Floats, utc: Floats) -> None:
+    # Of each day only the hint with the smallest difference counts.
+    known = ~np.isnan(at)
+    ads = np.flatnonzero(known & (utc < 0))[:1]
+    for row in ads.tolist():
+        clock.told(float(at[row]), -float(utc[row]))
+    known = np.flatnonzero(known & (utc >= 0))
+    at, utc = at[known], utc[known]
+    day = utc // _DAY
+    order = np.lexsort((at - utc, day))
+    days = day[order]
+    firsts = order[np.concatenate([[True], days[1:] != days[:-1]])] if len(order) else order
+    for row in np.sort(firsts).tolist():
+        clock.hint(float(at[row]), float(utc[row]))
+
 
 _LONG, _SHORT = np.iinfo(np.int64), np.iinfo(np.int16)
 #: Columns of a part that end with it.
@@ -77,7 +361,21 @@ def columns_of(
     offsets: Sequence[int] | None = None,
     skipped: Iterable[Skip] = (),
 ) -> Columns:
-    """The columns of some events of one file; `offsets` are their places there (-1: unknown)."""
+    """The columns of some events of one file.
+
+    Args:
+        events: The events in their order.
+        file: The name of the file.
+        offsets: Where they are in the file; None if nobody knows.
+        skipped: What could not be read there.
+
+    Returns:
+        The events, one row each.
+
+    Example:
+        >>> columns_of([Event(8, 7, 0, 0, 1.5, "hello")]).number.tolist()
+        [8]
+    """
     part = part_of(events, offsets)
     part.skipped = [(0, skip) for skip in skipped]
     return assemble([part], [File(file)], [file], [""])

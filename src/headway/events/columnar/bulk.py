@@ -2,25 +2,240 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
+import struct
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
 
 from headway.errors import EventLogError
 from headway.events.columnar.assemble import File, assemble, part_of
-from headway.events.columnar.batch import Batch, unfinished
-from headway.events.columnar.columns import Columns
-from headway.events.columnar.parcel import Result, pack, unpack
-from headway.events.columnar.part import Part, no_events, placed
-from headway.events.columnar.ranges import ranges
+from headway.events.columnar.columns import TYPES, Array, Columns, Packed, Part, no_events, placed
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.thin import Thin, thin_of, thinned
 from headway.events.columnar.workers import can_fork, each, give_memory_back, keep_memory
-from headway.events.forms.files import LogChain, find_logs
-from headway.events.forms.opening import file_blocks, open_log
-from headway.events.forms.sniffing import Format
+from headway.events.files import LogChain, find_logs
+from headway.events.opening import (
+    END,
+    HEADER,
+    Format,
+    Skip,
+    blank,
+    end_of_hole,
+    file_blocks,
+    is_zeros,
+    open_log,
+)
 from headway.events.read import read_log
-from headway.node.processors import usable_processors
+from headway.node.host import usable_processors
+
+# Ranges of a text log that can be read apart from each other: each begins where an event ends.
+
+
+#: An end mark that is one wherever reading began: it shares no newline with a mark before it.
+_SURE_END = re.compile(rb"(?<!\n\.\.\.)(?<!\n\.\.\.\r)\n\.\.\.\r?\n")
+_BEHIND = 8
+_LOOK = 1 << 16
+
+
+def ranges(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
+    """Ranges of about `step` bytes; where there is no end mark for long, they are longer."""
+    starts, at = [0], step
+    while at < size:
+        found, looked = _next_start(descriptor, at, min(at + step, size))
+        if found is not None and starts[-1] < found < size:
+            starts.append(found)
+        at += step * max(1, (looked - at) // step)
+    return list(zip(starts, [*starts[1:], size], strict=True))
+
+
+def _next_start(descriptor: int, start: int, stop: int) -> tuple[int | None, int]:
+    """Where an event ends between these places, if one does, and how far there is none."""
+    at = start
+    while at < stop:
+        data = os.pread(descriptor, _LOOK + 2 * _BEHIND, max(0, at - _BEHIND))
+        if len(data) <= _BEHIND:
+            return None, stop
+        match = _SURE_END.search(data, min(at, _BEHIND))
+        if match:
+            return max(0, at - _BEHIND) + match.end(), at
+        at += _LOOK
+        if is_zeros(data):
+            at = max(at, end_of_hole(descriptor, at))
+    return None, at
+
+
+# A parcel: results of a worker as plain bytes, arrays as they lie in memory.
+
+
+_HEAD = struct.Struct("<q")
+_ALIGN = 8
+
+
+@dataclass
+class Result:
+    """What came of reading a piece of a file, or several small files."""
+
+    file: int  # place among the files, of the first one
+    start: int
+    part: Part
+    unfinished: list[tuple[int, Skip]] = field(default_factory=list)  # with the file
+    unread: str = ""  # why
+
+
+def pack(results: list[Result]) -> list[memoryview]:
+    """The results as bytes: what there is, then the arrays one after the other."""
+    arrays: list[Array] = []
+
+    def put(array: Array) -> int:
+        arrays.append(np.ascontiguousarray(array))
+        return len(arrays) - 1
+
+    contents = [
+        {
+            "file": result.file,
+            "start": result.start,
+            "columns": {
+                name: put(_smallest(column)) for name, column in result.part.columns.items()
+            },
+            "rest": {name: put(getattr(result.part, name)) for name in _ARRAYS},
+            "time": None if result.part.time is None else put(result.part.time),
+            # Inert text has no newlines.
+            "strings": put(Packed.of(result.part.strings).data),
+            "skipped": [(file, *_fields(skip)) for file, skip in result.part.skipped],
+            "files": result.part.files,
+            "sizes": result.part.sizes,
+            "count": result.part.count,
+            "unfinished": [(file, *_fields(skip)) for file, skip in result.unfinished],
+            "unread": result.unread,
+        }
+        for result in results
+    ]
+    kinds = [(array.dtype.str, array.shape) for array in arrays]
+    head = json.dumps([contents, kinds]).encode()
+    pieces = [memoryview(_HEAD.pack(len(head)) + head + bytes(-len(head) % _ALIGN))]
+    for array in arrays:
+        if array.size:
+            pieces += [array.data.cast("B"), memoryview(bytes(-array.nbytes % _ALIGN))]
+    return pieces
+
+
+def unpack(data: memoryview) -> list[Result]:
+    """The results that were packed; their arrays lie in the data."""
+    (size,) = _HEAD.unpack_from(data)
+    at = _HEAD.size + size
+    contents, kinds = json.loads(bytes(data[_HEAD.size : at]))
+    at += -size % _ALIGN
+    arrays: list[Array] = []
+    for kind, shape in kinds:
+        array = np.ndarray(shape, kind, data, at) if 0 not in shape else np.empty(shape, kind)
+        at += array.nbytes + -array.nbytes % _ALIGN
+        arrays.append(array)
+    return [
+        Result(
+            content["file"],
+            content["start"],
+            Part(
+                {
+                    name: _whole(arrays[place], name, sum(content["sizes"]))
+                    for name, place in content["columns"].items()
+                },
+                **{name: arrays[place] for name, place in content["rest"].items()},
+                strings=Packed(arrays[content["strings"]]),
+                skipped=[(file, Skip(*skip)) for file, *skip in content["skipped"]],
+                files=content["files"],
+                sizes=content["sizes"],
+                count=content["count"],
+                time=None if content["time"] is None else arrays[content["time"]],
+            ),
+            [(file, Skip(*skip)) for file, *skip in content["unfinished"]],
+            content["unread"],
+        )
+        for content in contents
+    ]
+
+
+_ARRAYS = ("usage_row", "usage", "hint_row", "hint")
+
+
+def _smallest(column: Array) -> Array:
+    """The column in fewer bytes: once if it is the same for all, else with smaller numbers."""
+    if column.size and (column == column[0]).all():
+        return column[:1]
+    if column.dtype.kind == "i" and column.size:
+        least, most = column.min(), column.max()
+        for kind in (np.int8, np.int16, np.int32):
+            if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+                return column.astype(kind)
+    return column
+
+
+def _whole(column: Array, name: str, count: int) -> Array:
+    # Only the minutes are reckoned with before they become part of a longer column.
+    found = column.astype(TYPES[name], copy=False) if name == "minute" else column
+    return np.broadcast_to(found, count)
+
+
+def _fields(skip: Skip) -> tuple[int, int, str]:
+    return skip.offset, skip.length, skip.why
+
+
+# A batch of small files, which are read as if they were one.
+
+
+_LIMIT = 4 << 20
+#: Ends that are no sure ones: their mark may share a newline with the one before.
+_UNSURE = (b"\n..." + END, b"\n...\r" + END)
+
+
+class Batch:
+    """Files that follow each other; only those that are as whole as if they were alone."""
+
+    def __init__(self) -> None:
+        self._files: list[int] = []
+        self._starts: list[int] = []
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._unfinished: list[tuple[int, Skip]] = []
+
+    def take(self, file: int, data: bytes) -> bool:
+        """Add a file, if it is plain to see where its last event ends and there is room."""
+        if data.endswith(END[:-1]):
+            data += END[-1:]
+        end = data.rfind(END) + len(END) if data else 0
+        whole = data[:end]
+        unsure = (end < len(END) and data) or whole.endswith(_UNSURE) or b"\r" in data[end:]
+        if unsure or (self._files and self._size + end > _LIMIT):
+            return False
+        self._unfinished += unfinished(file, end, data[end:])
+        self._files.append(file)
+        self._starts.append(self._size)
+        self._pieces.append(whole)
+        self._size += end
+        return True
+
+    def results(self) -> list[Result]:
+        """What is in all of them; nothing if there are none."""
+        if not self._files:
+            return []
+        scanner = Scanner()
+        scanner.feed(b"".join(self._pieces))
+        part = placed(scanner.part(), self._files, self._starts)
+        return [Result(self._files[0], 0, part, self._unfinished)]
+
+
+def unfinished(file: int, offset: int, rest: bytes) -> list[tuple[int, Skip]]:
+    """What lies behind the last complete event of a file, if it is anything."""
+    if blank(rest):
+        return []
+    why = "an event without an end" if HEADER.match(rest) else "no event"
+    return [(file, Skip(offset, len(rest), why))]
+
 
 #: Bytes that are scanned at a time: they and what is made of them stay in the processor's cache.
 _BLOCK = 4 << 20
@@ -50,16 +265,33 @@ class Piece(NamedTuple):
     last: bool  # whether the file ends here
 
 
+_log = logging.getLogger(__name__)
+
+
 def read_columns(
     paths: Iterable[str | os.PathLike[str]],
     *,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Columns:
-    """All complete events of these logs, and what had to be skipped; see `find_logs` for `paths`.
+    """All complete events of these logs as arrays, and what had to be skipped.
 
-    `workers` is at most how many processes read (None: one for each processor). `progress` is
-    told how many bytes of how many are done.
+    Args:
+        paths: Files and folders; see `find_logs`.
+        workers: How many processes read at most; None is one for each processor.
+        progress: Is told how many bytes of how many are done.
+
+    Returns:
+        The events, one row each, in the order of the logs.
+
+    Raises:
+        EventLogError: A file that was named itself cannot be read.
+
+    Example:
+        >>> with EventWriter("events.log") as writer:
+        ...     _ = writer.submitted(7, 0, "<192.0.2.10:9618>")
+        >>> read_columns(["events.log"]).cluster.tolist()
+        [7]
     """
     unread, chains, files, tasks = _found(paths)
     columns = assemble(
@@ -69,6 +301,7 @@ def read_columns(
         [chain.owner or "" for chain in chains],
     )
     columns.unread = unread + columns.unread
+    _log.debug("read %d events of %d files", len(columns), len(files))
     return columns
 
 

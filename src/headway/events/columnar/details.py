@@ -1,4 +1,4 @@
-"""What the bodies of events say, straight from their bytes; `rows.row_of` says what is right.
+"""What the bodies of events say, straight from their bytes; `columns.row_of` says what is right.
 
 Only shapes that HTCondor itself writes are read here. A body of any other shape gives None, and has
 to be read by way of an `Event`.
@@ -11,36 +11,50 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from headway.events.chunk import decoded
-from headway.events.classad import parse_value
-from headway.events.columnar.columns import NONE
-from headway.events.columnar.rows import Measured, Row, machine, owner, row_of
-from headway.events.columnar.strings import Strings
-from headway.events.event import Event
-from headway.events.kind import TRANSFER_CODES, Kind
+from headway.events.columnar.columns import NONE, Measured, Row, Strings, machine, owner, row_of
+from headway.events.event import TRANSFER_CODES, Event, Kind
+from headway.events.format import (
+    AD_SITE,
+    CODES,
+    EVICTED_CODES,
+    EVICTION_REASON,
+    EXECUTING,
+    NO_REASON,
+    NORMAL_END,
+    RECEIVED,
+    REMOTE_ERROR,
+    REQUEUED,
+    RUN_USAGE,
+    SENT,
+    SIGNAL_END,
+    SITE,
+    SLOT,
+    TABLE,
+    TABLE_COLUMNS,
+    TO_HOST,
+)
+from headway.events.opening import decoded
+from headway.node.classad import parse_value
 
 _MEMORY = 1 << 14
 _BLANKS = b" \t\r\f\v"
 _NAN = math.nan
 
-_CODES = re.compile(rb"\tCode (-?\d{1,9}) Subcode (-?\d{1,9})\Z")
-_EVICTED = re.compile(rb"Job was evicted\. Code (-?\d{1,9}) Subcode (-?\d{1,9})\Z")
-_ENDING = re.compile(
-    rb"\t(?:\(1\) Normal termination \(return value (-?\d{1,9})\)"
-    rb"|\(0\) Abnormal termination \(signal (-?\d{1,9})\))\Z"
-)
-_USAGE = re.compile(
-    rb"\t\tUsr (\d{1,9}) (\d\d):(\d\d):(\d\d), Sys (\d{1,9}) (\d\d):(\d\d):(\d\d)\Z"
-)
-_SITE = re.compile(rb"\n[ \t\r\f\v]*GLIDEIN_ResourceName[ \t\r\f\v]*=([^\n]*)")
-_AD = re.compile(
-    rb"\n[ \t\r\f\v]*(RemoteHost|SlotName|MachineAttrGLIDEIN_ResourceName0|Owner|User)"
-    rb"[ \t\r\f\v]*=([^\n]*)"
-)
-_REQUEUED = "(0) Job terminated and was requeued"
+_CODES = re.compile(CODES.exact() + rb"\Z")
+_EVICTED = re.compile(EVICTED_CODES.exact() + rb"\Z")
+_ENDING = re.compile(b"(?:%b|%b)\\Z" % (NORMAL_END.exact(), SIGNAL_END.exact()))
+_USAGE = re.compile(RUN_USAGE.exact() + rb"\Z")
+_ATTRIBUTE = rb"\n[ \t\r\f\v]*(%b)[ \t\r\f\v]*=([^\n]*)"
+_SITE = re.compile(_ATTRIBUTE % SITE.encode())
+_AD = re.compile(_ATTRIBUTE % f"RemoteHost|SlotName|{AD_SITE}|Owner|User".encode())
+_REQUEUED = REQUEUED.texts[0].strip()
+_AFTER_USAGE, _AFTER_SENT, _AFTER_RECEIVED = (x.raw[1] for x in (RUN_USAGE, SENT, RECEIVED))
+_SLOT, _TO_HOST, _EVICTION_REASON = (b"\n" + x.raw[0] for x in (SLOT, TO_HOST, EVICTION_REASON))
+_HOST_AT = EXECUTING.texts[0].rpartition(" on ")[2]
+_ERROR_AT = REMOTE_ERROR.texts[1]
 _NO_CODES = (NONE, NONE)
 _NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
-_TABLE = b"\n\tPartitionable Resources"
+_TABLE = f"\n{TABLE}".encode()
 
 Made = TypeVar("Made")
 
@@ -113,22 +127,18 @@ class Details:
         if first < 0:
             return host, -1, -1
         slot = site = -1
-        at = rest.find(b"\n\tSlotName: ", first)
-        if at >= 0:
-            end = rest.find(b"\n", at + 12)
-            slot = self._quoted[rest[at + 12 : end] if end >= 0 else rest[at + 12 :]]
-        if rest.find(b"GLIDEIN_ResourceName", first) >= 0:
-            for raw in _SITE.findall(rest, first):
+        found = _behind(rest, _SLOT, first)
+        if found is not None:
+            slot = self._quoted[found]
+        if rest.find(SITE.encode(), first) >= 0:
+            for _, raw in _SITE.findall(rest, first):
                 site = self._site[raw] if raw.strip(_BLANKS) else site
         return host, slot, site
 
     def transfer(self, rest: bytes) -> tuple[int]:
         """The host of a 040."""
-        at = rest.find(b"\n\tTransferring to host: ")
-        if at < 0:
-            return (-1,)
-        end = rest.find(b"\n", at + 24)
-        return (self.machines[rest[at + 24 : end] if end >= 0 else rest[at + 24 :]],)
+        found = _behind(rest, _TO_HOST)
+        return (-1 if found is None else self.machines[found],)
 
     def ad(self, rest: bytes) -> tuple[int, int, int]:
         """Site, slot and user of a 028."""
@@ -138,7 +148,7 @@ class Details:
                 found[name] = raw
         if not found:
             return -1, -1, -1
-        site = found.get(b"MachineAttrGLIDEIN_ResourceName0", b"")
+        site = found.get(AD_SITE.encode(), b"")
         slot = found.get(b"RemoteHost") or found.get(b"SlotName")
         names = [_value(found[name]) if name in found else None for name in (b"Owner", b"User")]
         return (
@@ -173,11 +183,8 @@ class Details:
             return None
         if rest.find(_REQUEUED.encode(), first) >= 0:
             return self._requeued(rest, first, codes)
-        text = -1
-        at = rest.find(b"\n\tReason: ", first)
-        if at >= 0:
-            end = rest.find(b"\n", at + 10)
-            text = self._line[rest[at + 10 : end] if end >= 0 else rest[at + 10 :]]
+        reason = _behind(rest, _EVICTION_REASON, first)
+        text = -1 if reason is None else self._line[reason]
         measured = self._measured(rest, first)
         kind = Kind.TRANSFER_FAILED if codes[0] in TRANSFER_CODES else Kind.EVICTED
         return Ending(kind, *codes, NONE, NONE, text, measured) if measured else None
@@ -191,7 +198,7 @@ class Details:
             return None
         at = 8 if ending[1] != NONE else 7
         line = lines[at].decode().strip() if len(lines) > at else ""
-        reason = "" if line.startswith("Partitionable Resources") else line
+        reason = "" if line.startswith(TABLE.strip()) else line
         text = self._place(reason.removeprefix("Reason: "))
         return Ending(Kind.REQUEUED, *codes, *ending, text, measured)
 
@@ -207,26 +214,20 @@ class Details:
         return Ending(kind, NONE, NONE, *ending, -1, measured)
 
     def _measured(self, rest: bytes, first: int) -> list[float] | None:
-        cpu = sent = received = _NAN
-        at = rest.find(b"  -  Run Remote Usage", first)
-        if at >= 0:
-            cpu = self._cpu_seconds[rest[rest.rfind(b"\n", first, at) + 1 : at]]
-            if cpu < 0:
-                return None
-        at = rest.find(b"  -  Run Bytes Sent By Job", first)
-        if at >= 0:
-            digits = rest[rest.rfind(b"\n", first, at) + 1 : at].lstrip(_BLANKS)
-            if not digits.isdigit() or len(digits) > 18:
-                return None
-            sent = float(digits)
-        at = rest.find(b"  -  Run Bytes Received By Job", first)
-        if at >= 0:
-            digits = rest[rest.rfind(b"\n", first, at) + 1 : at].lstrip(_BLANKS)
-            if not digits.isdigit() or len(digits) > 18:
-                return None
-            received = float(digits)
         found = [_NAN] * _WIDTH
-        found[7:10] = cpu, sent, received
+        at = rest.find(_AFTER_USAGE, first)
+        if at >= 0:
+            begin, end = rest.rfind(b"\n", first, at) + 1, at + len(_AFTER_USAGE)
+            found[7] = self._cpu_seconds[rest[begin:end]]
+            if found[7] < 0:
+                return None
+        for place, after in ((8, _AFTER_SENT), (9, _AFTER_RECEIVED)):
+            at = rest.find(after, first)
+            if at >= 0:
+                digits = rest[rest.rfind(b"\n", first, at) + 1 : at].lstrip(_BLANKS)
+                if not digits.isdigit() or len(digits) > 18:
+                    return None
+                found[place] = float(digits)
         at = rest.find(_TABLE, first)
         if at >= 0:
             header, *lines = rest[at + 1 :].split(b"\n")
@@ -246,16 +247,26 @@ class Details:
 _WIDTH = len(Measured._fields)
 
 
+def _behind(rest: bytes, text: bytes, first: int = 0) -> bytes | None:
+    """The rest of the first line that begins like this, if there is one."""
+    at = rest.find(text, first)
+    if at < 0:
+        return None
+    begin = at + len(text)
+    end = rest.find(b"\n", begin)
+    return rest[begin:end] if end >= 0 else rest[begin:]
+
+
 def _reason(line: str) -> str:
-    return "" if line == "Reason unspecified" else line
+    return "" if line == NO_REASON else line
 
 
 def _host(text: str) -> str:
-    return machine(text.partition("host: ")[2].strip())
+    return machine(text.partition(_HOST_AT)[2].strip())
 
 
 def _error_slot(text: str) -> str:
-    return text.partition(" on ")[2].rstrip(":").strip()
+    return text.partition(_ERROR_AT)[2].rstrip(":").strip()
 
 
 def _value(raw: bytes) -> object:
@@ -293,8 +304,9 @@ def _evicted_codes(text: bytes) -> tuple[int, int] | None:
 
 
 def _titles(header: bytes) -> tuple[int, int]:
-    found = [header.find(title) for title in (b"Usage", b"Request")]
-    return (found[0] + 5, found[1] + 7) if min(found) >= 0 else (0, 0)
+    used, asked = (title.encode() for title in TABLE_COLUMNS[:2])
+    found = header.find(used), header.find(asked)
+    return (found[0] + len(used), found[1] + len(asked)) if min(found) >= 0 else (0, 0)
 
 
 Cells = tuple[int, float, "float | None"] | tuple[()] | None
@@ -304,7 +316,7 @@ def _table(header: bytes) -> Memory[Cells]:
     """The reader of a resource table with this header; see `event._table`."""
     title = header.decode()
     colon = title.find(":")
-    ends = [title.find(word) + len(word) for word in ("Usage", "Request")]
+    ends = [title.find(word) + len(word) for word in TABLE_COLUMNS[:2]]
 
     def cells(raw: bytes) -> Cells:
         line = raw.decode()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,3 +231,125 @@ def _fractions(
     at = at.copy()
     at[rows] += width + (width > 0)
     return at, fraction
+
+
+# The end marks of a block of a text log, and the chunks between them.
+
+
+_HEADER = b"000 ("
+_MARK = b"...\n"
+#: Blank lines before a header that are passed over; what has more is read with care.
+_BLANK_LINES = 4
+
+
+class Chunks(NamedTuple):
+    """Where the complete chunks of a block are."""
+
+    begins: Longs
+    starts: Longs  # behind blank lines
+    ends: Longs
+    newlines: Longs
+    first: Longs  # the newline that ends the line at `starts`, among them
+    last: Longs  # the newline before the end mark, among them
+    suspects: Longs  # chunks with more than one header
+    tail: int  # where the last chunk's end mark ends
+
+
+def find_chunks(data: bytes, size: int) -> Chunks:
+    """The chunks of a padded block, whose own bytes are the first `size`."""
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8, size) == 0x0A)
+    lines = words(data)[newlines + 1]
+    ends = np.flatnonzero((lines & mask(_MARK)) == word(_MARK))
+    ends = _without_overlaps(ends)
+    if not ends.size:
+        return Chunks(ends, ends, ends, newlines, ends, ends, ends, 0)
+    stops = newlines[ends + 1] + 1
+    begins = np.concatenate([[0], stops[:-1]])
+    first = np.concatenate([[0], ends[:-1] + 2])
+    starts = begins
+    at_byte = np.frombuffer(data, np.uint8)
+    for _ in range(_BLANK_LINES):
+        blank = (at_byte[starts] == 0x0A) & (first < ends)
+        if not blank.any():
+            break
+        starts, first = starts + blank, first + blank
+    suspects = _nested(newlines, lines, starts, int(stops[-1]))
+    tail = int(stops[-1])
+    return Chunks(begins, starts, newlines[ends], newlines, first, ends, suspects, tail)
+
+
+def without_carriages(data: bytes, size: int) -> tuple[bytes, int, Longs]:
+    """The block with plain newlines, its size, and the newlines that had a carriage return."""
+    byte = np.frombuffer(data, np.uint8, size)
+    found = np.flatnonzero(byte == 0x0D)
+    found = found[found + 1 < size]
+    found = found[byte[found + 1] == 0x0A]
+    clean = data[:size].replace(b"\r\n", b"\n")
+    return clean + data[size:], len(clean), found - np.arange(len(found))
+
+
+def _nested(newlines: Longs, lines: Words, starts: Longs, tail: int) -> Longs:
+    """The chunks in which a line below the first looks like a header."""
+    headers = np.flatnonzero((lines & mask(_HEADER)) >> u64(24) == word(_HEADER[3:]))
+    headers = newlines[headers[headers_among(lines[headers])]] + 1
+    headers = headers[headers < tail]
+    if np.array_equal(headers, starts[1:]):  # mostly
+        return starts[:0]
+    chunk = np.searchsorted(starts, headers, "right") - 1
+    return np.asarray(chunk[starts[chunk] != headers])
+
+
+def _without_overlaps(ends: Longs) -> Longs:
+    # Of two marks that share a newline the first counts.
+    follows = np.diff(ends) == 1
+    if not follows.any():
+        return ends
+    place = np.arange(len(ends))
+    run = np.maximum.accumulate(np.where(np.concatenate([[True], ~follows]), place, 0))
+    return np.asarray(ends[(place - run) % 2 == 0])
+
+
+# A view of a block of a text log: the same bytes as numbers, as words and as characters.
+
+
+class View:
+    """A padded block."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.byte: NDArray[np.uint8] = np.frombuffer(data, np.uint8)
+        self.word = words(data)
+
+    @cached_property
+    def characters(self) -> str:
+        """One for each byte, so that places are the same."""
+        return self.data.decode("latin-1")
+
+    @cached_property
+    def ascii(self) -> bool:
+        """Whether bytes are characters."""
+        return self.data.isascii()
+
+    def slices(self, starts: Longs, ends: Longs) -> list[bytes]:
+        """The bytes between these places."""
+        data = self.data
+        return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def texts(self, starts: Longs, ends: Longs) -> list[str]:
+        """What is between these places, in UTF-8, without what surrounds it."""
+        if not self.ascii:
+            return [raw.decode().strip() for raw in self.slices(starts, ends)]
+        all_ = self.characters
+        return [all_[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def says(self, at: Longs, text: bytes) -> Flags:
+        """Where this text stands at these places."""
+        found = np.ones(len(at), np.bool_)
+        for start in range(0, len(text), 8):
+            found &= begins(self.word[at + start], text[start : start + 8])
+        return found
+
+
+def begins(at_words: Words, text: bytes) -> Flags:
+    """Which of these words begin with a text of up to eight bytes."""
+    return np.asarray((at_words & mask(text)) == word(text))

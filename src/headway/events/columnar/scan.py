@@ -10,34 +10,47 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.chunk import ALMOST_END, END, blank, cut_lines, look
 from headway.events.clock import ad_time, utc_hint
-from headway.events.columnar.bodies import BODIES, Bodies, transfer_kinds
-from headway.events.columnar.details import READERS, Details, by_event
-from headway.events.columnar.endings import Endings
-from headway.events.columnar.headers import (
-    PAD,
-    YEARLESS,
-    ZONE,
-    Floats,
-    Longs,
-    read_headers,
-)
-from headway.events.columnar.marks import Chunks, find_chunks, without_carriages
-from headway.events.columnar.part import (
+from headway.events.columnar.bodies import BODIES, Bodies, Endings, transfer_kinds
+from headway.events.columnar.columns import (
     Part,
+    Strings,
     blank_columns,
+    is_nothing,
     joined,
     kept,
     measurements,
     no_events,
     put_rows,
 )
-from headway.events.columnar.rows import is_nothing
-from headway.events.columnar.strings import Strings
-from headway.events.columnar.view import View
-from headway.events.kind import BY_NUMBER, TRANSFER_CODES, Kind
-from headway.events.skip import EVENT_LIMIT, LINE_LIMIT, NO_END, ZEROS, Skips, bounded
+from headway.events.columnar.details import READERS, Details, by_event
+from headway.events.columnar.headers import (
+    PAD,
+    YEARLESS,
+    ZONE,
+    Chunks,
+    Floats,
+    Longs,
+    View,
+    find_chunks,
+    read_headers,
+    without_carriages,
+)
+from headway.events.event import BY_NUMBER, TRANSFER_CODES, Kind
+from headway.events.format import REQUEUED
+from headway.events.opening import (
+    ALMOST_END,
+    END,
+    EVENT_LIMIT,
+    LINE_LIMIT,
+    NO_END,
+    ZEROS,
+    Skips,
+    blank,
+    bounded,
+    cut_lines,
+    look,
+)
 
 _KINDS = np.zeros(1000, np.uint8)
 for _number, _kind in BY_NUMBER.items():
@@ -46,7 +59,7 @@ for _number, _kind in BY_NUMBER.items():
 _EVICTED, _TERMINATED, _GENERIC, _AD, _TRANSFER = 4, 5, 8, 28, 40
 _ENDINGS = (_EVICTED, _TERMINATED)
 _RETURN = 0x0D
-_REQUEUED = b"\t(0) Job terminated and was requeued"
+_REQUEUED = REQUEUED.raw[0]
 
 
 class Scanner:

@@ -18,14 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.events.columnar.assemble import File, microseconds, tell_times
-from headway.events.columnar.columns import NONE, Columns, Longs, Usage
+from headway.events.columnar.columns import (
+    NONE,
+    NUMBERS,
+    TEXTS,
+    TYPES,
+    Array,
+    Columns,
+    Longs,
+    Packed,
+    Part,
+    Usage,
+    kept,
+    measurements,
+)
 from headway.events.columnar.headers import YEARLESS, ZONE
-from headway.events.columnar.part import NUMBERS, TEXTS, TYPES, Array, Part, kept, measurements
-from headway.events.columnar.strings import Packed
 from headway.events.columnar.workers import trim_memory
-from headway.events.event import EventType
-from headway.events.kind import Kind
-from headway.events.skip import Skip
+from headway.events.event import Kind
+from headway.events.format import EventType
+from headway.events.opening import Skip
 
 #: Events of which columns are made at a time.
 ROWS = 300_000
@@ -138,7 +149,7 @@ class Column:
 
     def __init__(self, values: Array, usual: int) -> None:
         """Take the values; where most of them are `usual`, only the others are kept."""
-        self._count, self._usual = len(values), usual
+        self._count, self.usual = len(values), usual
         self._rows: Array | None = None
         rows = np.flatnonzero(values != usual)
         if len(rows) * 2 < len(values):
@@ -150,10 +161,21 @@ class Column:
         """The number of each row, in small numbers where all are kept."""
         if self._rows is None:
             return self._values
-        found = np.full(self._count, self._usual, np.result_type(np.int8, _kind(self._usual)))
+        found = np.full(self._count, self.usual, np.result_type(np.int8, _kind(self.usual)))
         found = found.astype(np.result_type(found, self._values), copy=False)
         found[self._rows] = self._values
         return found
+
+
+@dataclass
+class _Part:
+    """The events of some jobs."""
+
+    rows: Array  # in `Thin`, until the others have been taken from there
+    narrow: dict[str, Column] = field(default_factory=dict)
+    usage: list[Array] = field(default_factory=list)
+    time: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    file: Array = field(default_factory=lambda: np.empty(0, np.int16))
 
 
 @dataclass
@@ -200,31 +222,54 @@ class Thin:
 
         Args:
             rows: How many events to give at a time.
-            forget: Keep nothing but the times and files of the events afterwards.
+            forget: Give up the events themselves, each with the columns that it is given in.
 
         Yields:
             Jobs in the order of their clusters and procs, and each of them as a whole; at least
             one set of columns comes.
         """
-        order, bounds = self._in_order(rows)
+        large = len(self) > MANY
         bases = np.cumsum([0, *(len(packed) for packed in self.texts)])
-        usage_of = np.full(len(self), -1, np.int32 if len(self) < 2**31 else np.int64)
-        usage_of[self.usage_row] = np.arange(len(self.usage_row))
-        for begin, end in pairwise(bounds):
-            yield self._columns(np.sort(order[begin:end]), usage_of, bases)
-            if len(self) > MANY:
+        parts = self._parts(rows, forget=forget)
+        while parts:
+            yield self._columns(parts.pop(), bases)
+            if large:
                 trim_memory()
         if forget:
-            self.narrow, self.usage, self.texts = {}, [], []
-            self.usage_row = self.usage_row[:0]
+            self.texts = []
 
-    def _in_order(self, rows: int) -> tuple[Longs, list[int]]:
+    def _parts(self, rows: int, *, forget: bool) -> list[_Part]:
+        """The events, those of some jobs together, in the reverse order."""
+        order, bounds = self._in_order(rows)
+        parts = [_Part(np.sort(order[begin:end])) for begin, end in pairwise(bounds)]
+        del order
+        for name in list(self.narrow):
+            column = (self.narrow.pop if forget else self.narrow.__getitem__)(name)
+            values = column.all()
+            for part in parts:
+                part.narrow[name] = Column(values[part.rows], column.usual)
+        usage_of = np.full(len(self), -1, np.int32 if len(self) < 2**31 else np.int64)
+        usage_of[self.usage_row] = np.arange(len(self.usage_row))
+        for part in parts:
+            measured = usage_of[part.rows]
+            mine = np.flatnonzero(measured != -1)
+            part.usage = [mine, *(column[measured[mine]] for column in self.usage)]
+            part.time, part.file = self.time[part.rows], self.file[part.rows]
+            part.rows = part.rows[:0]
+        if forget:
+            self.time, self.file = self.time[:0], self.file[:0]
+            self.usage, self.usage_row = [], self.usage_row[:0]
+        parts.reverse()
+        return parts
+
+    def _in_order(self, rows: int) -> tuple[Array, list[int]]:
         """The rows by job, and where to cut them so that no job is cut."""
         if len(self) <= rows:
             return np.arange(len(self)), [0, len(self)]
         keys = _job_keys(*(self.narrow[name].all() for name in ("cluster", "proc")))
         # The order of one job's events is made up for where the rows are cut.
         order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys)
+        order = order.astype(np.int32) if len(order) < 2**31 else order
         new = np.zeros(len(self), np.bool_)
         new[0] = True
         for key in keys:
@@ -235,19 +280,16 @@ class Thin:
         cuts = starts[np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)]
         return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]
 
-    def _columns(self, rows: Longs, usage_of: Array, bases: Longs) -> Columns:
-        found = {name: each.all()[rows].astype(TYPES[name]) for name, each in self.narrow.items()}
+    def _columns(self, part: _Part, bases: Longs) -> Columns:
+        found = {name: each.all().astype(TYPES[name]) for name, each in part.narrow.items()}
         strings = self._pool(found, bases)
-        measured = usage_of[rows]
-        mine = np.flatnonzero(measured >= 0)
-        usage = (column[measured[mine]].astype(np.float64) for column in self.usage)
-        file = self.file[rows]
+        mine, *usage = part.usage
         return Columns(
             **found,
-            time=self.time[rows],
-            file=file.astype(np.int32),
-            log=np.array([one.log for one in self.files], np.int32)[file],
-            usage=Usage(mine, *usage),
+            time=part.time,
+            file=part.file.astype(np.int32),
+            log=np.array([one.log for one in self.files], np.int32)[part.file],
+            usage=Usage(mine, *(column.astype(np.float64) for column in usage)),
             strings=strings,
             files=[one.name for one in self.files],
             logs=self.logs,

@@ -17,6 +17,18 @@ whether it is there, and behind all of them for each another that says whether i
 The fetcher holds a lock on the file while it lives, so that a reader can tell waiting from waiting
 for nobody. A fetcher that takes over from one that was killed goes on with the same file: what is
 marked is on disk and proven, and stays so.
+
+`PATH.wanted` goes the other way: the chunks in the order in which they will be read. The one reader
+that leads (a data loader's main process) writes it when it begins or goes on with an epoch, so that
+the fetcher need not know seeds or orders. A head, then the number of each chunk in four bytes:
+
+    0     magic and version
+    8     size of a chunk, 16 how many chunks are listed
+    24    how many of them, from the first on, the reader is done with in this epoch
+
+A new order replaces the file; only the last of the three changes in place. Where chunks are given
+back once they were passed, one that is needed again is listed again. Without such a file the
+fetcher has an order of its own, and the readers' wishes in `PATH.arrival` come first in any case.
 """
 
 from __future__ import annotations
@@ -25,17 +37,127 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import time
+from array import array
+from itertools import accumulate
 
 from headway.node.errors import TransferError
-from headway.node.locks import Lock, lock
-from headway.node.transfer.naming import create_new, planted
+from headway.node.files import Lock, create_new, lock, planted
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-SUFFIX = ".arrival"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+WANTED_SUFFIX = ".wanted"
+_WANTED_MAGIC = b"hwwantd1"
+_WANTED_HEAD = struct.Struct("<8sQQQ")
+_DONE_AT = 24
+_NUMBER = struct.Struct("<Q")
+MAX_CHUNKS = 1 << 22
+
+
+class Wanted:
+    """The reader's side: one epoch's order, and how far it is."""
+
+    def __init__(self, path: str, chunks: array[int], chunk: int) -> None:
+        """`path`: of the object; any other order that was told is replaced."""
+        self.chunks = len(chunks)
+        target = f"{path}{WANTED_SUFFIX}"
+        draft = f"{target}.{os.getpid()}"
+        self._file = create_new(draft)
+        try:
+            data = (
+                _WANTED_HEAD.pack(_WANTED_MAGIC, chunk, len(chunks), 0) + _swapped(chunks).tobytes()
+            )
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.rename(draft, target)
+        except BaseException:
+            self.close()
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise
+
+    def done(self, count: int) -> None:
+        """The reader needs the first `count` of them no more in this epoch."""
+        if self._file >= 0:
+            os.pwrite(self._file, _NUMBER.pack(count), _DONE_AT)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class WantedOrder:
+    """The fetcher's side: what a reader has written, if it is sound."""
+
+    def __init__(self, chunks: array[int], done: int) -> None:
+        self.chunks = chunks  # all below the number that there are
+        self.done = done
+
+
+def read_wanted(path: str, chunk: int, chunks: int) -> WantedOrder | None:
+    """What the reader of the object at `path` wants; None: nothing, or nothing that makes sense.
+
+    Cheap enough to ask a few times a second: a hundred kilobytes for 150 GB.
+    """
+    try:
+        with open(f"{path}{WANTED_SUFFIX}", "rb") as file:
+            if planted(os.fstat(file.fileno())):
+                return None
+            data = file.read(_WANTED_HEAD.size + 4 * MAX_CHUNKS + 1)
+    except OSError:
+        return None
+    if len(data) < _WANTED_HEAD.size:
+        return None
+    magic, size, count, done = _WANTED_HEAD.unpack_from(data)
+    if magic != _WANTED_MAGIC or size != chunk or len(data) != _WANTED_HEAD.size + 4 * count:
+        return None
+    numbers = array("I")
+    numbers.frombytes(memoryview(data)[_WANTED_HEAD.size :])
+    numbers = _swapped(numbers)
+    if count and max(numbers) >= chunks:
+        return None
+    return WantedOrder(numbers, min(done, count))
+
+
+def chunks_once(stretches: Iterable[tuple[int, int]], chunk: int) -> tuple[array[int], array[int]]:
+    """The chunks of these stretches, each once, in the order of its first mention.
+
+    And for each how many stretches must have been read until neither it nor any chunk before it in
+    the list is needed any more: a chunk may belong to two stretches that are far apart.
+    """
+    last: dict[int, int] = {}  # keeps the order of the first mention
+    for count, (begin, end) in enumerate(stretches, 1):
+        for number in range(begin // chunk, -(-end // chunk)):
+            last[number] = count
+    return array("I", last), array("I", accumulate(last.values(), max))
+
+
+def chunks_each_time(
+    stretches: Iterable[tuple[int, int]], chunk: int
+) -> tuple[array[int], array[int]]:
+    """The chunks of these stretches, each as often as it is named, and for each of which it is."""
+    chunks, until = array("I"), array("I")
+    for count, (begin, end) in enumerate(stretches, 1):
+        numbers = range(begin // chunk, -(-end // chunk))
+        chunks.extend(numbers)
+        until.extend([count] * len(numbers))
+    return chunks, until
+
+
+def _swapped(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers
+
+
+ARRIVAL_SUFFIX = ".arrival"
 ARRIVING, WHOLE, FAILED = 0, 1, 2
 READERS = 64
 _MAGIC = b"hwarriv2"
@@ -45,13 +167,10 @@ _LOSSES, _ROOM, _AGAIN, _LOOPS = 1056, 1064, 1072, 1584
 LOOPS = 32
 _MOST_WORDS = 2000
 _LENGTH = struct.Struct("<H")
-_WISH = struct.Struct("<Q")
 _WAIT = struct.Struct("<d")
-_NUMBER = struct.Struct("<Q")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
 _ABANDONED = 30.0  # seconds without a fetcher after which a reader gives up: one may be restarted
 _LOOK = 1.0  # seconds between two looks at whether it lives
-MAX_CHUNKS = 1 << 22
 
 
 class Arrival:
@@ -186,7 +305,7 @@ class Arrival:
 
     def wishes(self) -> list[int]:
         """The chunks that readers wait for."""
-        numbers = (_WISH.unpack_from(self._map, _WISHES + 8 * slot)[0] for slot in range(READERS))
+        numbers = (_NUMBER.unpack_from(self._map, _WISHES + 8 * slot)[0] for slot in range(READERS))
         return sorted({number - 1 for number in numbers if 0 < number <= self.chunks})
 
     def waited(self) -> float:
@@ -266,7 +385,7 @@ class Arrival:
                 self.check()
                 if should_stop():
                     raise TransferError("the wait for data was ended", retryable=True)
-                _WISH.pack_into(self._map, slot, self._missing(begin, end) + 1)
+                _NUMBER.pack_into(self._map, slot, self._missing(begin, end) + 1)
                 now = time.monotonic()
                 if now - looked > _LOOK:
                     looked = now
@@ -280,7 +399,7 @@ class Arrival:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
-            _WISH.pack_into(self._map, slot, 0)
+            _NUMBER.pack_into(self._map, slot, 0)
             seconds = time.monotonic() - start
             (before,) = _WAIT.unpack_from(self._map, _WAITS + 8 * number)
             _WAIT.pack_into(self._map, _WAITS + 8 * number, before + seconds)

@@ -1,4 +1,4 @@
-"""The order of an epoch: in which order blocks are fetched, and samples read.
+"""The order of an epoch: in which order blocks are fetched, samples read, and batches dealt.
 
 Pure, and the same for the fetcher and for every reader: whoever knows the index, the seed and the
 epoch knows the order. A *block* is a stretch of the object, one or several chunks of its manifest,
@@ -8,19 +8,29 @@ comes at random within `window` blocks after its own has come, so that whoever r
 needs no block that was not fetched before, and none more than `window` blocks later. The one
 exception is a sample that crosses into the next block: it comes after the later of the two.
 
-A place in the order is one number, however many workers and ranks share the reading.
+A place in the order is one number, however many workers and ranks share the reading. A *step* takes
+the next `size` samples for each rank, so that after any step the rest can be dealt anew to other
+ranks, batch sizes and workers. The last step takes what is left. If that is fewer samples than
+ranks, the step before takes them too: every rank has the same number of steps, and none an empty
+batch.
 """
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections import deque
+from collections import Counter, deque
 from itertools import chain, islice
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeVar
+
+    Number = TypeVar("Number", int, float)
+    T = TypeVar("T")
+
 
 SHARE = 0.05  # of all blocks that make up a window unless told otherwise
 LEAST_WINDOW = 4
@@ -214,3 +224,142 @@ class FileOrder(Order):
 def default_window(blocks: int) -> int:
     """How many of so many blocks make up a window unless told otherwise."""
     return max(LEAST_WINDOW, int(blocks * SHARE))
+
+
+STRETCH = 1000  # samples over which the mix of classes is looked at
+
+
+class Quality(NamedTuple):
+    """What an order promises; `str` says it in words."""
+
+    samples: int
+    blocks: int
+    window: int  # blocks that a sample is drawn from
+    window_samples: int
+    window_bytes: int
+    first: float  # share of the blocks that must be there before the first 64 samples are
+    classes: int
+    stretch: int  # samples in a row over which the mix of classes is looked at
+    fewest_classes: int  # in any such stretch; the first one of an epoch is the poorest
+    usual_classes: int
+    worst_mix: float  # share of a stretch that is of other classes than the whole would have
+    usual_mix: float
+    perfect_mix: float  # what drawing each sample from the whole at random gives, at the median
+
+    def __str__(self) -> str:
+        share = self.window / self.blocks if self.blocks else 1.0
+        return (
+            f"each of {self.samples} samples comes once, drawn from {self.window} of"
+            f" {self.blocks} blocks ({share:.1%}, about {self.window_samples} samples,"
+            f" {self.window_bytes / 1e6:.0f} MB) that are dealt evenly over the classes;"
+            f" {self.stretch} samples in a row usually have {self.usual_classes} of {self.classes}"
+            f" classes, at least {self.fewest_classes}, and {self.usual_mix:.1%} of them"
+            f" (at most {self.worst_mix:.1%}) would have to be of another class for the mix of the"
+            f" whole; with a perfect shuffle {self.perfect_mix:.1%}; the first samples need"
+            f" {self.first:.1%} of the blocks"
+        )
+
+
+def quality_of(order: Order, labels: Sequence[int], stretch: int = STRETCH) -> Quality:
+    """Looks at every stretch of an epoch."""
+    whole = Counter(labels)
+    count = len(labels)
+    stretch = min(stretch, count)
+
+    def away(here: Counter[int]) -> float:
+        each = (abs(here[label] / stretch - share / count) for label, share in whole.items())
+        return sum(each) / 2
+
+    samples = order.samples()
+    mixes, kinds = [], []
+    for _ in range(count // stretch if stretch else 0):
+        here = Counter(labels[sample] for sample in islice(samples, stretch))
+        mixes.append(away(here))
+        kinds.append(len(here))
+    draw = random.Random(0)  # noqa: S311 - no secret
+    perfect = [away(Counter(draw.choices(labels, k=stretch))) for _ in range(20)] if count else []
+    blocks = len(order.blocks)
+    window = min(order.window, blocks)
+    return Quality(
+        samples=count,
+        blocks=blocks,
+        window=window,
+        window_samples=round(count * window / blocks) if blocks else 0,
+        window_bytes=window * order.blocks.unit,
+        first=min(1.0, (order.position(min(63, count - 1)) + 1) / blocks) if count else 0.0,
+        classes=len(whole),
+        stretch=stretch,
+        fewest_classes=min(kinds, default=0),
+        usual_classes=_median(kinds),
+        worst_mix=max(mixes, default=0.0),
+        usual_mix=_median(mixes),
+        perfect_mix=_median(perfect),
+    )
+
+
+def _median(numbers: list[Number]) -> Number | int:
+    return sorted(numbers)[len(numbers) // 2] if numbers else 0
+
+
+_STEP_SALT = 0xD1342543DE82EF95
+
+
+def steps(
+    samples: Iterable[T], size: int, *, rank: int = 0, ranks: int = 1, drop_last: bool = False
+) -> Iterator[tuple[int, list[T]]]:
+    """For each step how many samples all ranks take together, and this rank's own."""
+    rest, full = iter(samples), size * ranks
+    ahead = list(islice(rest, full + ranks))
+    while len(ahead) == full + ranks:
+        yield full, ahead[rank:full:ranks]
+        ahead = ahead[full:]
+        ahead += islice(rest, full)
+    if drop_last:
+        ahead = ahead[:full] if len(ahead) >= full else []
+    if ahead:
+        yield len(ahead), ahead[rank::ranks]
+
+
+def count_steps(samples: int, size: int, *, ranks: int = 1, drop_last: bool = False) -> int:
+    """How many steps these samples make."""
+    whole, left = divmod(samples, size * ranks)
+    if drop_last or left < ranks:
+        return whole or int(left > 0 and not drop_last)
+    return whole + 1
+
+
+def delayed(samples: Iterable[T], window: int, seed: int, epoch: int) -> Iterator[T]:
+    """Each sample at random within the next `window`; begins with the first, and needs no length.
+
+    For samples that come one by one: the same seed and epoch give the same order.
+    """
+    if window <= 1:
+        yield from samples
+        return
+    salted = ((seed & (1 << 64) - 1) << 64 | epoch) * _STEP_SALT
+    draw = random.Random(salted).random  # noqa: S311 - no secret
+    coming: deque[list[tuple[float, T]]] = deque([] for _ in range(window))
+    for sample in samples:
+        delay = draw() * window
+        coming[int(delay)].append((delay, sample))
+        yield from _next(coming)
+        coming.append([])
+    while coming:
+        yield from _next(coming)
+
+
+def _next(coming: deque[list[tuple[float, T]]]) -> Iterator[T]:
+    bucket = coming.popleft()
+    bucket.sort(key=_fraction)
+    for _, sample in bucket:
+        yield sample
+
+
+def _fraction(entry: tuple[float, object]) -> float:
+    return entry[0] % 1.0
+
+
+def noise(seed: int, epoch: int, place: int, rank: int) -> int:
+    """What the random choices within a batch start from: the same whichever worker makes it."""
+    salted = (((seed & (1 << 64) - 1) << 32 | epoch) << 64 | place << 20 | rank) * _STEP_SALT
+    return random.Random(salted).getrandbits(63)  # noqa: S311 - no secret

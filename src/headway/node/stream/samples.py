@@ -1,4 +1,8 @@
-"""The samples of an object, by columns: where each lies, and of which class it is.
+"""An object that is read by place, and its samples: where each lies, and of which class it is.
+
+`PATH` is the whole object. While it arrives there are `PATH.arrival`, which tells what of it is
+there, and `PATH.part`, which holds it. `PATH.headway` is its manifest, put there by the agent when
+its digest is pinned in job.toml.
 
 A sample is a member of a tar file, or a record of fixed length within one. There may be millions:
 nothing here makes an object for each. Classes are numbered by the order of their names, as those
@@ -7,21 +11,167 @@ who unpack into folders have it.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import os
 import re
+import sys
+import time
 from array import array
 from bisect import bisect_right
 from itertools import compress, repeat
 
-from headway.node.errors import HeadwayError
-from headway.node.transfer.members import Index
-from headway.node.transfer.tar_index import TarIndexer
+from headway.node.errors import HeadwayError, NodeError, TransferError
+from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
+from headway.node.stream.arrival import Arrival
+from headway.node.transfer.manifest import MAX_MANIFEST, read_manifest
+from headway.node.transfer.manifest import SUFFIX as MANIFEST
+from headway.node.transfer.part import SUFFIX as PART
+from headway.node.transfer.tar import Index, TarIndexer
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from headway.node.stream.reader import Object
+    from headway.node.transfer.manifest import Manifest
+
+
+_GAP = 1536  # bytes between neighbours in a tar file: padding and a header, or two
+_RUN = 1 << 20  # bytes that are read in one go at most, or one sample
+_BEGINS = 60.0  # seconds that a fetcher may take to say how long the object is
+
+
+class Object:
+    """One object; forked processes may share it, since nobody moves a place in the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.waited = 0.0  # seconds, of this process
+        self._file, self.arrival = _opened(self.path)
+        self.size = self.arrival.size if self.arrival else os.fstat(self._file).st_size
+
+    def read(self, begin: int, length: int) -> bytes:
+        """Exactly these bytes; waits until they are there."""
+        if self.arrival is None:
+            return self._read(begin, length)
+        while True:
+            self.waited += self.arrival.wait(begin, begin + length)
+            losses = self.arrival.losses
+            if not self.arrival.has(begin, begin + length):
+                continue
+            data = self._read(begin, length)
+            # again: other processors may see marks and count in another order, but both before the
+            # hole, since the kernel's locks are between a hole and who reads it
+            if self.arrival.losses == losses and self.arrival.has(begin, begin + length):
+                return data
+
+    def read_many(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+        """What lies at each of these places; places that are neighbours are read in one go."""
+        found = [b""] * len(offsets)
+        for begin, end, run in _runs(offsets, sizes):
+            data = self.read(begin, end - begin)
+            if len(run) == 1:
+                found[run[0]] = data
+            else:
+                for place in run:
+                    at = offsets[place] - begin
+                    found[place] = data[at : at + sizes[place]]
+        return found
+
+    def _read(self, begin: int, length: int) -> bytes:
+        data = os.pread(self._file, length, begin)
+        while len(data) < length:
+            piece = os.pread(self._file, length - len(data), begin + len(data))
+            if not piece:
+                raise NodeError(
+                    f"{self.path} ends at byte {begin + len(data)}, and should not",
+                    remedy="the node's disk may be full or failing",
+                )
+            data += piece
+        return data
+
+    def manifest(self) -> Manifest | None:
+        """The manifest beside it, if there is one; it must be of an object of this size."""
+        try:
+            with open(f"{self.path}{MANIFEST}", "rb") as file:
+                data = file.read(MAX_MANIFEST + 1)
+        except FileNotFoundError:
+            return None
+        found = read_manifest(data, pin=None)
+        if found.size != self.size:
+            raise TransferError(
+                f"{self.path}{MANIFEST} is of another object: of {found.size} bytes,"
+                f" and this one has {self.size}",
+                retryable=False,
+                remedy="`headway publish` writes it anew",
+            )
+        return found
+
+    def loop_waits(self, loop: int, seconds: float) -> None:
+        """Let the record know, also where all of it was here before the loop began."""
+        if self.arrival is not None:
+            self.arrival.loop_waits(loop, seconds)
+            return
+        gone = contextlib.suppress(OSError, TransferError, ValueError)
+        with gone, Arrival.follow(f"{self.path}{ARRIVAL}") as arrival:
+            arrival.loop_waits(loop, seconds)
+
+    def close(self) -> None:
+        if self.arrival is not None:
+            self.arrival.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Object:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _runs(offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
+    """Where to read from and to, and which of the places lie there."""
+    order = sorted(range(len(offsets)), key=offsets.__getitem__)
+    run: list[int] = []
+    begin = end = 0
+    for place in order:
+        offset = offsets[place]
+        if run and 0 <= offset - end <= _GAP and end - begin <= _RUN:
+            run.append(place)
+        else:
+            if run:
+                yield begin, end, run
+            begin, run = offset, [place]
+        end = offset + sizes[place]
+    if run:
+        yield begin, end, run
+
+
+def _opened(path: str) -> tuple[int, Arrival | None]:
+    """The file with the object's bytes and, unless it is whole, what has arrived of it."""
+    end = time.monotonic() + _BEGINS
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), None
+        if not os.path.exists(f"{path}{ARRIVAL}"):
+            raise NodeError(
+                f"{path} is not here, and does not arrive either",
+                remedy='an input with mode = "stream" arrives while the command runs',
+            )
+        with contextlib.suppress(FileNotFoundError):
+            arrival = Arrival.follow(f"{path}{ARRIVAL}")
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(f"{path}{PART}", os.O_RDONLY | os.O_CLOEXEC), arrival
+            try:
+                arrival.check()
+            finally:
+                arrival.close()  # it got its final name at this very moment, or begins
+        if time.monotonic() > end:
+            raise TransferError(f"{path} does not begin to arrive", retryable=True)
+        time.sleep(0.02)
+
 
 NO_CLASS = -1
 _PACKED = (
@@ -347,3 +497,43 @@ def _classless(path: str, name: str) -> DataError:
         f"{name} in {path} is of no class, and others are",
         remedy="`only` says which members are samples",
     )
+
+
+RAISE, SKIP = "raise", "skip"
+SHARE = 0.01
+_EVERY = 100
+
+
+class SampleError(DataError):
+    """A sample could not be decoded; says which, and where it lies."""
+
+
+class Tally:
+    """Counts the samples of an epoch that could not be decoded, up to a limit."""
+
+    def __init__(self, policy: str, share: float = SHARE) -> None:
+        """`share`: of the samples of an epoch that may be left out."""
+        if policy not in (RAISE, SKIP):
+            raise DataError(f"{policy!r} is no policy for corrupt samples: {RAISE!r} or {SKIP!r}")
+        if not 0 <= share <= 1:
+            raise DataError(f"{share} is no share of the samples: 0 to 1")
+        self.policy, self.share = policy, share
+        self.skipped = 0
+
+    def add(self, faults: Sequence[str], total: int) -> None:
+        """`total`: the samples that the epoch has, as far as is known."""
+        for words in faults:
+            if self.policy == RAISE:
+                raise SampleError(
+                    words, remedy='corrupt="skip" leaves such samples out, and counts them'
+                )
+            self.skipped += 1
+            if self.skipped > max(1.0, self.share * total):
+                raise SampleError(
+                    f"{self.skipped} samples could not be decoded, more than {self.share:.2%} of"
+                    f" {total}; the last: {words}",
+                    remedy="look at that one: is it the data, or the decoder?",
+                )
+            if self.skipped % _EVERY == 1:
+                said = f"left out a sample ({self.skipped} in this epoch): {words}"
+                print(said, file=sys.stderr, flush=True)

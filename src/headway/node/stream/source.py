@@ -5,22 +5,108 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import deque
 from itertools import compress
+from typing import NamedTuple
 
-from headway.node.stream.growing import as_it_goes
+from headway.node.stream.arrival import Wanted, chunks_each_time, chunks_once
 from headway.node.stream.order import Blocks, FileOrder, Order, default_window
-from headway.node.stream.reader import Object
-from headway.node.stream.samples import Choice, DataError, Samples, samples_of
-from headway.node.stream.wanted import Wanted, listed, repeated
+from headway.node.stream.samples import (
+    NO_CLASS,
+    Choice,
+    DataError,
+    Object,
+    Samples,
+    check_tar,
+    folder_of,
+    label_of,
+    samples_of,
+)
 from headway.node.transfer.manifest import MIN_CHUNK
+from headway.node.transfer.tar import FILE, TarIndexer, safe_name
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from typing import Any
 
-    from headway.node.stream.growing import Place
     from headway.node.transfer.manifest import Manifest
+    from headway.node.transfer.tar import _Header
+
+
+class Position(NamedTuple):
+    """One sample, before its bytes have come."""
+
+    name: str
+    class_name: str | None
+    label: int
+    offset: int
+    size: int
+
+
+def as_it_arrives(thing: Object, choice: Choice) -> Iterator[Position]:
+    """The samples in the order of the file; waits for headers, not for the samples' own bytes."""
+    classes = choice.classes
+    numbers = None if classes is None else {name: place for place, name in enumerate(classes)}
+    walker = _Walker(thing.size)
+    while walker.want is not None or walker.fresh:
+        while walker.fresh:
+            name, class_name, offset, size = walker.fresh.popleft()
+            if not choice.takes(name):
+                continue
+            if choice.record is None:
+                label = NO_CLASS
+                if choice.labelled:
+                    label = label_of(thing.path, name, class_name, numbers)
+                yield Position(name, class_name, label, offset, size)
+                continue
+            for number, place in enumerate(choice.records(name, offset, size)):
+                yield Position(f"{name}[{number}]", None, NO_CLASS, place, choice.record)
+        if walker.want is not None:
+            walker.take(thing.read(*walker.want))
+    check_tar(thing, walker)
+
+
+class _Walker(TarIndexer):
+    """Hands out each member as soon as its header was read."""
+
+    def __init__(self, size: int) -> None:
+        self.fresh: deque[tuple[str, str | None, int, int]] = deque()
+        self._folder = ""  # that the members of a nested tar file would be unpacked to
+        self._handed = 0
+        super().__init__(size)
+
+    def _nested(self, name: bytes, at: int, size: int) -> Generator[tuple[int, int], bytes, bool]:
+        self._folder, before = folder_of(_text(safe_name(name) or b"")), self._handed
+        whole = yield from super()._nested(name, at, size)
+        self._folder = ""
+        if not whole and self._handed > before:
+            raise DataError(f"{_text(name)} is a damaged tar file, and samples of it were read")
+        return whole
+
+    def _add(
+        self,
+        header: _Header,
+        offset: int,
+        size: int,
+        class_name: bytes | None,
+        kind: int = FILE,
+        full_size: int = 0,
+    ) -> None:
+        name = safe_name(header.name)
+        if name is None or kind != FILE or not size:
+            return
+        if class_name is None and b"/" in name:
+            class_name = name.rpartition(b"/")[0].rpartition(b"/")[2]
+        self._handed += 1
+        shown = f"{self._folder}/{_text(name)}" if self._folder else _text(name)
+        text = None if class_name is None else _text(class_name)
+        self.fresh.append((shown, text, offset, size))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 _LEAST_SAMPLES = 8  # of a block, on average
@@ -28,7 +114,7 @@ _BLOCK, _MANY_BLOCKS = 8 << 20, 2000  # bytes of a block, unless that leaves too
 _LARGE_BLOCK, _FEW_BLOCKS = 16, 64  # chunks of a block, and blocks in a window of disk
 
 
-class Source:
+class SampleSource:
     """Forked processes share it; others get a copy that opens the object for itself."""
 
     def __init__(self, path: str, choice: Choice) -> None:
@@ -124,9 +210,9 @@ class Source:
             )
         return max(1, min(most // 2, most - others))  # half is for what comes next
 
-    def as_it_goes(self) -> Iterator[Place]:
+    def as_it_arrives(self) -> Iterator[Position]:
         """The samples in the order of the file, as their headers come."""
-        return as_it_goes(self.object, self.choice)
+        return as_it_arrives(self.object, self.choice)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_object": None}
@@ -159,17 +245,17 @@ def _unit(sizes: Sequence[int], size: int, chunk: int, room: int) -> int:
     return chunks * chunk
 
 
-class Lead:
+class FetchOrder:
     """Tells the fetcher of an arriving object in which order it is read, and what has been read."""
 
-    def __init__(self, source: Source, order: Order, begin: int) -> None:
+    def __init__(self, source: SampleSource, order: Order, begin: int) -> None:
         self._wanted: Wanted | None = None
         arrival = source.object.arrival
         if arrival is None:
             return
         needs = list(order.needs(begin, forgets=bool(arrival.room)))
         self._order, self._positions = order, array("Q", (position for position, _ in needs))
-        each = repeated if arrival.room else listed
+        each = chunks_each_time if arrival.room else chunks_once
         chunks, self._until = each((stretch for _, stretch in needs), arrival.chunk)
         self._wanted, self._told = Wanted(source.path, chunks, arrival.chunk), 0
 

@@ -12,9 +12,10 @@ import time
 from base64 import b64encode
 from urllib.parse import urljoin
 
+from headway.node import VERSION
+from headway.node.errors import AccessDeniedError, NotFoundError, TransferError
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import ascii_target, scrubbed, split
-from headway.node.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,6 +111,13 @@ class ResponseHead:
             said = _message(self.body)
         line = f"HTTP {self.status} {scrubbed(self.reason, 60)}".strip()
         return f"{line} ({said})" if said else line
+
+
+def meaning(status: int) -> type[TransferError]:
+    """The error that the refusal of a request stands for."""
+    if status in (401, 403):
+        return AccessDeniedError
+    return NotFoundError if status in (404, 410) else TransferError
 
 
 def _message(body: bytes) -> str:

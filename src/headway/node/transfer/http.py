@@ -14,8 +14,8 @@ from headway.node.transfer.connection import BUFFER, MOMENT, Connection, Quiet, 
 from headway.node.transfer.heads import (
     HEAD_END,
     MAX_HEAD,
-    REDIRECTS,
     ResponseHead,
+    meaning,
     parse_fields,
     request_head,
 )
@@ -177,11 +177,6 @@ class Answer(ResponseHead):
     def ends_anywhere(self) -> bool:
         """Whether nothing but the end of the connection tells where the body ends."""
         return self.left is None and not self.chunked
-
-    @property
-    def redirects(self) -> bool:
-        """Whether it sends us elsewhere."""
-        return self.status in REDIRECTS
 
     def _frame(self, method: str) -> None:
         """Find out how the body ends."""
@@ -434,4 +429,5 @@ def refusal(answer: ResponseHead) -> Fault:
         phase="first byte",
         absent=answer.status in (404, 410),
         strain=answer.status in (429, 503),
+        means=meaning(answer.status),
     )

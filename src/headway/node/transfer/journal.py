@@ -12,14 +12,20 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
+import time
 import zlib
 
-from headway.node.transfer.naming import planted, settle
+from headway.node.errors import HeadwayError
+from headway.node.files import planted, settle
 from headway.node.transfer.source import Identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from headway.node.transfer.ledger import Ledger
+    from headway.node.transfer.part import Part
 
     Stretches = list[tuple[int, int, int]]
 
@@ -27,7 +33,8 @@ SUFFIX = ".journal"
 FORMAT = 1
 MAX_BYTES = 32 << 20
 _MAX_TEXT = 1000
-_EARLIER = -1  # the source of bytes that an earlier process has brought
+_EVERY = 2.0  # seconds between two looks at what is on disk
+EARLIER = -1  # the source of bytes that an earlier process has brought
 
 
 class Past:
@@ -112,6 +119,67 @@ class Journal:
             self.remove()
 
 
+class Keeper:
+    """Syncs the part beside the download now and then, and has the journal tell of it."""
+
+    def __init__(
+        self,
+        part: Part,
+        journal: Journal,
+        ledger: Ledger,
+        changed: threading.Condition,
+        about: Callable[[], tuple[Identity, str] | None],
+        epoch: Callable[[], int | None],
+    ) -> None:
+        """`about`: the version that is gathered, and its source, once they are known.
+
+        `epoch` changes when bytes are taken back, and is None when the download is over.
+        """
+        self._part, self._journal, self._ledger = part, journal, ledger
+        self._changed, self._about, self._epoch = changed, about, epoch
+        self._last = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def keep(self, now: float) -> None:
+        """Begin with it if it is time, the lock being held."""
+        if now - self._last < _EVERY or not self._ledger.bytes:
+            return
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._last = now
+        self._thread = threading.Thread(target=self._sync, name="journal", daemon=True)
+        self._thread.start()
+
+    def write(self) -> None:
+        """Once more at the end, the lock being held."""
+        written = self._ledger.written()
+        self._part.sync()
+        self._write(written)
+
+    def join(self) -> None:
+        """Until nothing is being written any more."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _sync(self) -> None:
+        with self._changed:
+            epoch, written = self._epoch(), self._ledger.written()
+        with contextlib.suppress(HeadwayError):
+            self._part.sync()
+            with self._changed:
+                if epoch is not None and epoch == self._epoch():
+                    self._write(written)
+
+    def _write(self, written: Stretches) -> None:
+        about = self._about()
+        if about is None:
+            return
+        if not self._journal.begun:
+            self._journal.begin(self._part.file, about[0].size or 0, *about, written)
+        else:
+            self._journal.extend(written)
+
+
 def read_journal(path: str, part: int, proof: str) -> Past | None:
     """What the journal of this part says; None when there is nothing that can be relied upon."""
     try:
@@ -185,7 +253,7 @@ def _apply(past: Past, line: list[object], fresh: Stretches) -> bool:
             return False
         if not pair[0] < pair[1] <= past.size:
             return False
-        stretches.append((pair[0], pair[1], _EARLIER))
+        stretches.append((pair[0], pair[1], EARLIER))
     if line[0] == "=":
         past.stretches = []
         fresh.clear()
@@ -221,9 +289,9 @@ def _joined(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
     result: Stretches = []
     for begin, end, _ in sorted(stretches):
         if result and begin <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]), _EARLIER)
+            result[-1] = (result[-1][0], max(end, result[-1][1]), EARLIER)
         else:
-            result.append((begin, end, _EARLIER))
+            result.append((begin, end, EARLIER))
     return result
 
 

@@ -13,19 +13,106 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.node.transfer.route import Route
-
     Stretch = tuple[int, int]
+
+
+class ReadOrder:
+    """Which bytes are wanted first by those who read an object while it arrives.
+
+    What readers wait for comes before what they will need next, and that before the rest of the
+    object; everything is fetched in the end unless there is no room for it. Stretches that are
+    here are passed over for good, so that a request costs little however long the order is.
+    """
+
+    def __init__(self, *, room: int = 0) -> None:
+        self.room = room
+        self.wishes: list[Stretch] = []
+        self._order: list[Stretch] = []
+        self._begin = 0  # what comes before it has been read
+        self._at = 0  # and what comes before this is here
+
+    def turn(self, order: Iterable[Stretch], passed: int = 0) -> None:
+        """From now on in this order, from this place in it on."""
+        self._order = list(order)
+        self._begin = self._at = passed
+
+    def passed(self, count: int) -> None:
+        """So many stretches of the order are not needed any more."""
+        self._begin = max(self._begin, count)
+        self._at = max(self._at, self._begin)
+
+    def lost(self) -> None:
+        """Bytes that were here are not."""
+        self._at = self._begin
+
+    def first(self, ledger: Ledger, most: int) -> Stretch | None:
+        """What all sources are asked for before any has answered, whoever else was asked."""
+        self._skip(ledger)
+        for begin, end in [*self.wishes, *self._order[self._at : self._at + 1]]:
+            for a, b in ledger.gaps(begin, end):
+                return a, min(b, a + most)
+        return None
+
+    def next(self, ledger: Ledger, source: int, most: int) -> Stretch | None:
+        """What a source shall bring next; None: there is nothing, or no room."""
+        for begin, end in self.wishes:
+            for a, b in ledger.free(begin, end, source):
+                return a, min(b, a + most)
+        if self.full(ledger):
+            return None
+        self._skip(ledger)
+        for number in range(self._at, len(self._order)):
+            for a, b in ledger.free(*self._order[number], source):
+                return a, self._reach(ledger, source, number, b, a + most)
+        if self.room:
+            return None
+        for a, b in ledger.wanted(source):
+            return a, min(b, a + most)
+        return None
+
+    def full(self, ledger: Ledger) -> bool:
+        """Whether what is here, and what is on its way, takes all the room."""
+        if not self.room:
+            return False
+        coming = sum(lease.left or 0 for lease in ledger.leases())
+        return ledger.bytes + coming + ledger.grain > self.room
+
+    def _skip(self, ledger: Ledger) -> None:
+        while self._at < len(self._order) and not ledger.gaps(*self._order[self._at]):
+            self._at += 1
+
+    def _reach(self, ledger: Ledger, source: int, number: int, end: int, most: int) -> int:
+        """The end of a request that begins in one stretch and takes those right behind it along."""
+        if end < self._order[number][1]:
+            return min(end, most)
+        for begin, stop in self._order[number + 1 :]:
+            if (
+                end >= most
+                or begin != end
+                or ledger.free(begin, stop, source)[:1] != [(begin, stop)]
+            ):
+                break
+            end = stop
+        return min(end, most)
 
 
 class Lease:
     """A stretch that one source is asked for; `end` may come nearer while it runs."""
 
-    def __init__(self, key: int, source: int, begin: int, end: int | None, hedge: bool) -> None:
+    def __init__(
+        self,
+        key: int,
+        source: int,
+        begin: int,
+        end: int | None,
+        hedge: bool = False,
+        sample: bool = False,
+    ) -> None:
         self.key, self.source = key, source
         self.begin, self.at, self.end = begin, begin, end
         self.reached = begin  # as far as bytes have come, which may not be written yet
         self.hedge = hedge  # somebody else is fetching the same
+        self.sample = sample  # it is here already, and only compared
         self.rival = False  # several were asked for it at once; the first to answer brings it
         self.over = False
         self.stolen = False  # its last bytes became somebody else's
@@ -39,10 +126,12 @@ class Lease:
 class Ledger:
     """The account of one object."""
 
-    def __init__(self, size: int | None = None, *, grain: int = 1) -> None:
+    def __init__(
+        self, size: int | None = None, *, grain: int = 1, order: ReadOrder | None = None
+    ) -> None:
         self.size = size
         self.grain = grain  # leases end at multiples of it where they can
-        self.route: Route | None = None  # what is wanted first; None: in the order of the bytes
+        self._order = order  # what is wanted first; None: in the order of the bytes
         self._given: list[tuple[int, int, int]] = []  # (begin, end, source), sorted, disjoint
         self._avoid: list[tuple[int, int, int]] = []  # what a source gave wrong
         self._leases: dict[int, Lease] = {}
@@ -79,7 +168,7 @@ class Ledger:
         """What is on disk, with its sources; what is being written just now is left out."""
         result = list(self._given)
         for begin, end in self._writing.values():
-            result = _cut(result, begin, end)
+            result = without(result, begin, end)
         return result
 
     def givers(self, begin: int = 0, end: int | None = None) -> dict[int, int]:
@@ -117,6 +206,12 @@ class Ledger:
     def leases(self) -> list[Lease]:
         return list(self._leases.values())
 
+    @property
+    def whole_taken(self) -> bool:
+        """Whether somebody fetches everything."""
+        leases = self._leases.values()
+        return any(x.begin == 0 and x.end == self.size and not x.over for x in leases)
+
     def wanted(self, source: int | None = None) -> list[Stretch]:
         """What is neither here nor leased, without what this source gave wrong before."""
         if self.size is None:
@@ -141,13 +236,18 @@ class Ledger:
 
     def take(self, source: int, most: int) -> Lease | None:
         """Lease the first stretch that is wanted, at most so many bytes."""
-        if self.route is not None:
-            stretch = self.route.next(self, source, max(1, most))
+        if self._order is not None:
+            stretch = self._order.next(self, source, max(1, most))
             return None if stretch is None else self._lease(source, *stretch)
         for begin, end in self.wanted(source):
             stop = self._cut_at(begin, min(end, begin + max(1, most)), end)
             return self._lease(source, begin, stop)
         return None
+
+    def wanted_first(self, most: int) -> Stretch:
+        """What all sources are asked for before any has answered."""
+        stretch = self._order.first(self, most) if self._order is not None else None
+        return stretch or (0, min(most, self.size or most))
 
     def first(self, source: int, begin: int, end: int) -> Lease:
         """Lease a stretch before anything is known, even if somebody else has it too."""
@@ -158,7 +258,7 @@ class Ledger:
     def sample(self, source: int, begin: int, end: int) -> Lease:
         """A stretch that is here already, to be compared; it is never written."""
         self._next += 1
-        return Lease(self._next, source, begin, end, hedge=False)
+        return Lease(self._next, source, begin, end, sample=True)
 
     def take_whole(self, source: int) -> Lease:
         """Lease everything, for a source that knows no ranges or an object of unknown length."""
@@ -239,7 +339,7 @@ class Ledger:
         blamed = set(self.givers(begin, end))
         if blame:
             self._avoid += [(begin, end, source) for source in blamed]
-        self._given = _cut(self._given, begin, end)
+        self._given = without(self._given, begin, end)
         self._count()
         return blamed
 
@@ -281,11 +381,11 @@ class Ledger:
 
     def _count(self) -> None:
         self.bytes = sum(end - begin for begin, end, _ in self._given)
-        if self.route is not None:
-            self.route.lost()
+        if self._order is not None:
+            self._order.lost()
 
 
-def _cut(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tuple[int, int, int]]:
+def without(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tuple[int, int, int]]:
     """The list without a stretch."""
     result = []
     for a, b, source in given:

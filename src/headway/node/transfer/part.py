@@ -8,15 +8,81 @@ import os
 import stat
 import time
 
-from headway.node.errors import NodeError, TransferError
-from headway.node.locks import Lock, lock
-from headway.node.transfer.holes import start_writeback
-from headway.node.transfer.naming import name_new, planted, settle
-from headway.node.transfer.target import FULL
+from headway.node.errors import DiskError, NodeError, NoSpaceError, TransferError
+from headway.node.files import Lock, lock, name_new, planted, settle
+from headway.node.transfer.upload import FULL
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+
+# Holes and writeback: what Linux can do with a stretch of a file, and Python has no call for.
+
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_START = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
+_sync_file_range: Callable[..., int] | None = None
+
+
+def punch(file: int, begin: int, length: int) -> None:
+    """Give back the blocks of a stretch; the file stays as long as it is, and reads as zeros."""
+    try:
+        import ctypes
+
+        call = ctypes.CDLL(None, use_errno=True).fallocate
+    except (ImportError, AttributeError):  # a Python without it, or not Linux
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    while call(file, _KEEP_SIZE | _PUNCH_HOLE, begin, length):
+        number = ctypes.get_errno()
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+
+
+def start_writeback(file: int, begin: int, length: int) -> None:
+    """Have the disk begin with a stretch, so that it works while the next bytes are received.
+
+    It says nothing of when the bytes are safe, or whether: only `fsync` does. Where the system has
+    no such call, all of them are written then.
+    """
+    global _sync_file_range
+    if _sync_file_range is None:
+        try:
+            import ctypes
+
+            call = ctypes.CDLL(None).sync_file_range
+            call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+            _sync_file_range = call
+        except (ImportError, AttributeError, OSError):
+            _sync_file_range = _nothing
+    _sync_file_range(file, begin, length, _START)
+
+
+def _nothing(*_: object) -> int:
+    return 0
+
+
+def can_punch(folder: str) -> bool:
+    """Whether the file system of a folder gives back parts of a file."""
+    path = os.path.join(folder, f".headway-hole-{os.getpid()}")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.unlink(path)
+        os.write(file, bytes(1 << 16))
+        before = os.fstat(file).st_blocks
+        os.fsync(file)  # some have no blocks before that
+        before = max(before, os.fstat(file).st_blocks)
+        punch(file, 0, 1 << 16)
+        return os.fstat(file).st_blocks < before
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            return False
+        raise
+    finally:
+        os.close(file)
+
 
 SUFFIX = ".part"
 _PROBE = 16 << 20
@@ -27,10 +93,6 @@ _QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may hav
 # in writes of 2 MiB, and 0.9 in writes of this size.
 _WRITE = 64 << 10
 _BATCH = 16 << 20  # bytes after which the disk begins with them: 1.05 s a GiB instead of 1.4 s
-
-
-class DiskError(NodeError):
-    """The disk of this node is full, or fails."""
 
 
 class Taken(TransferError):
@@ -159,7 +221,7 @@ class Part:
         free = about.f_bavail * about.f_frsize + os.fstat(self.file).st_blocks * 512
         if about.f_blocks and free < size:  # not every file system tells
             words = f"the node's disk is full: {self.name} needs {size} bytes, and {free} are free"
-            raise DiskError(words, remedy=_ROOM)
+            raise NoSpaceError(words, remedy=_ROOM)
 
     def _allocate(self, size: int) -> bool:
         """Whether the file system promises the room, and does so at once."""
@@ -193,7 +255,6 @@ class Part:
 
     def punch(self, begin: int, end: int) -> None:
         """Give the blocks of a stretch back to the disk; it reads as zeros then."""
-        from headway.node.transfer.holes import punch
 
         try:
             punch(self.file, begin, end - begin)
@@ -250,7 +311,7 @@ class Part:
         """The node's disk failed us."""
         if error.errno in (*FULL, errno.EFBIG):
             words = f"the node's disk is full: {self.name} has no room beyond {self.written_here}"
-            return DiskError(f"{words} bytes", remedy=_ROOM)
+            return NoSpaceError(f"{words} bytes", remedy=_ROOM)
         return DiskError(f"the node's disk fails: {self.name}: {error.strerror}")
 
     @property

@@ -1,6 +1,15 @@
 """Repair: what is done about wrong bytes, and about sources that have different versions.
 
-Functions of a job whose lock is held.
+A checksum of the whole says only that some byte is wrong. Without a manifest the place can be found
+in one way alone: bytes are fetched a second time from somebody else, and the whole is looked at
+again. Whatever the order, the wrong byte may lie in what comes last, so the least that can be
+promised is the whole once more, and half of it on average for one wrong byte. That is kept by going
+through one source's bytes in portions, looking after each. A source that is wrong in many places is
+replaced as a whole; where the others' smaller share was doubted first, that comes to the whole and
+that share. With a manifest it is one chunk in any case.
+
+Here is what is decided; what a decision means for sources and bytes is the download's doing.
+Stretches are (begin, end, source), half-open.
 """
 
 from __future__ import annotations
@@ -9,218 +18,197 @@ import time
 from urllib.parse import urlsplit
 
 from headway.node.errors import TransferError
-from headway.node.transfer import steering
-from headway.node.transfer.compare import Comparison
-from headway.node.transfer.crew import Elsewhere
-from headway.node.transfer.source import MANY_BAD, Fault, Identity
+from headway.node.transfer import scheduler
+from headway.node.transfer.ledger import without
+from headway.node.transfer.source import Fault, Identity
 from headway.node.transfer.urls import shown
+from headway.node.transfer.versions import Comparison
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Callable, Sequence
 
-    from headway.node.transfer.job import Job
+    from headway.node.transfer.part import Part
     from headway.node.transfer.source import Source
 
+    Stretches = list[tuple[int, int, int]]
+
 MOST_RESTARTS = 5  # versions of one object that are tried before it is given up
+PORTIONS = 8  # of one source's bytes; each costs one more look at the whole
+_MIXED = 3  # times that a chunk of several givers is wrong before all of them are blamed
 _PAGES = ("text/html", "application/xhtml+xml")
 _PAGE_NAMES = ("", "html", "htm", "xhtml", "shtml", "php", "asp", "aspx", "jsp", "cgi")
-_MIXED = 3  # times that a chunk of several givers is wrong before all of them are blamed
 
 
-def rivals(job: Job) -> list[Source]:
-    """The sources of another version that are worth a try."""
-    return [s for s in job.sources if s.key in job.versions.rivals and s.bad < MANY_BAD]
+class Repair:
+    """What was found out so far about wrong bytes of one object; its lock is held."""
+
+    def __init__(self) -> None:
+        self._doubts = Doubts()
+        self._comparison: Comparison | None = None  # of what the sources give, once it was wrong
+        self._mixed: dict[int, int] = {}  # chunks of several givers, and how often they were wrong
+
+    @property
+    def active(self) -> bool:
+        """Whether bytes of a wrong whole are being replaced."""
+        return self._doubts.active
+
+    def certain(self, begin: int, givers: int) -> bool:
+        """Whether all who gave a wrong chunk are to blame for it."""
+        if givers > 1:
+            self._mixed[begin] = self._mixed.get(begin, 0) + 1
+        return givers <= 1 or self._mixed[begin] >= _MIXED
+
+    def compared(
+        self,
+        part: Part,
+        written: Stretches,
+        sources: Sequence[Source],
+        told: Callable[[], None],
+    ) -> bool:
+        """Whether it is known where sources differ, as far as small samples can tell."""
+        if self._doubts.active or not written:
+            return True
+        if self._comparison is None:
+            self._comparison = Comparison(part, written, sources, told)
+            if not self._comparison.under_way:
+                return True
+        elif not self._comparison.under_way and self._comparison.rounds:
+            self._doubts.found(self._comparison.rounds)
+            self._comparison.rounds = []
+        self._comparison.watch(time.monotonic())
+        return not self._comparison.under_way
+
+    @property
+    def begins(self) -> bool:
+        """Whether the next portion is the first of another source's."""
+        return self._doubts.begins
+
+    def portion(self, written: Stretches, sources: Sequence[Source], size: int) -> Stretches:
+        """What to fetch again now from these sources; nothing: all was replaced in vain."""
+        # who gives the whole only gives it for every portion, so there is but one
+        ranged = sum(each.ranges is not False for each in sources)
+        whole = ranged < min(2, len(sources)) or not ranged
+        return self._doubts.next(written, least=size if whole else 4 * scheduler.LEAST_CHUNK)
+
+    def clear(self) -> None:
+        """Nothing is left of what was doubted."""
+        self._doubts.clear()
+
+    def restart(self) -> None:
+        """The object has become another one."""
+        self._doubts.clear()
+        self.end()
+        self._comparison = None
+
+    def end(self) -> None:
+        if self._comparison is not None:
+            self._comparison.end()
 
 
-def switch(job: Job, chosen: list[Source]) -> bool:
-    """Begin anew with those who have another version; False: there was enough of that."""
-    if job.restarts >= MOST_RESTARTS or not chosen:
-        return False
-    job.restart(chosen[0])
-    job.versions.rivals.clear()
-    job.disputed = False
-    first = time.monotonic() + 3 * steering.RACE  # they shall be the first to give bytes
-    for source in job.sources:
-        source.benched_until = max(source.benched_until, first)
-    for source in chosen:
-        source.closed, source.benched_until, source.faults = False, 0.0, 0
-    return True
+class Doubts:
+    """The order in which the bytes of one whole are doubted."""
+
+    def __init__(self) -> None:
+        self._first: Stretches = []  # who gave what when the whole was first found wrong
+        self._found: list[Stretches] = []  # tries for which there is a reason
+        self._queue: list[Stretches] = []
+        self._suspected: list[int] = []
+
+    @property
+    def active(self) -> bool:
+        return bool(self._suspected)
+
+    @property
+    def begins(self) -> bool:
+        """Whether the next portion is the first of another source's."""
+        return bool(self._found) or not self._queue
+
+    def clear(self) -> None:
+        self._first, self._found, self._queue, self._suspected = [], [], [], []
+
+    def found(self, rounds: Sequence[Stretches]) -> None:
+        """Try these stretches first, one round after the other: they differ between sources."""
+        self._found = list(rounds)
+
+    def next(self, written: Sequence[tuple[int, int, int]], *, least: int) -> Stretches:
+        """The stretches to fetch again now; none: each source's bytes have been replaced in vain.
+
+        `least`: bytes of a portion; no less is worth a request.
+        """
+        if self._found:
+            return self._found.pop(0)
+        if not self._suspected:
+            self._first = list(written)
+        while not self._queue:
+            shares: dict[int, int] = {}
+            for begin, end, source in written:
+                if source not in self._suspected:
+                    shares[source] = shares.get(source, 0) + end - begin
+            if not shares:
+                return []
+            # an earlier process's bytes first, then those who gave little: they are soon excluded
+            suspect = min(shares, key=lambda key: (key >= 0, shares[key]))
+            self._suspected.append(suspect)
+            self._queue = self._portions(suspect, written, max(least, shares[suspect] // PORTIONS))
+        portion = self._queue.pop(0)
+        while self._queue and sum(end - begin for begin, end, _ in portion) < least:
+            portion += self._queue.pop(0)  # a request has become dearer than it seemed
+        return portion
+
+    def _portions(
+        self, suspect: int, written: Sequence[tuple[int, int, int]], size: int
+    ) -> list[Stretches]:
+        """What the suspect gave, first the bytes that nobody else has given in between."""
+        given = [each for each in written if each[2] == suspect]
+        own = [each for each in self._first if each[2] == suspect]
+        old = _overlap(given, own)
+        fresh = given
+        for begin, end, _ in old:
+            fresh = without(fresh, begin, end)
+        portions: list[Stretches] = []
+        room = 0
+        for begin, end, source in old + fresh:
+            while begin < end:
+                if room <= 0:
+                    portions.append([])
+                    room = size
+                stop = min(end, begin + room)
+                portions[-1].append((begin, stop, source))
+                room -= stop - begin
+                begin = stop
+        return portions
 
 
-def word(job: Job, identity: Identity) -> bool | None:
-    """Whether a source's own digest is the declared one; None: it does not say."""
-    told = identity.digests.get(job.digest_name)
-    return None if told is None else told == job.digits
+def _overlap(some: Stretches, others: Stretches) -> Stretches:
+    result = []
+    for begin, end, source in some:
+        for a, b, _ in others:
+            if max(a, begin) < min(b, end):
+                result.append((max(a, begin), min(b, end), source))
+    return result
 
 
-def heard(job: Job, source: Source, identity: Identity) -> None:
-    """What a source says of itself in a dispute over versions."""
-    right = word(job, identity)
-    if right is None or job.over or source.bad:
-        return
-    rival = source.key in job.versions.rivals
-    if not right:
-        source.failed(own_word(), time.monotonic(), 0.5)
-        source.bad = MANY_BAD
-        if not rival:  # and so has everybody who agrees with it
-            switch(job, rivals(job))
-    elif not rival or switch(job, [source, *(s for s in rivals(job) if s is not source)]):
-        job.vouched = True
-    job.changed.notify_all()
+# -- versions
 
 
-def rival(job: Job, source: Source, identity: Identity) -> NoReturn:
-    """A source has another version, which may be the right one after all."""
-    fault = job.versions.rival(source, identity)
-    if job.doubts.active:  # what is here is wrong, and now it is clear in which way
-        words = "what it gave is not the declared object"
-        _blame(job, Fault(words, bad_copy=True, retryable=False, phase="verify"))
-        if switch(job, [source]):
-            raise Elsewhere
-    if job.versions.provable and not job.vouched:
-        job.disputed = True
-        if switch(job, job.versions.outvoted(job.sources)):
-            raise Elsewhere
-    raise fault
-
-
-def cut_short(job: Job, identity: Identity) -> bool:
-    """Whether what was taken for the end of the object was none, by a source's own word."""
-    here = job.ledger.size
-    if not job.length_unsaid or here is None or identity.size is None or here >= identity.size:
-        return False
-    words = f"it broke off after {here} of {identity.size} bytes"
-    fault, now = Fault(words, phase="body", lasting=True), time.monotonic()
-    givers = [each for each in job.sources if each.key in job.ledger.givers()]
-    for source in givers:
-        source.failed(fault, now, 0.5)
-        if any(not each.closed for each in job.sources if each not in givers):
-            source.bench(fault, steering.SET_ASIDE, now)  # it would begin at the first byte again
-    # what came is its beginning; others show by samples that theirs is the same
-    job.ledger.size, job.reserved, job.length_unsaid = identity.size, False, False
-    return True
-
-
-def page_instead(job: Job, source: Source, identity: Identity) -> bool:
+def page_instead(source: Source, identity: Identity) -> bool:
     """Whether a web page comes in place of the object, as where a network wants a login first."""
-    if job.versions.provable or identity.media_type not in _PAGES:
+    if identity.media_type not in _PAGES:
         return False
     last = urlsplit(source.url).path.rpartition("/")[2].lower()
     suffix = last.rpartition(".")[2] if "." in last else ""
     return suffix not in _PAGE_NAMES
 
 
-def disagreement(job: Job) -> TransferError | None:
-    """Why an object that nothing proves cannot get its name: another source knows it otherwise."""
-    size, pinned = job.ledger.size, job.versions.pinned
-    if pinned is None:
-        return None
-    # a declared size settles that much
-    here = Identity(size if job.declared is None else None, digests=pinned.digests)
-    for source in job.sources:
-        said = source.identity or source.opinion
-        if said is None or page_instead(job, source, said):
-            continue
-        if here.differs(said, same_place=False):
-            what = f"has {said.size} bytes" if said.size != size else "has another digest"
-            return disagreed(
-                job,
-                f"{shown(job.last_url)} gave {size} bytes, and at {shown(source.url)} it {what}",
-            )
-        if source.gives_others:
-            words = f"{shown(job.last_url)} and {shown(source.url)} give different bytes"
-            return disagreed(job, words)
-    return None
-
-
-def disagreed(job: Job, words: str) -> TransferError:
-    """The error of an object that nothing proves and that sources have in different ways."""
-    return TransferError(
-        f"{job.part.name} did not arrive: its sources disagree, and nothing tells which of them is "
-        f"right: {words}",
-        retryable=True,
-        remedy="declare its checksum, or name only sources that are right",
+def page_fault(identity: Identity) -> Fault:
+    return Fault(
+        f"it gives a web page ({identity.media_type}) in place of the object",
+        lasting=True,
+        phase="first byte",
+        remedy="open the URL in a browser: the network or the server may want a login; "
+        "if it is the object after all, declare its checksum",
     )
-
-
-def bad_chunk(job: Job, begin: int, end: int) -> None:
-    """A chunk is not what the manifest says: it is fetched again, elsewhere if possible."""
-    now = time.monotonic()
-    mixed = len(job.ledger.givers(begin, end)) > 1
-    if mixed:
-        job.mixed[begin] = job.mixed.get(begin, 0) + 1
-    certain = not mixed or job.mixed[begin] >= _MIXED
-    for key in job.forget(begin, end, blame=certain):
-        source = job.source(key)
-        if source is None or not certain:
-            continue
-        words = f"the chunk at {begin} is not what the manifest says"
-        source.failed(Fault(words, bad_copy=True, retryable=False, phase="verify"), now, 0.5)
-        if not any(not each.closed for each in job.sources if each is not source):
-            job.ledger.pardon(key)
-            continue
-        for lane in job.lanes.values():  # others bring the rest; it may show itself again
-            if lane.source is source:
-                lane.cut(steering.Verdict(lane.key, words, 0.0, failure=False))
-    job.changed.notify_all()
-
-
-def wrong_whole(job: Job, words: str) -> None:
-    """The whole is not what was declared: fetch again what may be wrong, and only that."""
-    if not _compared(job):
-        return
-    fault = Fault(words, bad_copy=True, retryable=False, phase="verify")
-    givers = [source for source in job.sources if source.key in job.ledger.givers()]
-    if rivals(job) or not job.ledger.bytes:
-        # two versions were seen, and this is not the right one
-        _blame(job, fault)
-        if switch(job, rivals(job)):
-            return
-        portion = []
-    else:
-        open_ones = [each for each in job.sources if not each.closed]
-        # who gives the whole only gives it for every portion, so there is but one
-        ranged = sum(each.ranges is not False for each in open_ones)
-        whole = ranged < min(2, len(open_ones)) or not ranged
-        least = (job.ledger.size or 0) if whole else 4 * steering.LEAST_CHUNK
-        if job.doubts.begins:  # those who were doubted so far have to replace the next one's
-            for each in job.sources:
-                job.ledger.pardon(each.key)
-        portion = job.doubts.next(job.ledger.written(), least=least)
-    if not portion:
-        for source in givers:
-            source.closed, source.fault = True, fault
-        job.versions.pardon(job.sources)
-        job.doubts.clear()
-        job.forget(0, 1 << 62)
-        job.ledger.size, job.reserved = job.declared, False  # its length may be wrong too
-    for begin, end, key in portion:
-        elsewhere = any(each.key != key for each in open_ones)
-        job.forget(begin, end, blame=elsewhere)
-
-
-def _compared(job: Job) -> bool:
-    """Whether it is known where sources differ, as far as small samples can tell."""
-    if rivals(job) or job.doubts.active or not job.ledger.bytes:
-        return True
-    if job.comparison is None:
-        sources = [each for each in job.sources if not each.closed]
-        job.comparison = Comparison(job.part, job.ledger.written(), sources, job.wake)
-        if not job.comparison.under_way:
-            return True
-    elif not job.comparison.under_way and job.comparison.rounds:
-        job.doubts.found(job.comparison.rounds)
-        job.comparison.rounds = []
-    job.comparison.watch(time.monotonic())
-    return not job.comparison.under_way
-
-
-def _blame(job: Job, fault: Fault) -> None:
-    """All who gave what is here gave it wrong."""
-    for source in job.sources:
-        if source.key in job.ledger.givers() or (source.trusted and not job.ledger.bytes):
-            source.failed(fault, time.monotonic(), 0.5)
 
 
 def own_word() -> Fault:
@@ -231,4 +219,39 @@ def own_word() -> Fault:
         bad_copy=True,
         phase="verify",
         remedy="check the declared checksum and the object",
+    )
+
+
+def disagreement(
+    name: str, size: int | None, here: Identity, giver: str, sources: Sequence[Source]
+) -> TransferError | None:
+    """Why an object that nothing proves cannot get its name: another source knows it otherwise.
+
+    Args:
+        name: The object's.
+        size: Its bytes that are here.
+        here: What is known of them, and not settled by what was declared.
+        giver: The URL of the source that gave the last byte.
+        sources: All of them.
+    """
+    for source in sources:
+        said = source.identity or source.opinion
+        if said is None or page_instead(source, said):
+            continue
+        if here.differs(said, same_place=False):
+            what = f"has {said.size} bytes" if said.size != size else "has another digest"
+            words = f"{shown(giver)} gave {size} bytes, and at {shown(source.url)} it {what}"
+            return disagreed(name, words)
+        if source.gives_others:
+            return disagreed(name, f"{shown(giver)} and {shown(source.url)} give different bytes")
+    return None
+
+
+def disagreed(name: str, words: str) -> TransferError:
+    """The error of an object that nothing proves and that sources have in different ways."""
+    return TransferError(
+        f"{name} did not arrive: its sources disagree, and nothing tells which of them is "
+        f"right: {words}",
+        retryable=True,
+        remedy="declare its checksum, or name only sources that are right",
     )

@@ -3,6 +3,9 @@ it may be asked again. Pure: the clock and the dice come from outside."""
 
 from __future__ import annotations
 
+from headway.node.errors import CorruptError, NotFoundError, TransferError
+from headway.node.transfer.scheduler import SourceView
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.transfer.tokens import Secret
@@ -34,6 +37,7 @@ class Fault(Exception):
         no_range: bool = False,
         wrong_part: bool = False,
         lasting: bool = False,
+        means: type[TransferError] | None = None,
     ) -> None:
         super().__init__(words)
         self.words = words
@@ -49,6 +53,11 @@ class Fault(Exception):
         self.no_range = no_range  # it gives the whole object only
         self.wrong_part = wrong_part  # it gave another part of the object than the one asked for
         self.lasting = lasting  # it will be the same in some minutes: somebody must mend it first
+
+        # the error that a caller gets when nothing else went wrong
+        self.means = means or (
+            NotFoundError if absent else CorruptError if bad_copy else TransferError
+        )
 
     def __str__(self) -> str:
         where = f" ({self.phase})" if self.phase else ""
@@ -99,6 +108,12 @@ class Identity:
         pairs = [(self.etag, other.etag), (self.modified, other.modified)]
         compared = [one == another for one, another in pairs if one and another]
         return bool(compared) and not any(compared)
+
+    def says(self, checksum: str | None) -> bool | None:
+        """Whether the source's own digest is the declared one; None: it does not say."""
+        name, _, digits = (checksum or "").lower().partition(":")
+        told = self.digests.get(name)
+        return None if told is None else told == digits
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -169,6 +184,23 @@ class Source:
             return self.allowed
         given = now - self._gives_since if self._gives_since is not None else 0.0
         return self.allowed if given >= self._hesitation and left >= 2 * self._hesitation else 1
+
+    def view(self, now: float, *, lanes: int, left: float, waits: bool) -> SourceView:
+        """What the scheduler needs to know; `waits`: it cannot begin before others have."""
+        return SourceView(
+            key=self.key,
+            rank=self.rank,
+            ready=self.ready(now) and not waits,
+            allowed=self.allowed_now(now, left),
+            lanes=lanes,
+            rate=self.rate,
+            ranges=self.ranges,
+            last_resort=self.last_resort,
+            silences=self.silences,
+            closed=self.closed,
+            answered=self.identity is not None,
+            faults=self.faults,
+        )
 
     def state(self, now: float, lanes: int) -> str:
         """One word for people."""

@@ -20,7 +20,7 @@ import time
 from binascii import a2b_base64
 from urllib.parse import unquote, urlsplit
 
-from headway.node.transfer.naming import planted
+from headway.node.files import planted
 from headway.node.transfer.urls import same_host, scrubbed
 
 TYPE_CHECKING = False

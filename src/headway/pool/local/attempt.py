@@ -12,23 +12,97 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headway.errors import PoolError
-from headway.node.ads import quoted
-from headway.node.exits import TIME_LIMIT
-from headway.node.temporary import sweep
+from headway.events import Resource, Usage
+from headway.node.classad import quoted
+from headway.node.errors import TIME_LIMIT
+from headway.node.files import remove_orphaned_folders
+from headway.node.plan import AGENT
+from headway.pool import folder
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
-from headway.pool.local.machine import Claim, Site, find_apptainer
+from headway.pool.local.machine import Claim, ResourceRequest, Site, find_apptainer
 from headway.pool.local.scratch import (
+    MARK,
     checkpoint_folder,
     give,
+    kill_marked,
     remove_tree,
     restore_checkpoint,
     save_checkpoint,
 )
-from headway.pool.local.strays import MARK, kill_marked
-from headway.pool.local.used import Used
+
+
+@dataclass
+class ResourceUsage:
+    """What an attempt has used so far."""
+
+    busy: float = 0.0  # seconds that the slot was taken
+    executed: float = 0.0  # of which the agent ran
+    user: float = 0.0
+    system: float = 0.0
+    peak_memory: int = 0
+    scratch_bytes: int = 0
+    bytes_in: int = 0
+    bytes_home: int = 0
+    gpus: tuple[str, ...] = ()
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> ResourceUsage:
+        """As far as the agent's own record knows it."""
+        found = record["segments"] if record else []
+        seconds = sum(number(s, "end") - number(s, "begin") for s in found if number(s, "end"))
+        return cls(
+            busy=max(0.0, seconds),
+            executed=max(0.0, seconds),
+            user=sum(number(segment, "cpu_user") for segment in found),
+            system=sum(number(segment, "cpu_system") for segment in found),
+            peak_memory=int(max((number(segment, "max_rss") for segment in found), default=0)),
+        )
+
+    def in_log(self, request: ResourceRequest) -> dict[str, Any]:
+        """The same as the event log has it."""
+        cpus = (self.user + self.system) / self.executed if self.executed > 0 else 0.0
+        memory, disk = _mebibytes(request.memory), _kibibytes(request.disk)
+        resources = {
+            "Cpus": Resource(round(cpus, 2), request.cpus, request.cpus),
+            "Disk": Resource(_kibibytes(self.scratch_bytes), disk, disk),
+            "GPUs": Resource(None, request.gpus or None, request.gpus, self.gpus),
+            "Memory": Resource(_mebibytes(self.peak_memory), memory, memory),
+            "TimeExecute": Resource(round(self.executed)),
+            "TimeSlotBusy": Resource(round(self.busy)),
+        }
+        return {
+            "usage": Usage(round(self.user), round(self.system)),
+            "sent": self.bytes_home,
+            "received": self.bytes_in,
+            "resources": resources,
+        }
+
+
+def number(segment: Mapping[str, Any], key: str) -> float:
+    """A number of a record that a command could have written to."""
+    value = segment.get(key)
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size // 2**20)
+
+
+def _kibibytes(size: int) -> int:
+    return -(-size // 2**10)
+
+
+def read_record(attempt: Path) -> dict[str, Any]:
+    """The record that an agent left in its attempt's folder; empty: there is none to be read."""
+    record = folder.read_record(attempt)
+    segments = record.get("segments")
+    kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
+    return {**record, "segments": kept} if record else {}
+
 
 IN_CONTAINER = "/srv"
 _TOOLS = ("APPTAINER", "SINGULARITY")  # whose prefix carries a variable into the container
@@ -62,7 +136,7 @@ _BEARER_PLACES = ["BEARER_TOKEN_FILE", "_CONDOR_CREDS"]
 _STRENGTH = [Action.EVICT, Action.HOLD, Action.REMOVE]
 
 
-class Attempt:
+class RunningAttempt:
     """A scratch folder, the agent in it, and everything that the agent has started."""
 
     def __init__(
@@ -78,9 +152,9 @@ class Attempt:
         self.time_limit = 0
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
-        self.used = Used(gpus=claim.gpus)
+        self.used = ResourceUsage(gpus=claim.gpus)
         self.checkpointed = False
-        self.ending: Ending | None = None
+        self.ending: AttemptEnd | None = None
         self.save_error = ""
         self._saving: threading.Thread | None = None
         self._kill_at = float("inf")
@@ -213,7 +287,7 @@ class Attempt:
         self.used.peak_memory = max(self.used.peak_memory, usage.ru_maxrss * scale)
         return process.returncode
 
-    def end(self, ending: Ending, grace: float) -> None:
+    def end(self, ending: AttemptEnd, grace: float) -> None:
         """Ask the agent to end; it is killed when the grace is over.
 
         Asked twice, the stronger wish counts and the grace stays as it was.
@@ -232,7 +306,7 @@ class Attempt:
         """Take back the hold that it is ending for, so that its job goes back into the queue."""
         if self.ending is None or self.ending.action is not Action.HOLD:
             return False
-        self.ending = Ending(Action.EVICT, reason)
+        self.ending = AttemptEnd(Action.EVICT, reason)
         return True
 
     def kill(self) -> None:
@@ -241,7 +315,7 @@ class Attempt:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         kill_marked(self.scratch)
-        sweep()
+        remove_orphaned_folders()
 
     def save_checkpoint(self, done: Callable[[], None]) -> None:
         """Begin to copy the checkpoint to where the next attempt finds it.
@@ -275,7 +349,7 @@ class Attempt:
 
     def clean(self) -> None:
         remove_tree(self.scratch)
-        sweep()  # what an agent left that was killed by somebody else
+        remove_orphaned_folders()  # what an agent left that was killed by somebody else
 
     def _job_ad(self) -> dict[str, object]:
         facts = self.folder.facts
@@ -304,7 +378,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptEnd:
     """What a running attempt was asked to end for, and what the log shall say of it."""
 
     action: Action
@@ -339,7 +413,7 @@ def _container_argv(
         flags.append("--no-privs")  # no pool would give a job root's privileges
     if environment.get("CUDA_VISIBLE_DEVICES") and Path("/dev/nvidiactl").exists():
         flags.append("--nv")
-    return [tool, "--silent", "exec", *flags, image, f"{IN_CONTAINER}/headway-node.pyz"]
+    return [tool, "--silent", "exec", *flags, image, f"{IN_CONTAINER}/{AGENT}"]
 
 
 def _literal(value: object) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import PoolError
-from headway.node.locks import lock
-from headway.node.processors import usable_processors
+from headway.node.files import lock
+from headway.node.host import usable_processors
 from headway.spec import Job, parse_size
 
 
@@ -59,7 +59,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Request:
+class ResourceRequest:
     """What one job asks for."""
 
     cpus: int
@@ -71,7 +71,7 @@ class Request:
     time_limit: int = 0  # seconds, where somebody has set it since the submit; 0: the plan's
 
     @classmethod
-    def of(cls, job: Job) -> Request:
+    def of(cls, job: Job) -> ResourceRequest:
         wanted = job.resources
         gpus = wanted.gpus
         return cls(
@@ -103,7 +103,7 @@ class Claim:
     gpus: tuple[str, ...] = ()
 
 
-def take(site: Site, request: Request, taken: Iterable[Claim]) -> Claim | None:
+def take(site: Site, request: ResourceRequest, taken: Iterable[Claim]) -> Claim | None:
     """A claim that fits beside what is taken, or None."""
     claims = list(taken)
     if (
@@ -205,7 +205,7 @@ def _shared(site: Site, claim: Claim) -> Claim:
     return claim if site.whole_machine else replace(claim, cpus=0, memory=0, disk=0)
 
 
-class Ledger:
+class MachineClaims:
     """What all runs of this user have taken from this machine together.
 
     One file a supervisor, which holds a lock on it for as long as it lives: a dead one's claims are
@@ -234,7 +234,7 @@ class Ledger:
                 remedy="set XDG_RUNTIME_DIR to a folder of your own",
             ) from error
 
-    def claim(self, site: Site, request: Request, running: Sequence[Held]) -> Claim | None:
+    def claim(self, site: Site, request: ResourceRequest, running: Sequence[Held]) -> Claim | None:
         """Take what `request` asks for, if it is free beside everybody's claims."""
         mine = [claim for where, claim in running if where.name == site.name]
         if take(site, request, mine) is None:

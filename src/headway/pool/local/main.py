@@ -1,4 +1,4 @@
-"""The supervisor as a process: what the local pool starts for each run."""
+"""The supervisor as a process, which the local pool starts for each run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,90 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from headway.errors import HeadwayError, RunError
+from headway.events import read_log
+from headway.node.errors import ENDED_BY_POOL, Exit
+from headway.node.files import remove_orphaned_folders
 from headway.pool.folder import RunFolder
-from headway.pool.local.recovery import recover
-from headway.pool.local.strays import mourned
-from headway.pool.local.supervisor import LOCK, Supervisor
+from headway.pool.local.attempt import ResourceUsage, number, read_record
+from headway.pool.local.queue import Entry
+from headway.pool.local.scratch import (
+    ended_with_us,
+    has_checkpoint,
+    kill_marked,
+    remove_tree,
+    save_checkpoint,
+)
+from headway.pool.local.supervisor import LOCK, Supervisor, tidy
+
+_SAME_SECOND = 2.0  # the log rounds times down
+
+
+def recover(supervisor: Supervisor) -> None:
+    """Learn from the log where things stand, and bring attempts to an end that nobody runs."""
+    queue, folder = supervisor.queue, supervisor.folder
+    queue.replay(read_log(folder.events).events)
+    queue.submit_missing(f"<127.0.0.1:0?alias={socket.gethostname()}>")
+    scratch = folder.path / "scratch"
+    if scratch.is_dir():
+        kill_marked(scratch)
+        remove_orphaned_folders()
+    for entry in queue.in_status("running"):
+        _end_attempt(supervisor, entry, scratch / f"{entry.index}.{entry.starts}")
+    for left in scratch.glob("*"):
+        remove_tree(left)
+    for left in (folder.path / "spool").glob("*"):
+        job = queue.get(int(left.name)) if left.name.isdigit() else None
+        if job is not None and job.status == "over":
+            remove_tree(left)
+    tidy(folder)
+
+
+def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
+    """Over, or to be tried again, if its record says how it ended; else evicted."""
+    queue, folder = supervisor.queue, supervisor.folder
+    checkpointed = False
+    if supervisor.job.checkpoint is not None and has_checkpoint(scratch):
+        save_checkpoint(folder, entry.index, scratch, move=True)
+        checkpointed = True
+    moved = ResourceUsage()
+    stuck = supervisor.bring_home(entry, scratch, moved)
+    record = _record_of(supervisor, entry)
+    used = ResourceUsage.recorded(record)
+    used.bytes_home, used.scratch_bytes = moved.bytes_home, moved.scratch_bytes
+    status = record.get("exit")
+    if stuck is not None:
+        queue.evicted(entry, used, stuck.reason, held=stuck)
+    elif type(status) is int and status not in (Exit.CHECKPOINT, ENDED_BY_POOL):
+        if status == Exit.OK:
+            supervisor.put_in_place(entry)
+        queue.exited(entry, status, used, str(record.get("reason") or ""))
+    else:
+        reason = "the local pool was killed while this job ran"
+        queue.evicted(entry, used, reason, checkpointed=checkpointed)
+
+
+def _record_of(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
+    """The record of the attempt under way, and of no other of the same job."""
+    folder = supervisor.folder
+    if entry.attempt:
+        return supervisor.record(entry)
+    # Its agent could not tell the log who it is. Success is the end of a job, so there is but one.
+    for attempt in reversed(folder.attempts(entry.index)):
+        record = read_record(attempt)
+        began = [number(segment, "begin") for segment in record.get("segments", ())]
+        recent = began and began[0] >= entry.since - _SAME_SECOND
+        if record.get("exit") == Exit.OK and recent:
+            return record
+    return {}
+
 
 _RESERVE = 16384
 
@@ -66,12 +140,12 @@ def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None
     """Run a folder's jobs to their end; `leash` is a pipe whose closing means: stop."""
     with contextlib.ExitStack() as stack:
         if folder.job.container is not None:  # before the lock, which a child would hold too
-            stack.enter_context(mourned(folder.path / "scratch", folder.job.grace))
+            stack.enter_context(ended_with_us(folder.path / "scratch", folder.job.grace))
         stack.enter_context(_lock(folder))
         stack.enter_context(_reserve(folder))
         supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
         _handle_signals(supervisor)
-        supervisor.strays.adopt()
+        supervisor.orphans.adopt()
 
         def let_go() -> None:
             supervisor.selector.unregister(leash)  # type: ignore[arg-type]
@@ -88,8 +162,8 @@ def _handle_signals(supervisor: Supervisor) -> None:
     """SIGTERM and SIGINT stop the run; every signal wakes the supervisor."""
     signal.set_wakeup_fd(supervisor.waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.ask_to_stop())
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: supervisor.ask_to_stop())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

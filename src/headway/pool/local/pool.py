@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import shutil
@@ -17,16 +18,16 @@ from headway.errors import PoolError, RunError
 from headway.events import read_log
 from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
-from headway.pool.folder import RunFolder
-from headway.pool.local import control
-from headway.pool.local.entries import Entries
+from headway.pool.folder import RunFolder, open_own, read_plain
 from headway.pool.local.machine import Site, find_apptainer, parse_sites
-from headway.pool.local.recovery import recover
-from headway.pool.local.supervisor import LOCK, Supervisor
-from headway.pool.owners import open_own, read_plain
+from headway.pool.local.main import recover
+from headway.pool.local.queue import Entries
+from headway.pool.local.supervisor import LOCK, Supervisor, ask
 from headway.pool.prepare import by_agent, plan
 from headway.spec import Job
 from headway.text import many
+
+_log = logging.getLogger(__name__)
 
 _PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
 _START_PATIENCE = 120.0
@@ -141,7 +142,7 @@ class LocalPool(Pool):
     def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         while True:
             if folder.is_locked(LOCK):
-                answer = control.ask(folder, body, alive=lambda: folder.is_locked(LOCK))
+                answer = ask(folder, body, alive=lambda: folder.is_locked(LOCK))
                 if answer is not None:
                     return list(answer)
             else:
@@ -195,6 +196,7 @@ class LocalPool(Pool):
                     f"the local pool of {folder.label} did not start: {last_words(folder)}",
                     remedy=f"see supervisor.log in {folder.path}",
                 )
+            _log.info("the local pool of %s runs as process %d", folder.label, self._process.pid)
             if self.detached:
                 self._process.returncode = 0  # nobody waits for it: Python is not to complain
             else:

@@ -9,38 +9,235 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
 import os
+import secrets
 import selectors
 import socket
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.errors import EventLogError, PoolError, RunError
+from headway.errors import EventLogError, PoolError, PoolUnreachable, RunError
 from headway.events import EventWriter
-from headway.node.exits import Exit
-from headway.node.template import fill
-from headway.node.verdict import ENDED_BY_POOL
+from headway.node.errors import ENDED_BY_POOL, Exit
+from headway.node.files import write_atomically
+from headway.node.plan import fill
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
-from headway.pool.local import control
-from headway.pool.local.attempt import Attempt, Ending
-from headway.pool.local.chirpd import ChirpServer
-from headway.pool.local.compiled import compile_agent
-from headway.pool.local.entries import HELD_AT_OUTPUT, HELD_AT_START, Entry
-from headway.pool.local.machine import Claim, Held, Ledger, Request, Site, take
-from headway.pool.local.queue import Hold, Queue
+from headway.pool.local.attempt import AttemptEnd, ResourceUsage, RunningAttempt, read_record
+from headway.pool.local.machine import Claim, Held, MachineClaims, ResourceRequest, Site, take
+from headway.pool.local.queue import HELD_AT_OUTPUT, HELD_AT_START, Entry, Hold, Queue
 from headway.pool.local.scratch import (
+    Orphans,
     bring_home,
     checkpoint_folder,
     move_into_place,
     remove_tree,
     tree_size,
 )
-from headway.pool.local.strays import Strays
-from headway.pool.local.used import Used, read_record
-from headway.pool.prepare import encoded_row, image_path
+from headway.pool.prepare import compile_agent, encoded_row, image_path
+
+# How one process asks a run's supervisor for something: a file in, a file back.
+
+_PATIENCE = 15.0
+
+
+class Question:
+    """One question found in the control folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.body: Mapping[str, Any] = json.loads(path.read_bytes())
+
+    def answer(self, body: object) -> None:
+        """Answer first, then take the question away: a crash between the two only asks it again."""
+        # One who cannot be answered (a full disk) waits in vain, which must not end the pool.
+        with contextlib.suppress(OSError):
+            write_atomically(self.path.with_suffix(".answer"), json.dumps(body).encode())
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+
+def requests(folder: RunFolder) -> Iterator[Question]:
+    """What was asked and not yet answered, oldest first."""
+    place = folder.path / "control"
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return  # nobody has ever asked
+    for name in sorted(names):
+        if name.endswith(".json") and not name.startswith("."):
+            try:
+                yield Question(place / name)
+            except FileNotFoundError:
+                continue  # who asked did not wait
+            except (OSError, ValueError, RecursionError):
+                with contextlib.suppress(OSError):
+                    (place / name).rename(place / f"{name}.bad")
+
+
+def tidy(folder: RunFolder) -> None:
+    """Remove answers that nobody came for."""
+    with contextlib.suppress(OSError):
+        for left in (folder.path / "control").glob("*.answer"):
+            left.unlink(missing_ok=True)
+
+
+def ask(folder: RunFolder, body: Mapping[str, Any], *, alive: Callable[[], bool]) -> Any:
+    """Ask the running supervisor and wait for its answer; None if it ends without one."""
+    place = folder.path / "control"
+    path = place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.json"
+    answer = path.with_suffix(".answer")
+    try:
+        place.mkdir(0o700, exist_ok=True)
+        write_atomically(path, json.dumps(body).encode())
+    except OSError as error:
+        raise PoolError(
+            f"the local pool of {folder.label} cannot be asked: {error.strerror}",
+            remedy=f"is there space and permission in {place}?",
+        ) from error
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError):
+                return json.loads(answer.read_bytes())
+            if not alive() and not answer.exists():
+                return None
+            time.sleep(0.02)
+    finally:
+        for file in (path, answer):
+            with contextlib.suppress(OSError):
+                file.unlink()
+    raise PoolUnreachable(
+        f"the local pool of {folder.label} did not answer within {_PATIENCE:.0f} s",
+        remedy="asking again is safe",
+    )
+
+
+# The pool's end of chirp: the agent's lines on their way into the event log.
+
+_LONGEST_LINE = 8192
+_MOST_STRANGERS = 256  # connections that have shown no cookie yet
+_OK, _NOT_AUTHENTICATED, _UNKNOWN = b"0\n", b"-1\n", b"-7\n"
+
+
+class ChirpServer:
+    """Listens on loopback; a line counts only where an attempt's cookie was shown."""
+
+    def __init__(
+        self, selector: selectors.BaseSelector, on_line: Callable[[str, str], None]
+    ) -> None:
+        self._selector = selector
+        self._on_line = on_line
+        self._cookies: dict[str, str] = {}
+        self._connections: list[_Connection] = []  # oldest first
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._socket.setblocking(False)
+        selector.register(self._socket, selectors.EVENT_READ, self._accept)
+
+    def admit(self, owner: str) -> str:
+        """The text of .chirp.config for one attempt."""
+        cookie = secrets.token_hex(16)
+        self._cookies[cookie] = owner
+        host, port = self._socket.getsockname()
+        return f"{host} {port} {cookie}\n"
+
+    def dismiss(self, owner: str) -> None:
+        """Its cookies are worth nothing from now on."""
+        self._cookies = {c: who for c, who in self._cookies.items() if who != owner}
+        for connection in [one for one in self._connections if one.owner == owner]:
+            connection.close()
+
+    def close(self) -> None:
+        for connection in list(self._connections):
+            connection.close()
+        self._selector.unregister(self._socket)
+        self._socket.close()
+
+    def owner(self, cookie: str) -> str | None:
+        return self._cookies.get(cookie)
+
+    def say(self, owner: str, line: str) -> None:
+        self._on_line(owner, line)
+
+    def forget(self, connection: _Connection) -> None:
+        self._connections.remove(connection)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            socket_, _ = self._socket.accept()
+            socket_.setblocking(False)
+            self._connections.append(_Connection(self, self._selector, socket_))
+        # Who never says who he is must not use up all that may be open.
+        strangers = [one for one in self._connections if one.owner is None]
+        for connection in strangers[:-_MOST_STRANGERS]:
+            connection.close()
+
+
+class _Connection:
+    def __init__(
+        self, server: ChirpServer, selector: selectors.BaseSelector, connection: socket.socket
+    ) -> None:
+        self._server = server
+        self._selector = selector
+        self._socket = connection
+        self.owner: str | None = None
+        self._closed = False
+        self._buffer = b""
+        selector.register(connection, selectors.EVENT_READ, self._receive)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._server.forget(self)
+
+    def _receive(self) -> None:
+        if self._closed:
+            return
+        try:
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        try:
+            for line in lines:
+                self._socket.sendall(self._answer(line.decode("utf-8", "replace")))
+        except OSError:
+            data = b""
+        if not data or len(self._buffer) > _LONGEST_LINE:
+            self.close()
+
+    def _answer(self, line: str) -> bytes:
+        command, _, argument = line.strip("\r").partition(" ")
+        if command == "cookie":
+            self.owner = self._server.owner(argument)
+            return _OK if self.owner else _NOT_AUTHENTICATED
+        if self.owner is None:
+            return _NOT_AUTHENTICATED
+        if command == "ulog":
+            self._server.say(self.owner, _unescape(argument))
+            return _OK
+        return _UNKNOWN
+
+
+def _unescape(argument: str) -> str:
+    """Chirp escapes what would end a word with a backslash."""
+    text, escaped = [], False
+    for character in argument:
+        if character == "\\" and not escaped:
+            escaped = True
+            continue
+        text.append(character)
+        escaped = False
+    return "".join(text)
+
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -59,8 +256,8 @@ class Supervisor:
         container = self.job.container
         self.image = image_path(container, Path(facts.base)) if container else None
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
-        self.running: dict[int, Attempt] = {}
-        self.strays = Strays()
+        self.running: dict[int, RunningAttempt] = {}
+        self.orphans = Orphans()
         self.stopping = False
         self._stop_asked = False
         self._muted = False
@@ -75,19 +272,19 @@ class Supervisor:
         self.selector.register(self._woken, selectors.EVENT_READ, self._awake)
         self.chirp = ChirpServer(self.selector, self._agent_line)
         self.agent = folder.agent
-        self.ledger = Ledger() if any(site.told for site in self.sites) else None
+        self.claims = MachineClaims() if any(site.told for site in self.sites) else None
 
     def close(self) -> None:
         for attempt in self.running.values():
             attempt.kill()
-        self.strays.end_all()
+        self.orphans.end_all()
         self.chirp.close()
         self.selector.close()
         self._woken.close()
         self.waker.close()
         self.queue.close()
-        if self.ledger is not None:
-            self.ledger.close()
+        if self.claims is not None:
+            self.claims.close()
 
     def run(self) -> None:
         """Work until every job is over, held for good, or the run was asked to stop.
@@ -113,7 +310,7 @@ class Supervisor:
         self.stopping = True
         for attempt in self.running.values():
             if attempt.ending is None:
-                attempt.end(Ending(Action.EVICT, reason), self.job.grace)
+                attempt.end(AttemptEnd(Action.EVICT, reason), self.job.grace)
 
     def answer(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Carry out one request of `control`; one result a job."""
@@ -135,7 +332,7 @@ class Supervisor:
     def _act(self, entry: Entry, action: Action, reason: str) -> str:
         attempt = self.running.get(entry.index)
         if attempt is not None and action is not Action.RELEASE:
-            attempt.end(Ending(action, reason), self.job.grace)
+            attempt.end(AttemptEnd(action, reason), self.job.grace)
             return ""
         if attempt is not None and attempt.release(reason):
             return ""
@@ -170,10 +367,10 @@ class Supervisor:
                 continue
             status = attempt.poll()
             if status is not None:
-                self.strays.end_of(attempt.scratch, self._agents())
+                self.orphans.end_of(attempt.scratch, self._agents())
                 self._ended(attempt, status)
-        self.strays.reap(self._agents())
-        for request in control.requests(self.folder):
+        self.orphans.reap(self._agents())
+        for request in requests(self.folder):
             request.answer(self.answer(request.body))
 
     def _awake(self) -> None:
@@ -208,7 +405,7 @@ class Supervisor:
                 key.data()
             for attempt in list(self.running.values()):
                 if not attempt.saves and attempt.poll() is not None:
-                    self.strays.end_of(attempt.scratch, self._agents())
+                    self.orphans.end_of(attempt.scratch, self._agents())
                     del self.running[attempt.job]
 
     # -- starting
@@ -248,10 +445,10 @@ class Supervisor:
         full.add(kind)
         return False
 
-    def _place(self, sites: list[Site], request: Request) -> tuple[Site, Claim] | None:
+    def _place(self, sites: list[Site], request: ResourceRequest) -> tuple[Site, Claim] | None:
         for site in sites:
-            if self.ledger is not None and site.told:
-                claim = self.ledger.claim(site, request, self._held())
+            if self.claims is not None and site.told:
+                claim = self.claims.claim(site, request, self._held())
             else:
                 mine = [a.claim for a in self.running.values() if a.site.name == site.name]
                 claim = take(site, request, mine)
@@ -262,7 +459,7 @@ class Supervisor:
     def _start(self, entry: Entry, site: Site, claim: Claim) -> None:
         taken = {attempt.slot_number for attempt in self.running.values()}
         slot = next(number for number in itertools.count(1) if number not in taken)
-        attempt = Attempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
+        attempt = RunningAttempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         attempt.time_limit = self.queue.request(entry).time_limit
         try:
             attempt.prepare(self.chirp.admit(attempt.owner))
@@ -278,13 +475,13 @@ class Supervisor:
 
     # -- ending
 
-    def _ended(self, attempt: Attempt, status: int) -> None:
+    def _ended(self, attempt: RunningAttempt, status: int) -> None:
         if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
             attempt.save_checkpoint(self._wake)
         else:
             self._finish(attempt, status)
 
-    def _checkpointed(self, attempt: Attempt) -> None:
+    def _checkpointed(self, attempt: RunningAttempt) -> None:
         """The checkpoint is in the spool: the attempt goes on, unless it was asked to end."""
         entry = self.queue[attempt.job]
         if attempt.save_error:
@@ -296,10 +493,10 @@ class Supervisor:
                 attempt.restart()
                 return
             except OSError as error:
-                attempt.ending = Ending(Action.EVICT, f"it cannot be started again: {error}")
+                attempt.ending = AttemptEnd(Action.EVICT, f"it cannot be started again: {error}")
         self._finish(attempt, Exit.CHECKPOINT)
 
-    def _finish(self, attempt: Attempt, status: int) -> None:
+    def _finish(self, attempt: RunningAttempt, status: int) -> None:
         """Bring everything home, then say so in the log: in this order a crash loses nothing."""
         entry = self.queue[attempt.job]
         stuck = self.bring_home(entry, attempt.scratch, attempt.used)
@@ -308,7 +505,7 @@ class Supervisor:
         ending = attempt.ending
         if status == ENDED_BY_POOL and ending is None:
             # Not by us: the machine shuts down, or somebody killed the agent.
-            ending = Ending(Action.EVICT, "somebody asked the agent to end")
+            ending = AttemptEnd(Action.EVICT, "somebody asked the agent to end")
         if stuck is not None:
             self.queue.evicted(entry, attempt.used, stuck.reason, held=stuck)
         elif ending is None or status == Exit.OK:
@@ -331,7 +528,7 @@ class Supervisor:
         if entry.status == "over":
             self._over(entry)
 
-    def bring_home(self, entry: Entry, scratch: Path, used: Used) -> Hold | None:
+    def bring_home(self, entry: Entry, scratch: Path, used: ResourceUsage) -> Hold | None:
         """Move an attempt's output into the run folder; what cannot be moved holds its job."""
         used.scratch_bytes = tree_size(scratch)
         try:
@@ -382,8 +579,8 @@ class Supervisor:
 
     def _give_back(self) -> None:
         self._look = True
-        if self.ledger is not None:
-            self.ledger.record(self._held())
+        if self.claims is not None:
+            self.claims.record(self._held())
 
 
 def _sites(folder: RunFolder) -> tuple[Site, ...]:

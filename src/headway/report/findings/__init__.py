@@ -6,32 +6,30 @@ where the evidence is thin.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 
 from headway.report.accounts import Accounts
-from headway.report.findings.black_hole import black_hole
-from headway.report.findings.duration import duration
-from headway.report.findings.exit_code import exit_code
-from headway.report.findings.finding import Finding, Place, Step, Table, places
-from headway.report.findings.gpu_input import gpu_input
-from headway.report.findings.hold_burst import hold_burst
-from headway.report.findings.idle import idle
-from headway.report.findings.ledger import Entry, Ledger
-from headway.report.findings.resources import over_asked, under_asked
-from headway.report.findings.restart import restart
-from headway.report.findings.retry_loop import retry_loop
-from headway.report.findings.scope import listed
-from headway.report.findings.site_worse import site_worse
-from headway.report.findings.source_faulty import source_faulty
-from headway.report.findings.source_worse import source_worse
-from headway.report.findings.transfer_cut import transfer_cut
-from headway.report.findings.transfer_queue import transfer_queue
-from headway.report.findings.unnamed import unnamed
-from headway.report.findings.unreleased import unreleased
+from headway.report.findings.compute import idle, restart
+from headway.report.findings.finding import Destination, Finding, Step, Table, places
+from headway.report.findings.holds import duration, hold_burst, retry_loop, unreleased
+from headway.report.findings.jobs import exit_code, over_asked, under_asked, unnamed
+from headway.report.findings.scope import Claims, Remainder, listed
+from headway.report.findings.sites import black_hole, site_worse
+from headway.report.findings.transfers import (
+    gpu_input,
+    source_faulty,
+    source_worse,
+    transfer_cut,
+    transfer_queue,
+)
 from headway.report.numbers import span
+
+logger = logging.getLogger(__name__)
 
 Detector = Callable[[Accounts], list[Finding]]
 
@@ -65,17 +63,24 @@ _MANY = 500_000
 
 
 def find(accounts: Accounts) -> list[Finding]:
-    """What all detectors see, most expensive first; none claims what is claimed without saying."""
-    ledger = Ledger(accounts)
+    """What all detectors see in the accounts.
+
+    Args:
+        accounts: The accounts of a report.
+
+    Returns:
+        The findings, the most expensive first. Each says how much of its loss others count, too.
+    """
+    claims = Claims(accounts)
     found: dict[str, Finding] = {}
     # Each has its own tables for a while: many attempts are looked at by one after the other.
     workers = 3 if accounts.attempts.height <= _MANY else 1
     with ThreadPoolExecutor(workers) as pool:
-        seen = list(pool.map(lambda detector: detector(accounts), DETECTORS))
+        seen = list(pool.map(lambda detector: _detected(detector, accounts), DETECTORS))
     for finding in chain.from_iterable(seen):
-        entry = ledger.enter(finding)
-        if entry is not None:
-            found[finding.key] = _entered(finding, entry, found)
+        left = claims.enter(finding)
+        if left is not None:
+            found[finding.key] = _entered(finding, left, found)
     floor_s = FLOOR * float(accounts.jobs.get_column("slot_s").sum())
     few = JOBS_FLOOR * accounts.jobs.height
     worth = [one for one in found.values() if one.weight_s >= floor_s or one.jobs >= few]
@@ -83,20 +88,21 @@ def find(accounts: Accounts) -> list[Finding]:
     return [replace(one, places=places(accounts, one)) for one in order]
 
 
-def _entered(finding: Finding, entry: Entry, before: dict[str, Finding]) -> Finding:
+def _detected(detector: Detector, accounts: Accounts) -> list[Finding]:
+    begin = time.perf_counter()
+    found = detector(accounts)
+    seconds = time.perf_counter() - begin
+    logger.debug("%s: %d findings in %.3f s", detector.__name__, len(found), seconds)
+    return found
+
+
+def _entered(finding: Finding, left: Remainder, before: dict[str, Finding]) -> Finding:
     evidence = finding.evidence
-    if entry.shared_s >= 1:
-        titles = [before[key].title for key in entry.shared_with if key in before]
-        told = f"{span(entry.shared_s)}: {listed(titles, 2, '; ')}"
+    if left.shared_s >= 1:
+        titles = [before[key].title for key in left.shared_with if key in before]
+        told = f"{span(left.shared_s)}: {listed(titles, 2, '; ')}"
         evidence += (("of the loss, also counted in another finding", told),)
-    return replace(
-        finding,
-        evidence=evidence,
-        shared_s=entry.shared_s,
-        shared_with=entry.shared_with,
-        missing_s=entry.missing_s,
-        weight_s=entry.weight_s,
-    )
+    return replace(finding, evidence=evidence, **left._asdict())
 
 
-__all__ = ["DETECTORS", "Detector", "Finding", "Place", "Step", "Table", "find"]
+__all__ = ["DETECTORS", "Destination", "Detector", "Finding", "Step", "Table", "find"]

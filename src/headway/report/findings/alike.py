@@ -8,15 +8,39 @@ nothing.
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from headway.holds.statistics import wilson as wilson
 from headway.report.accounts import Accounts, once
+from headway.report.enums import Cause
 from headway.report.findings.finding import is_address
-from headway.report.findings.stats import standard_errors
-from headway.report.idle import LONG, SHARE, START
-from headway.report.words import Cause
+from headway.report.tables import LONG, SHARE, START
+
+# Simple sound statistics: what a few cases can show, and what they cannot.
+
+
+def clearly_more(hits: int, of: int, other_hits: int, other_of: int, factor: float) -> bool:
+    """Whether a rate is at least `factor` times another, and their intervals lie apart."""
+    if of <= 0 or other_of <= 0:
+        return False
+    apart = wilson(hits, of)[0] > wilson(other_hits, other_of)[1]
+    return apart and hits / of >= factor * (other_hits / other_of)
+
+
+def young(between_s: float, cost_s: float) -> float:
+    """The checkpoint interval that loses least, by Young's rule, at a mean time between losses."""
+    return math.sqrt(2 * max(between_s, 0.0) * max(cost_s, 0.0))
+
+
+def standard_errors(places: int) -> float:
+    """How far out the worst of so many places must lie: chance does it once in forty reports."""
+    return NormalDist().inv_cdf(1 - 0.025 / max(places, 1))
+
 
 #: Access points count clusters from 1 each: the same number this many seconds later is another's.
 APART = 7 * 86400.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import polars as pl
 
@@ -20,7 +21,7 @@ TEXT = 300
 NAMED = 5
 
 
-class Place(str, Enum):
+class Destination(str, Enum):
     """Where the lines of a step belong."""
 
     NOWHERE = ""
@@ -36,7 +37,7 @@ class Step:
 
     text: str
     lines: tuple[str, ...] = ()
-    place: Place = Place.NOWHERE
+    place: Destination = Destination.NOWHERE
 
     def as_dict(self) -> dict[str, object]:
         """The step for JSON."""
@@ -66,6 +67,19 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(
+        cls, rows: pl.DataFrame, most: int, /, **columns: tuple[str, Callable[[Any], str]]
+    ) -> Table:
+        """The first rows of a frame: of each column its title, and how its values are written."""
+        return cls(
+            tuple(title for title, _ in columns.values()),
+            tuple(
+                tuple(written(row[name]) for name, (_, written) in columns.items())
+                for row in rows.head(most).iter_rows(named=True)
+            ),
+        )
 
 
 #: Bad seconds that a finding accounts for: columns attempt, phase (its place in `Phase`), seconds.
@@ -164,20 +178,25 @@ def shown(text: object, limit: int = TEXT) -> str:
     return "".join(letter if letter.isprintable() else "�" for letter in found)
 
 
+def short_name(text: object) -> str:
+    """The name of a site, machine or source, short enough for a title or a table."""
+    return shown(text, 60)
+
+
 def submit(text: str, *lines: str) -> Step:
-    return Step(text, lines, Place.SUBMIT)
+    return Step(text, lines, Destination.SUBMIT)
 
 
 def job_toml(text: str, *lines: str) -> Step:
-    return Step(text, lines, Place.JOB)
+    return Step(text, lines, Destination.JOB)
 
 
 def shell(text: str, *lines: str) -> Step:
-    return Step(text, lines, Place.SHELL)
+    return Step(text, lines, Destination.SHELL)
 
 
 def config(text: str, *lines: str) -> Step:
-    return Step(text, lines, Place.CONFIG)
+    return Step(text, lines, Destination.CONFIG)
 
 
 def do(text: str) -> Step:

@@ -13,9 +13,9 @@ import polars as pl
 from headway.holds import Entry, Reason, filled, parse, table
 from headway.holds.reason import NOTHING
 from headway.holds.table import NEVER, words_of
+from headway.report.accounting import LONGEST, with_cause
 from headway.report.accounts import Accounts, once
 from headway.report.findings.finding import shown
-from headway.report.reasons import LONGEST, with_cause
 
 #: How many different reasons of one kind are looked at for what they have in common.
 _COMPARED = 100
@@ -59,7 +59,7 @@ def entry_named(cause: str) -> Entry:
     return next(entry for entry in table() if entry.id == cause)
 
 
-class Told:
+class HoldText:
     """A kind of hold in words, by some holds of it: what the table says, with what all name."""
 
     def __init__(self, holds: pl.DataFrame) -> None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from headway.report.accounts import Accounts, once
+from headway.report.enums import Cause, JobOutcome, Phase, Worth
 from headway.report.findings.finding import (
     NAMED,
+    Finding,
     Step,
+    Table,
     avoid,
     avoid_machines,
     do,
     is_address,
+    short_name,
     shown,
 )
 from headway.report.numbers import hours, span
-from headway.report.words import Cause, Outcome, Phase, Verdict
 
 #: Outcomes of jobs that have ended, or stand still, without a result.
-NO_RESULT = (Outcome.FAILED.value, Outcome.HELD.value, Outcome.REMOVED.value)
+NO_RESULT = (JobOutcome.FAILED.value, JobOutcome.HELD.value, JobOutcome.REMOVED.value)
 
 #: Endings of attempts that say nothing about what went wrong.
 NOT_FAILED = ("success", "open", Cause.REMOVED.value)
@@ -58,6 +62,35 @@ class Scope:
         more = self.jobs.len() - 2
         return ", ".join(self.rows[:2]) + (f" and {more:,} more" if more > 0 else "")
 
+    def finding(
+        self,
+        *,
+        key: str,
+        title: str,
+        why: str,
+        evidence: Iterable[tuple[str, str]],
+        advice: Iterable[Step],
+        table: Table | None = None,
+        echo: bool = False,
+    ) -> Finding:
+        """The finding that these jobs lost this badput."""
+        return Finding(
+            key=key,
+            title=title,
+            why=why,
+            cost_s=self.cost_s,
+            jobs=self.jobs.len(),
+            attempts=self.attempts.len(),
+            lost_jobs=self.lost.len(),
+            named=self.named,
+            evidence=tuple(evidence),
+            table=table,
+            advice=tuple(advice),
+            claim=self.claim,
+            lost=self.lost,
+            echo=echo,
+        )
+
 
 def scope(
     accounts: Accounts,
@@ -86,7 +119,7 @@ def scope(
         attempts=attempts.get_column("attempt"),
         named=_names(rows),
         rows=_with_rows(rows),
-        held=_names(rows.filter(pl.col("outcome") == Outcome.HELD.value)),
+        held=_names(rows.filter(pl.col("outcome") == JobOutcome.HELD.value)),
         claim=claim(accounts, attempts, phases, causes),
         lost=lost.cast(pl.UInt32),
         gpu=_on_gpus(accounts, rows),
@@ -98,7 +131,7 @@ _OF_A_JOB = ("job", "id", "row", "outcome", "log", "cluster", "gpus")
 
 
 def _names(jobs: pl.DataFrame) -> tuple[str, ...]:
-    return tuple(shown(name, 60) for name in jobs.get_column("id").head(NAMED).to_list())
+    return tuple(short_name(name) for name in jobs.get_column("id").head(NAMED).to_list())
 
 
 def _with_rows(jobs: pl.DataFrame) -> tuple[str, ...]:
@@ -106,7 +139,7 @@ def _with_rows(jobs: pl.DataFrame) -> tuple[str, ...]:
         return _names(jobs)
     rows = jobs.get_column("row").head(NAMED).to_list()
     return tuple(
-        f"{name} ({shown(row, 60)})" if row else name
+        f"{name} ({short_name(row)})" if row else name
         for name, row in zip(_names(jobs), rows, strict=True)
     )
 
@@ -221,27 +254,46 @@ def claim(
     concerned = np.zeros(accounts.attempts.height, bool)
     concerned[attempts.get_column("attempt").to_numpy()] = True
     bad = _badput(accounts)
-    bad = bad.filter(pl.Series(concerned[bad.get_column("attempt").to_numpy()]))
-    if phases:
-        bad = bad.filter(pl.col("phase").is_in([phase.value for phase in phases]))
-    if causes:
-        bad = bad.filter(pl.col("cause").is_in([cause.value for cause in causes]))
-    return (
-        bad.group_by("attempt", pl.col("phase").to_physical().cast(pl.UInt8).alias("phase"))
-        .agg(pl.col("seconds").sum())
-        .filter(pl.col("seconds") > 0)
-        .sort("attempt", "phase")
-    )
+    mine = concerned[bad.attempt]
+    for values, wanted, words in ((bad.phase, phases, Phase), (bad.cause, causes, Cause)):
+        if wanted:
+            mine &= np.isin(values, [list(words).index(word) for word in wanted])
+    key = bad.attempt[mine].astype(np.int64) * len(Phase) + bad.phase[mine]
+    keys, place = np.unique(key, return_inverse=True)
+    seconds = np.bincount(place, bad.seconds[mine], len(keys))
+    return pl.DataFrame(
+        {
+            "attempt": (keys // len(Phase)).astype(np.uint32),
+            "phase": (keys % len(Phase)).astype(np.uint8),
+            "seconds": seconds,
+        }
+    ).filter(seconds > 0)
+
+
+class _Badput(NamedTuple):
+    """The pieces of attempts that were lost, as arrays; phase and cause by their place."""
+
+    attempt: NDArray[np.uint32]
+    phase: NDArray[np.uint8]
+    cause: NDArray[np.uint8]
+    seconds: NDArray[np.float64]
 
 
 @once
-def _badput(accounts: Accounts) -> pl.DataFrame:
-    """The pieces of attempts that were lost."""
-    pieces = accounts.pieces.select("attempt", "phase", "cause", "verdict", "seconds")
-    bad = pieces.filter(pl.col("verdict") == Verdict.BAD.value).drop("verdict")
-    return bad.drop_nulls(["attempt", "phase"]).with_columns(
-        pl.col("seconds").fill_nan(0).fill_null(0)
+def _badput(accounts: Accounts) -> _Badput:
+    bad = (
+        accounts.pieces.lazy()
+        .filter(pl.col("verdict") == Worth.BAD.value)
+        .drop_nulls(["attempt", "phase"])
+        .select(
+            pl.col("attempt").cast(pl.UInt32),
+            pl.col("phase").to_physical().cast(pl.UInt8),
+            pl.col("cause").to_physical().cast(pl.UInt8).fill_null(0),
+            pl.col("seconds").fill_nan(0).fill_null(0),
+        )
+        .collect()
     )
+    return _Badput(*(column.to_numpy() for column in bad))
 
 
 def failed(accounts: Accounts) -> pl.DataFrame:
@@ -249,15 +301,10 @@ def failed(accounts: Accounts) -> pl.DataFrame:
     return tried(accounts).filter(~pl.col("ending").fill_null("open").is_in(NOT_FAILED))
 
 
-def ended(accounts: Accounts) -> pl.DataFrame:
-    """The attempts that have ended, well or not, but not by removal, with their site."""
+def ended(accounts: Accounts, *names: str) -> pl.DataFrame:
+    """These columns of the attempts that have ended, well or not, but not by removal."""
     out = ("open", Cause.REMOVED.value)
-    return sited(accounts).filter(~pl.col("ending").fill_null("open").is_in(out))
-
-
-def job_columns(accounts: Accounts, frame: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The frame with columns of its jobs beside it."""
-    return frame.join(accounts.jobs.select("job", *names), on="job", how="left")
+    return sited(accounts).select(names).filter(~pl.col("ending").fill_null("open").is_in(out))
 
 
 def slot_time(seconds: float, gpu: bool) -> str:
@@ -287,3 +334,79 @@ def listed(names: Iterable[str | None], limit: int = 3, between: str = ", ") -> 
     rest = len(known) - limit
     text = between.join(shown(name, 80 if between == ", " else 200) for name in known[:limit])
     return f"{text} and {rest:,} more" if rest > 0 else text
+
+
+#: A finding that may say what others say better is left out when they have this share of it.
+ECHO = 0.5
+
+
+class Remainder(NamedTuple):
+    """What is left of a finding's claim when those before it have had theirs."""
+
+    shared_s: float
+    shared_with: tuple[str, ...]
+    missing_s: float  # what the results take that are missing because of it
+    weight_s: float
+
+
+class Claims:
+    """Which seconds and jobs findings have claimed: the same second is counted once."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._attempts = accounts.attempts.height
+        self._claimed: dict[int, NDArray[np.float64]] = {}  # by phase: seconds of each attempt
+        self._owner: dict[int, NDArray[np.int16]] = {}  # by phase: who claimed first
+        self._lost = np.zeros(accounts.jobs.height, bool)
+        self._keys: list[str] = []
+        good = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value)
+        #: What a result takes: the slot time of a successful job's own result.
+        self._result_s = median(good.get_column("good_s")) or 0.0
+
+    def enter(self, finding: Finding) -> Remainder | None:
+        """Claims what nobody has claimed, and says what somebody has; None: all is told already."""
+        shared, owners = 0.0, set[int]()
+        parts = {int(str(p)): part for (p,), part in finding.claim.group_by("phase")}
+        for phase, part in parts.items():
+            seconds, who = self._shared(phase, part)
+            shared += seconds
+            owners |= who
+        lost = finding.lost.to_numpy()
+        new = int((~self._lost[lost]).sum()) if len(lost) else 0
+        cost = finding.cost_s or 0.0
+        shared = min(shared, cost)
+        whole = cost + len(lost) * self._result_s
+        left = cost - shared + new * self._result_s
+        if finding.echo and whole > 0 and left <= (1 - ECHO) * whole:
+            return None
+        for phase, part in parts.items():
+            self._claim(phase, part, len(self._keys))
+        self._lost[lost] = True
+        self._keys.append(finding.key)
+        waiting = (finding.waiting_s or 0.0) if finding.slot_waiting else 0.0
+        return Remainder(
+            shared_s=shared,
+            shared_with=tuple(self._keys[at] for at in sorted(owners)),
+            missing_s=new * self._result_s,
+            weight_s=cost - shared + waiting + new * self._result_s,
+        )
+
+    def _shared(self, phase: int, part: pl.DataFrame) -> tuple[float, set[int]]:
+        """Of one attempt's phase, two claims are taken for the same as far as they can be."""
+        if phase not in self._claimed:
+            return 0.0, set()
+        at, seconds = _numbers(part)
+        shared = np.minimum(self._claimed[phase][at], seconds)
+        return float(shared.sum()), set(np.unique(self._owner[phase][at][shared > 0]).tolist())
+
+    def _claim(self, phase: int, part: pl.DataFrame, me: int) -> None:
+        if phase not in self._claimed:
+            self._claimed[phase] = np.zeros(self._attempts)
+            self._owner[phase] = np.full(self._attempts, -1, np.int16)
+        at, seconds = _numbers(part)
+        owner, claimed = self._owner[phase], self._claimed[phase]
+        owner[at] = np.where(owner[at] < 0, me, owner[at])
+        claimed[at] = np.maximum(claimed[at], seconds)
+
+
+def _numbers(part: pl.DataFrame) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+    return part.get_column("attempt").to_numpy(), part.get_column("seconds").to_numpy()

@@ -1,19 +1,414 @@
-"""The sections below the first screen: slot time, losses, sites, what was read, the words."""
+"""The sections of the page: the shares, the findings, slot time, losses, sites, what was read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.enums import (
+    CAUSE_WORDS,
+    OUTCOME_WORDS,
+    PHASE_WORDS,
+    SLOT_PHASES,
+    Cause,
+    JobOutcome,
+    Phase,
+    Worth,
+)
 from headway.report.figures import Loss, SiteFigures, Spread, Totals
-from headway.report.numbers import UNKNOWN, count, percent, rate, size, span
-from headway.report.page.charts import length_axis, spread_row, stacked, svg
-from headway.report.page.lead import Seconds, swatch
-from headway.report.page.markup import Child, Markup, join, log_text, tag
-from headway.report.page.measures import MOST_POINTS
-from headway.report.values import share
-from headway.report.words import CAUSE_WORDS, PHASE_WORDS, SLOT_PHASES, Cause, Phase, Verdict
+from headway.report.numbers import UNKNOWN, count, percent, rate, share, size, span
+from headway.report.page.charts import (
+    Child,
+    Markup,
+    join,
+    length_axis,
+    log_text,
+    spread_row,
+    stacked,
+    svg,
+    tag,
+    text,
+)
+from headway.report.totals import moved
 from headway.text import many
+
+if TYPE_CHECKING:
+    from headway.report.findings import Finding, Step
+
+
+#: A site with more cases than this is drawn as a box alone: points would only make a smear.
+MOST_POINTS = 150
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many jobs were in each phase, on average, in equal steps from `begin` to `end`."""
+
+    begin: float
+    end: float
+    phases: Mapping[Phase, tuple[float, ...]]
+
+
+def phase_seconds(accounts: Accounts) -> dict[tuple[Phase, Worth], float]:
+    """Seconds by phase and verdict, without the pairs that never came up."""
+    table = accounts.pieces.group_by("phase", "verdict").agg(pl.col("seconds").sum())
+    return {
+        (Phase(row["phase"]), Worth(row["verdict"])): float(row["seconds"])
+        for row in table.iter_rows(named=True)
+        if row["seconds"] > 0
+    }
+
+
+def occupancy(accounts: Accounts, bins: int = 180) -> Occupancy:
+    """Every piece of every job counts for exactly as long as it lasts."""
+    begin, end = accounts.begin, accounts.end
+    if not end > begin:
+        return Occupancy(begin, begin, {})
+    width = (end - begin) / bins
+    found = {}
+    for phase in Phase:
+        pieces = accounts.pieces.filter(pl.col("phase") == phase.value)
+        if not len(pieces):
+            continue
+        starts = pieces["begin"].to_numpy() - begin
+        ends = starts + pieces["seconds"].to_numpy()
+        spent = _until(starts, width, bins) - _until(ends, width, bins)
+        found[phase] = tuple(np.maximum(np.diff(spent) / width, 0.0).round(3).tolist())
+    return Occupancy(begin, end, found)
+
+
+def _until(times: npt.NDArray[np.float64], width: float, bins: int) -> npt.NDArray[np.float64]:
+    """For each edge of the bins, the time gone by since `times`, added up over those before it."""
+    place = np.clip(times // width, 0, bins - 1).astype(np.int64)
+    number = np.bincount(place, minlength=bins).cumsum()
+    added = np.bincount(place, weights=times, minlength=bins).cumsum()
+    edges = np.arange(1, bins + 1) * width
+    gone: npt.NDArray[np.float64] = np.concatenate([[0.0], number * edges - added])
+    return gone
+
+
+def site_points(accounts: Accounts) -> dict[str, dict[str | None, list[float]]]:
+    """The single cases behind the spreads of each site, where they are few enough to be seen."""
+    good = accounts.jobs.filter(
+        (pl.col("outcome") == JobOutcome.SUCCESS.value) & (pl.col("attempts") > 0)
+    )
+    arrived = accounts.attempts.filter(moved())
+    return {
+        "compute": _points(good, "good_compute_s"),
+        "transfer": _points(arrived, "transfer_in_s"),
+    }
+
+
+def _points(frame: pl.DataFrame, column: str) -> dict[str | None, list[float]]:
+    grouped = (
+        frame.select(pl.col("site").cast(pl.String), pl.col(column).alias("value"))
+        .filter(pl.len().over("site") <= MOST_POINTS)
+        .group_by("site")
+        .agg(pl.col("value").drop_nulls())
+    )
+    return {row["site"]: row["value"] for row in grouped.iter_rows(named=True)}
+
+
+#: So many findings show so many of their steps at once; the others open on demand.
+OPEN_FINDINGS, OPEN_STEPS = 3, 2
+
+Seconds = Mapping[tuple[Phase, Worth], float]
+_WORTH = {
+    Worth.GOOD: "goodput",
+    Worth.BAD: "badput",
+    Worth.OPEN: "not decided yet",
+}
+
+
+def summary(totals: Totals, seconds: Seconds) -> Markup:
+    """The two shares side by side, the bar that shows what they are shares of, and the jobs."""
+    shares = tag(
+        "div",
+        _share("Compute share", totals.compute_share, "compute of verified results"),
+        _share("Goodput", totals.goodput, "that, and the transfers it needed"),
+        tag(
+            "div",
+            tag("p", "Slot time", class_="label"),
+            tag("p", _big(span(totals.slot_s)), class_="figure"),
+            tag("p", f"{many(totals.attempts, 'attempt')} of {many(totals.jobs, 'job')}"),
+            class_="share",
+        ),
+        _outcomes(totals),
+        class_="shares",
+    )
+    return tag(
+        "section",
+        tag("h2", "Summary", class_="unseen", id="summary-title"),
+        shares,
+        _bar(totals, seconds),
+        id="summary",
+        aria_labelledby="summary-title",
+    )
+
+
+def _share(name: str, value: float | None, words: str) -> Markup:
+    return tag(
+        "div",
+        tag("p", name, class_="label"),
+        tag("p", _big(percent(value)), class_="figure"),
+        tag("p", words),
+        class_="share",
+    )
+
+
+def _big(words: str) -> Markup:
+    """A number and its unit, the unit smaller."""
+    number, _, unit = words.rpartition(" ")
+    return join(number, tag("span", f" {unit}", class_="unit")) if number else join(words)
+
+
+def _outcomes(totals: Totals) -> Markup:
+    numbers = {
+        JobOutcome.SUCCESS: totals.succeeded,
+        JobOutcome.FAILED: totals.failed,
+        JobOutcome.HELD: totals.held,
+        JobOutcome.REMOVED: totals.removed,
+        JobOutcome.UNFINISHED: totals.unfinished,
+    }
+    known = {outcome: number for outcome, number in numbers.items() if number}
+    strip = stacked(
+        (
+            (
+                f"outcome-{outcome.value}",
+                (share(number, totals.jobs) or 0.0),
+                OUTCOME_WORDS[outcome],
+            )
+            for outcome, number in known.items()
+        ),
+        8,
+    )
+    rows = [
+        tag(
+            "li",
+            swatch(f"outcome-{outcome.value}"),
+            tag("b", count(number)),
+            f" {OUTCOME_WORDS[outcome]}",
+        )
+        for outcome, number in known.items()
+    ]
+    return tag(
+        "div",
+        tag("p", "Jobs", class_="label"),
+        svg(8, strip, class_="bar"),
+        tag("ul", *rows, class_="outcomes"),
+        class_="share jobs",
+    )
+
+
+def _bar(totals: Totals, seconds: Seconds) -> Markup:
+    """All slot time in one bar, goodput from the left, and what the two shares span."""
+    parts: list[tuple[str, float, str]] = []
+    for verdict in (Worth.GOOD, Worth.OPEN, Worth.BAD):
+        phases = [Phase.COMPUTE, *(phase for phase in SLOT_PHASES if phase != Phase.COMPUTE)]
+        for phase in phases:
+            part = share(seconds.get((phase, verdict)), totals.slot_s)
+            if part:
+                words = f"{PHASE_WORDS[phase]}, {_WORTH[verdict]}: {percent(part)}"
+                parts.append((f"{phase.value} {verdict.value}", part, words))
+    if not parts:
+        return tag("p", "No job has held a slot yet.", class_="note")
+    good, compute = totals.goodput or 0.0, totals.compute_share or 0.0
+    bad = share(totals.bad_s, totals.slot_s) or 0.0
+    words = (
+        f"Of {span(totals.slot_s)} of slot time, {percent(compute)} was compute of "
+        f"verified results, {percent(good)} goodput and {percent(bad)} badput."
+    )
+    drawing = svg(
+        88,
+        stacked(parts, 32),
+        *_span(0.0, compute, 41, "compute share"),
+        *_span(0.0, good, 67, "goodput"),
+        *_span(1 - bad, 1.0, 41, "badput"),
+        label=words,
+        class_="main-bar",
+    )
+    return tag(
+        "figure",
+        _legend(parts),
+        drawing,
+        tag("figcaption", words, class_="unseen"),
+        class_="slot-bar",
+    )
+
+
+def _legend(parts: Sequence[tuple[str, float, str]]) -> Markup:
+    """The phases of the bar in its order, and what its hatching means."""
+    phases = dict.fromkeys(name.split()[0] for name, _, _ in parts)
+    entries = [tag("li", swatch(name), PHASE_WORDS[Phase(name)]) for name in phases]
+    kinds = {name.split()[1] for name, _, _ in parts}
+    if Worth.BAD.value in kinds:
+        entries.append(tag("li", swatch("starting bad"), "hatched: badput"))
+    if Worth.OPEN.value in kinds:
+        entries.append(tag("li", swatch("starting open"), "checked: not decided yet"))
+    return tag("ul", *entries, class_="legend")
+
+
+def _span(begin: float, end: float, y: int, name: str) -> list[Markup]:
+    """A bracket below the bar, named where it has room for the name."""
+    if end - begin <= 0.005:
+        return []
+    left, right = f"{begin * 100:.3f}%", f"{end * 100:.3f}%"
+    drawn = [tag("line", x1=left, x2=right, y1=y, y2=y, class_="bracket")]
+    if end - begin > 0.2:
+        last = begin > 0
+        drawn.append(
+            tag(
+                "text",
+                f"{name} {percent(end - begin)}",
+                x=right if last else left,
+                y=y + 16,
+                text_anchor="end" if last else "start",
+                class_="tick",
+            )
+        )
+    return drawn
+
+
+def swatch(name: str) -> Markup:
+    return tag(
+        "svg",
+        tag("rect", width=12, height=12, class_=f"piece {name}"),
+        class_="swatch",
+        width=12,
+        height=12,
+        aria_hidden="true",
+        focusable="false",
+    )
+
+
+def findings_section(findings: Sequence[Finding], totals: Totals) -> Markup:
+    """What cost most, why, and the lines to change."""
+    if findings:
+        body: Markup = tag(
+            "ol",
+            *(_finding(place, findings, totals) for place in range(len(findings))),
+            class_="findings",
+        )
+    else:
+        body = tag("p", "Nothing stands out: no known pattern of loss is in these logs.")
+    return tag(
+        "section",
+        tag("h2", "What cost most, and what to change", id="findings-title"),
+        body,
+        id="findings",
+        aria_labelledby="findings-title",
+    )
+
+
+def _finding(place: int, findings: Sequence[Finding], totals: Totals) -> Markup:
+    finding = findings[place]
+    part = share(finding.cost_s, totals.slot_s)
+    facts = [
+        f"{span(finding.cost_s)} of slot time lost"
+        + (f" ({percent(part)})" if part and part >= 0.001 else "")
+        if finding.cost_s
+        else None,
+        f"{span(finding.waiting_s)} {finding.waiting}" if finding.waiting_s else None,
+        _shared(finding, findings),
+        many(finding.jobs, "job") if finding.jobs else None,
+        many(finding.attempts, "attempt") if finding.attempts else None,
+        f"{count(finding.lost_jobs)} without a result to this day" if finding.lost_jobs else None,
+    ]
+    return tag(
+        "li",
+        tag(
+            "div",
+            tag("h3", text(finding.title, 600)),
+            tag("p", " · ".join(filter(None, facts)), class_="facts") if any(facts) else None,
+            tag("p", finding.price, class_="facts") if finding.price else None,
+            tag("p", text(finding.why, 1200)),
+            _evidence(finding, place == 0),
+        ),
+        _advice(finding.advice, OPEN_STEPS if place < OPEN_FINDINGS else 0),
+        class_="finding",
+        id=f"finding-{place + 1}",
+    )
+
+
+def _shared(finding: Finding, findings: Sequence[Finding]) -> str | None:
+    """How much of the cost other findings count too, and which."""
+    places = [str(n + 1) for n, other in enumerate(findings) if other.key in finding.shared_with]
+    if not places or finding.shared_s < 0.5:
+        return None
+    return f"{span(finding.shared_s)} of it also in finding {' and '.join(places)}"
+
+
+def _advice(steps: Sequence[Step], shown: int) -> Markup | None:
+    if not steps:
+        return None
+    first, others = steps[:shown], steps[shown:]
+    more = f"{many(len(others), 'more step')}" if first else "What to change"
+    return tag(
+        "div",
+        tag("ul", *map(_step, first), class_="steps") if first else None,
+        tag("details", tag("summary", more), tag("ul", *map(_step, others), class_="steps"))
+        if others
+        else None,
+        class_="advice",
+    )
+
+
+def _step(step: Step) -> Markup:
+    lines: Child = None
+    if step.lines:
+        where = tag("p", step.place.value, class_="place") if step.place.value else None
+        code = tag("code", "\n".join(text(line, 600) for line in step.lines))
+        lines = tag("div", where, tag("pre", code), class_="lines")
+    return tag("li", tag("p", text(step.text, 1200)), lines)
+
+
+def _evidence(finding: Finding, opened: bool) -> Markup | None:
+    inside: list[Child] = []
+    if finding.evidence:
+        pairs = [
+            join(tag("dt", text(label)), tag("dd", log_text(value)))
+            for label, value in finding.evidence
+        ]
+        inside.append(tag("dl", *pairs))
+    if finding.table:
+        head = tag("tr", *(tag("th", text(cell), scope="col") for cell in finding.table.header))
+        rows = [
+            tag("tr", *(tag("td", log_text(cell)) for cell in row)) for row in finding.table.rows
+        ]
+        table = tag(
+            "table",
+            tag("caption", "The cases behind this finding", class_="unseen"),
+            tag("thead", head),
+            tag("tbody", *rows),
+        )
+        inside.append(
+            tag("div", table, class_="wide", tabindex=0, role="region", aria_label="Evidence table")
+        )
+    if finding.places:
+        spots: list[Child] = []
+        for spot in finding.places:
+            spots += ["; " if spots else None, log_text(str(spot))]
+        inside.append(tag("p", "In the log: ", *spots))
+    if finding.named:
+        names: list[Child] = []
+        for name in finding.named:
+            names += [
+                ", " if names else None,
+                tag(
+                    "button", text(name, 60), type="button", class_="link", data_job=text(name, 60)
+                ),
+            ]
+        more = finding.jobs - len(finding.named)
+        names.append(f" and {count(more)} more" if more > 0 else None)
+        inside.append(tag("p", "Jobs: ", *names))
+    return tag("details", tag("summary", "Evidence"), *inside, open=opened) if inside else None
+
 
 #: More sites, files or skipped places than this are counted, not listed.
 MOST_SITES, MOST_FILES = 40, 50
@@ -64,13 +459,17 @@ def table(
 
 def slot_time(totals: Totals, seconds: Seconds) -> Markup:
     """Phases by goodput and badput: the numbers of the main bar, and its legend."""
-    verdicts = [Verdict.GOOD, Verdict.BAD]
-    if any(verdict is Verdict.OPEN for _, verdict in seconds):
-        verdicts.append(Verdict.OPEN)
-    names = {Verdict.GOOD: "goodput", Verdict.BAD: "badput", Verdict.OPEN: "not decided"}
+    verdicts = [Worth.GOOD, Worth.BAD]
+    if any(verdict is Worth.OPEN for _, verdict in seconds):
+        verdicts.append(Worth.OPEN)
+    names = {
+        Worth.GOOD: "goodput",
+        Worth.BAD: "badput",
+        Worth.OPEN: "not decided",
+    }
     rows: list[list[Child]] = []
     for phase in SLOT_PHASES:
-        parts = [seconds.get((phase, verdict), 0.0) for verdict in Verdict]
+        parts = [seconds.get((phase, verdict), 0.0) for verdict in Worth]
         if not sum(parts):
             continue
         cells: list[Child] = [PHASE_WORDS[phase]]
@@ -79,7 +478,11 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
             mark = swatch(f"{phase.value} {verdict.value}") if part else None
             cells.append(join(mark, span(part)) if part else UNKNOWN)
         rows.append([*cells, percent(share(sum(parts), totals.slot_s))])
-    sums = {Verdict.GOOD: totals.good_s, Verdict.BAD: totals.bad_s, Verdict.OPEN: totals.open_s}
+    sums = {
+        Worth.GOOD: totals.good_s,
+        Worth.BAD: totals.bad_s,
+        Worth.OPEN: totals.open_s,
+    }
     foot: list[Child] = ["all slot time", *(span(sums[verdict]) for verdict in verdicts), "100 %"]
     body = table(
         "Slot time by phase",
@@ -89,9 +492,9 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
         foot=foot if totals.slot_s else (),
     )
     off = [
-        f"{span(seconds.get((phase, Verdict.NONE)))} {PHASE_WORDS[phase]}"
+        f"{span(seconds.get((phase, Worth.NONE)))} {PHASE_WORDS[phase]}"
         for phase in (Phase.QUEUED, Phase.HELD)
-        if seconds.get((phase, Verdict.NONE))
+        if seconds.get((phase, Worth.NONE))
     ]
     note = f"Without a slot, jobs spent {' and '.join(off)}; no share counts that." if off else ""
     return tag("div", body, tag("p", note, class_="note") if note else None, class_="half")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import json
+import zlib
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,66 @@ import numpy.typing as npt
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.enums import JobOutcome
 from headway.report.numbers import count
-from headway.report.page.pack import Packed
-from headway.report.words import Outcome
+from headway.report.page.charts import text
 from headway.text import many
+
+# "<" alone would do against "</script>" and "<!--"; the rest is for other readers of the file.
+_ESCAPES = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+def json_text(document: Any) -> str:
+    """JSON that may stand inside a script element, whatever strings it holds."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
+
+
+@dataclass
+class PackedTable:
+    """A table on its way into the page: `about` says how to read `blocks`."""
+
+    rows: int
+    about: list[dict[str, Any]] = field(default_factory=list)
+    blocks: list[bytes] = field(default_factory=list)
+
+    def number(self, name: str, values: npt.NDArray[Any], *, delta: bool = False) -> None:
+        """A column of whole numbers from 0 to 2³²−1; as differences also below 0."""
+        whole = np.ascontiguousarray(values).astype(np.int64)
+        if delta:
+            # In 32 bits, where they may wrap around; small ones of either sign stay small.
+            steps = np.diff(whole, prepend=np.int64(0)).astype(np.int32)
+            whole = ((steps << 1) ^ (steps >> 31)).astype(np.uint32).astype(np.int64)
+        else:
+            whole = np.clip(whole, 0, 2**32 - 1)
+        top = int(whole.max()) if len(whole) else 0
+        width = 1 if top < 1 << 8 else 2 if top < 1 << 16 else 4
+        planes = whole.astype(f"<u{width}").view(np.uint8).reshape(-1, width).T
+        self.about.append({"name": name, "width": width, "delta": delta})
+        self.blocks.append(np.ascontiguousarray(planes).tobytes())
+
+    def words(self, name: str, values: pl.Series, *, limit: int = 400) -> None:
+        """A column of texts as numbers and the list of what they stand for; 0 is "not known"."""
+        coded = values.cast(pl.String).rename("text").to_frame()
+        distinct = coded["text"].drop_nulls().unique(maintain_order=True)
+        table = pl.DataFrame(
+            {"text": distinct, "code": np.arange(1, len(distinct) + 1, dtype=np.uint32)}
+        )
+        codes = coded.join(table, on="text", how="left", maintain_order="left")["code"]
+        self.number(name, codes.fill_null(0).to_numpy())
+        self.about[-1]["words"] = ["", *(text(word, limit) for word in distinct)]
+
+    def enum(self, name: str, values: pl.Series) -> None:
+        """A column of an enumeration, as its place in it plus one; 0 is "none"."""
+        self.number(name, values.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1)
+
+    def payload(self) -> str:
+        """All columns, deflated as one, in base64."""
+        squeeze = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+        body = b"".join([*(squeeze.compress(block) for block in self.blocks), squeeze.flush()])
+        return base64.b64encode(body).decode("ascii")
+
 
 #: Attempts and their pieces are kept for so many jobs, with so many pieces in all.
 DETAILED_JOBS, DETAILED_PIECES = 20_000, 300_000
@@ -121,8 +180,8 @@ def _main_causes(accounts: Accounts) -> pl.DataFrame:
 def _most_telling(jobs: pl.DataFrame, room: int) -> pl.DataFrame:
     """Half for jobs that did not succeed, a quarter for costly successes, then an even sample."""
     ranked = jobs.select("index", "outcome", "bad_s").sort("bad_s", descending=True)
-    failed = ranked.filter(pl.col("outcome") != Outcome.SUCCESS.value)["index"].head(room // 2)
-    costly = ranked.filter((pl.col("outcome") == Outcome.SUCCESS.value) & (pl.col("bad_s") > 0))[
+    failed = ranked.filter(pl.col("outcome") != JobOutcome.SUCCESS.value)["index"].head(room // 2)
+    costly = ranked.filter((pl.col("outcome") == JobOutcome.SUCCESS.value) & (pl.col("bad_s") > 0))[
         "index"
     ].head(room // 4)
     chosen = np.zeros(len(jobs), dtype=bool)
@@ -161,8 +220,8 @@ def _of(frame: pl.DataFrame, jobs: pl.DataFrame, accounts: Accounts) -> pl.DataF
     return frame.filter(pl.Series(wanted[frame["job"].to_numpy()]))
 
 
-def _jobs(jobs: pl.DataFrame, origin: float, tick: float) -> Packed:
-    packed = Packed(len(jobs))
+def _jobs(jobs: pl.DataFrame, origin: float, tick: float) -> PackedTable:
+    packed = PackedTable(len(jobs))
 
     def length(name: str) -> npt.NDArray[np.int64]:
         return _ticks(jobs[name], tick)
@@ -197,7 +256,7 @@ def _details(
     accounts: Accounts,
     origin: float,
     tick: float,
-) -> tuple[Packed, Packed, Packed]:
+) -> tuple[PackedTable, PackedTable, PackedTable]:
     """Attempts and pieces of the detailed jobs, in the order of the jobs, and how many of each."""
     order = detailed.select("job").join(where, on="job", how="left", maintain_order="left")
     tries = _of(accounts.attempts, detailed, accounts)
@@ -207,7 +266,7 @@ def _details(
     numbers = tries.select("attempt", "number")
     parts = parts.join(numbers, on="attempt", how="left", maintain_order="left")
 
-    attempts = Packed(len(tries))
+    attempts = PackedTable(len(tries))
     attempts.words("site", _common(tries["site"]))
     attempts.words("machine", _common(tries["machine"]))
     attempts.number("begin", _ticks(tries["begin"] - origin, tick), delta=True)
@@ -220,7 +279,7 @@ def _details(
     attempts.number("return", _returned(tries["return_value"]))
     attempts.words("reason", _common(tries["reason"]))
 
-    pieces = Packed(len(parts))
+    pieces = PackedTable(len(parts))
     pieces.number("attempt", _whole(parts["number"], 0))
     pieces.enum("phase", parts["phase"])
     pieces.enum("verdict", parts["verdict"])
@@ -229,7 +288,7 @@ def _details(
     begins = _ticks(parts["begin"] - origin, tick)
     pieces.number("seconds", _ticks(parts["begin"] - origin + parts["seconds"], tick) - begins)
 
-    counts = Packed(len(order))
+    counts = PackedTable(len(order))
     counts.number("row", order["place"].to_numpy(), delta=True)
     for name, frame in (("attempts", tries), ("pieces", parts)):
         number = frame.group_by("place").agg(pl.len())

@@ -6,17 +6,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timezone
 
-from headway.node.version import VERSION
-from headway.report.changes import both, doubts, gap, is_told, labelled, sentence, titles, told
-from headway.report.changes import value as written
-from headway.report.compare import Change, Comparison, Figure, Pair, Row
+from headway.node import VERSION
+from headway.report.compare import Comparison, Difference, Figure, Pair, Trend
+from headway.report.compare_text import (
+    before_and_after,
+    by_how_much,
+    clear_changes,
+    few_jobs,
+    is_clear,
+    labelled,
+    sentence,
+    titles,
+    written,
+)
 from headway.report.numbers import percent
-from headway.report.page.charts import stacked, svg
-from headway.report.page.lead import swatch
-from headway.report.page.markup import Child, Markup, join, log_text, tag, text
-from headway.report.page.scale import moment, zone_words
-from headway.report.page.sections import section, table
-from headway.report.page.sheet import asset, local_zone, patterns, policy
+from headway.report.page.charts import (
+    Child,
+    Markup,
+    join,
+    log_text,
+    moment,
+    stacked,
+    svg,
+    tag,
+    text,
+    zone_words,
+)
+from headway.report.page.render import asset, local_zone, patterns, policy
+from headway.report.page.sections import section, swatch, table
 from headway.text import many
 
 #: More sites than this are counted, not listed.
@@ -63,7 +80,7 @@ def versus(
     first, *others = labelled(found.names, WIDEST)
     names = [text(name, 100) for name in found.names]
     title = f"{names[0]} → {', '.join(names[1:])} – Headway comparison"
-    doubt = doubts(found)
+    doubt = few_jobs(found)
     notes = [*found.notes, *([doubt] if doubt else [])]
     body = [
         tag(
@@ -222,7 +239,7 @@ def _against(found: Comparison, place: int) -> Markup:
 
 
 def _changes(found: Pair) -> Markup:
-    rows = told(found)
+    rows = clear_changes(found)
     if not rows:
         return tag("p", "No figure differs by more than chance may do.", class_="changes")
     return tag(
@@ -240,7 +257,10 @@ def _sites(found: Pair) -> list[Child]:
         return [tag("p", "The logs name no site.", class_="note")]
     shown = list(found.sites.items())[:MOST_SITES]
     cells: list[list[Child]] = [
-        [log_text(site, 80), *(tag("span", both(row), class_=_class(row)) for row in rows)]
+        [
+            log_text(site, 80),
+            *(tag("span", before_and_after(row), class_=_class(row)) for row in rows),
+        ]
         for site, rows in shown
     ]
     header: list[Child] = [
@@ -258,13 +278,13 @@ def _sites(found: Pair) -> list[Child]:
     ]
 
 
-def _change(row: Row) -> str:
+def _change(row: Difference) -> str:
     """By how much, and what that is, in words."""
-    by = gap(row)
+    by = by_how_much(row)
     if not by:
-        return "" if row.change is Change.NONE else Change.SAME.value
+        return "" if row.change is Trend.NONE else Trend.SAME.value
     return f"{by}, {row.change.value}" if row.change.value else by
 
 
-def _class(row: Row) -> str | None:
-    return row.change.value if is_told(row) else None
+def _class(row: Difference) -> str | None:
+    return row.change.value if is_clear(row) else None

@@ -1,0 +1,397 @@
+"""How a run goes: lines, or a live view where there is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import Protocol
+
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headway.api import Run
+from headway.cli.job_text import (
+    GROUPS,
+    STYLES,
+    RunJobs,
+    count_words,
+    elapsed_words,
+    fetching_words,
+    group_of,
+    progress_words,
+    short_why,
+    state_word,
+    why,
+)
+from headway.cli.terminal import StopSignal, print_json, printable
+from headway.events import JobState, Status
+from headway.holds.heal import BackgroundHealer
+from headway.spec import format_duration
+
+# The views for where there is no terminal: plain lines, few lines for many jobs, JSON lines.
+
+
+MANY = 50  # jobs; beyond this, single changes tell nobody anything
+CONDENSED = 2.0  # seconds between two lines of counts, at the least
+PROGRESS = 30.0  # seconds between two lines on the same transfer
+
+
+class LineView:
+    """One line for every change of a job's state or phase."""
+
+    def __init__(self, run_jobs: RunJobs) -> None:
+        self.run_jobs = run_jobs
+        self._last: dict[int, tuple[object, ...]] = {}
+        self._said: dict[int, float] = {}
+
+    def saw(self, state: JobState) -> None:
+        if state.phase == "done":
+            return
+        now = time.monotonic()
+        key = (state.status, state.phase, state.attempts, group_of(state))
+        moving = state.progress_bytes is not None
+        overdue = moving and now - self._said.get(state.proc, now) >= PROGRESS
+        if self._last.get(state.proc) == key and not overdue:
+            return
+        self._last[state.proc] = key
+        self._said[state.proc] = now
+        print(f"{_clock()} {self.run_jobs.name(state.proc)} {_words(state)}", flush=True)
+
+    def tick(self) -> None:
+        """Lines are printed when things happen."""
+
+    def note(self, text: str) -> None:
+        print(f"{_clock()} {printable(text)}", flush=True)
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+
+class CountView:
+    """For many jobs: how many are in which state, whenever that has changed."""
+
+    def __init__(self, run_jobs: RunJobs) -> None:
+        self.run_jobs = run_jobs
+        self._last = ""
+        self._said = float("-inf")
+
+    def saw(self, state: JobState) -> None:
+        """`tick` prints the counts."""
+
+    def tick(self) -> None:
+        if time.monotonic() - self._said >= CONDENSED:
+            self._say()
+
+    def note(self, text: str) -> None:
+        print(f"{_clock()} {printable(text)}", flush=True)
+
+    def close(self) -> None:
+        self._say()
+
+    def _say(self) -> None:
+        words = count_words(self.run_jobs.counts)
+        if words != self._last:
+            self._last, self._said = words, time.monotonic()
+            print(f"{_clock()} {self.run_jobs.label}: {words}", flush=True)
+
+
+class JsonView:
+    """One JSON object a line for every event of a job."""
+
+    def __init__(self, run_jobs: RunJobs) -> None:
+        self.run_jobs = run_jobs
+
+    def saw(self, state: JobState) -> None:
+        print_json({"type": "job", "run": self.run_jobs.label, **self.run_jobs.document(state)})
+
+    def tick(self) -> None:
+        """Lines are printed when things happen."""
+
+    def note(self, text: str) -> None:
+        print_json({"type": "note", "run": self.run_jobs.label, "text": text})
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+
+class NoView:
+    """For when there is nobody left to show anything to."""
+
+    def saw(self, state: JobState) -> None: ...
+    def tick(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def _words(state: JobState) -> str:
+    text = state_word(state)
+    if state.phase:
+        text += f", {printable(state.phase)}"
+    if state.site and group_of(state) == "running":
+        text += f" at {printable(state.site)}"
+    if state.attempts > 1 and group_of(state) == "running":
+        text += f" (attempt {state.attempts})"
+    moved = progress_words(state)
+    if moved:
+        text += f", {moved}"
+    last = why(state) or fetching_words(state)
+    return f"{text}: {printable(last)}" if last else text
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+# The live view: one table of the jobs that matter most, as high as the terminal allows.
+
+
+FRAME = 0.25  # seconds between two pictures, at the least
+CLOCK = 1.0  # seconds after which the times are drawn anew though nothing happened
+_COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+_BAR, _SITE, _NARROW = 12, 28, 16  # characters
+_ROOM_FOR_BYTES, _ROOM_FOR_BAR = 90, 110  # columns of the terminal
+_CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
+
+
+class LiveView:
+    """Draws the jobs on a terminal, and draws nothing while nothing changes."""
+
+    def __init__(
+        self,
+        run_jobs: RunJobs,
+        pool: str,
+        console: Console | None = None,
+        *,
+        began: float | None = None,
+    ) -> None:
+        self.run_jobs = run_jobs
+        self.pool = pool
+        self.console = console or Console(highlight=False)
+        self._began = time.monotonic() if began is None else began
+        self._drawn = 0.0
+        self._changed = True
+        self._live = Live(
+            console=self.console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    def saw(self, state: JobState) -> None:
+        self._changed = True
+
+    def tick(self) -> None:
+        """Draw, if there is something new and the last picture is old enough."""
+        age = time.monotonic() - self._drawn
+        if age >= (FRAME if self._changed else CLOCK):
+            self._draw()
+
+    def note(self, text: str) -> None:
+        """A line above the table that stays."""
+        self.console.print(Text(printable(text)))
+
+    def close(self) -> None:
+        """Draw the last picture, and leave it standing."""
+        self._draw()
+        self._live.stop()
+
+    def _draw(self) -> None:
+        if not self._live.is_started:
+            self._live.start()
+        self._drawn, self._changed = time.monotonic(), False
+        self._live.update(self.picture(time.time()), refresh=True)
+
+    def picture(self, now: float) -> RenderableType:
+        """Header, table and footer for this moment."""
+        width, height = self.console.size
+        room = max(1, height - _CHROME)
+        shown = self.run_jobs.first(room)
+        parts: list[RenderableType] = [self._header(), _table(self.run_jobs, shown, now, width)]
+        rest = {
+            group: count - sum(group_of(state) == group for state in shown)
+            for group, count in self.run_jobs.counts.items()
+        }
+        if any(rest.values()):
+            hidden = sum(rest.values())
+            words = f"  … and {hidden:,} more: {count_words(rest)}"
+            parts.append(Text(words, style="dim", no_wrap=True, overflow="ellipsis"))
+        return Group(*parts)
+
+    def _header(self) -> Text:
+        counts = self.run_jobs.counts
+        jobs = "1 job" if self.run_jobs.size == 1 else f"{self.run_jobs.size:,} jobs"
+        parts = [
+            Text(self.run_jobs.label, style="bold"),
+            Text(f"on {self.pool}"),
+            Text(jobs),
+            *(Text(f"{counts[g]:,} {g}", style=STYLES[g]) for g in GROUPS if counts[g]),
+            Text(format_duration(int(time.monotonic() - self._began)), style="dim"),
+        ]
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for number, part in enumerate(parts):
+            line.append(" · " if number else "", style="dim").append_text(part)
+        return line
+
+
+def _table(run_jobs: RunJobs, states: list[JobState], now: float, width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
+    rows = [_row(run_jobs, state, now, width) for state in states]
+    # What no job has needs no column, except the words at the end, which take what is left.
+    used = [any(row[n].plain for row in rows) for n in range(len(_COLUMNS) - 1)] + [True]
+    for title, shown in zip(_COLUMNS, used, strict=True):
+        if title == _COLUMNS[-1]:
+            table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
+        elif shown:
+            side: JustifyMethod = "right" if title in ("elapsed", "attempts") else "left"
+            table.add_column(title, no_wrap=True, overflow="ellipsis", justify=side, max_width=44)
+    for row in rows:
+        table.add_row(*(cell for cell, shown in zip(row, used, strict=True) if shown))
+    return table
+
+
+def _row(run_jobs: RunJobs, state: JobState, now: float, width: int) -> list[Text]:
+    style = STYLES[group_of(state)]
+    return [
+        Text(f"{run_jobs.label}.{state.proc}"),
+        Text(run_jobs.row(state.proc, max(_NARROW, width // 4)), style="dim"),
+        Text(state_word(state), style=style),
+        Text(printable(state.phase)),
+        Text(printable(state.site)[:_SITE]),
+        _progress(state, width),
+        Text(elapsed_words(state, now)),
+        Text(str(state.attempts or "")),
+        Text(
+            printable(short_why(state) or fetching_words(state)),
+            style="" if style == "dim" else style,
+        ),
+    ]
+
+
+def _progress(state: JobState, width: int) -> Text:
+    words = progress_words(state)
+    if not state.progress_total or state.progress_bytes is None:
+        return Text(words)
+    share = min(1.0, state.progress_bytes / state.progress_total)
+    done = round(share * _BAR)
+    text = Text(f"{100 * share:3.0f} %")
+    if width >= _ROOM_FOR_BAR:
+        bar = Text.assemble(("━" * done, "cyan"), ("─" * (_BAR - done), "dim"), " ")
+        text = bar.append_text(text)
+    return text.append(f"  {words}") if width >= _ROOM_FOR_BYTES else text
+
+
+# Watching a run until nothing more happens by itself, or until somebody has seen enough.
+
+
+LOOK = 0.1  # seconds between two looks at the event log
+ALIVE = 2.0  # seconds between two looks whether the local pool still lives
+
+
+class View(Protocol):
+    """What shows a run while it goes on."""
+
+    def saw(self, state: JobState) -> None: ...
+    def tick(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def choose_view(run_jobs: RunJobs, *, as_json: bool) -> View:
+    """The view that fits where stdout goes."""
+
+    if as_json:
+        return JsonView(run_jobs)
+    if sys.stdout.isatty() and is_able():
+        return LiveView(run_jobs, run_jobs.run.folder.facts.pool["kind"])
+    return CountView(run_jobs) if run_jobs.size > MANY else LineView(run_jobs)
+
+
+class Watch:
+    """Feeds a view from the event log; Ctrl-C asks it to end and never breaks what it is doing."""
+
+    def __init__(
+        self, run: Run, run_jobs: RunJobs, view: View, heal: BackgroundHealer | None = None
+    ) -> None:
+        self.run = run
+        self.run_jobs = run_jobs
+        self.view = view
+        self.heal = heal
+        self.asked = StopSignal()
+        self._checked = time.monotonic()
+        run.saw = self._saw
+
+    def until_settled(self) -> bool:
+        """True once all jobs are over or held for good; False if somebody wants to leave."""
+        news = True
+        with self.asked.heard():
+            while not self.asked:
+                news = self.look() or news
+                if news and not self.run_jobs.busy and not (self.heal and self.heal.busy):
+                    if self.run.settled():
+                        return True
+                    news = False
+                self._check_pool()
+                time.sleep(LOOK)
+        return False
+
+    def look(self) -> bool:
+        """Take in what the event log has got, and show it."""
+        news = self.run.refresh()
+        while self.heal and self.heal.notes:
+            self.view.note(self.heal.notes.popleft())
+        self.view.tick()
+        return news
+
+    def leave(self) -> str:
+        """Tell the pool that nobody watches any more; goes on showing while the jobs stop."""
+        said: list[str] = []
+        failed: list[Exception] = []
+
+        def work() -> None:
+            try:
+                said.append(self.run.pool.leave(self.run.folder))
+            except Exception as error:
+                failed.append(error)
+
+        with self.asked.heard():
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(0.5)
+            if thread.is_alive():
+                grace = format_duration(self.run.folder.job.grace)
+                self.view.note(f"stopping; commands have {grace} to save their work")
+            while thread.is_alive():
+                self.look()
+                thread.join(LOOK)
+            self.look()
+        if failed:
+            raise failed[0]
+        label = self.run.label
+        return said[0] if said[0].startswith(label) else f"{label}: {said[0]}"
+
+    @property
+    def exit_code(self) -> int:
+        return self.asked.exit_code
+
+    def _saw(self, state: JobState) -> None:
+        self.run_jobs.take(state)
+        self.view.saw(state)
+        if self.heal and state.status is Status.HELD:
+            self.heal.poke()
+
+    def _check_pool(self) -> None:
+        now = time.monotonic()
+        if now - self._checked < ALIVE:
+            return
+        self._checked = now
+        self.run.check_pool()
+
+
+def is_able() -> bool:
+    """Whether the terminal can move its cursor."""
+    return os.environ.get("TERM", "") not in ("", "dumb")

@@ -1,1 +1,0 @@
-"""The forms that logs come in: rotated, compressed, XML, JSON."""

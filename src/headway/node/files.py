@@ -1,0 +1,334 @@
+"""Files on any machine: written atomically, locked, or in a temporary folder with a short path."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+def write_atomically(
+    path: str | os.PathLike[str],
+    data: bytes,
+    mode: int | None = 0o644,
+    *,
+    fsync: bool = True,
+    exclusive: bool = False,
+    temporary: str = "",
+) -> None:
+    """Write a file under a temporary name beside it, then give it its own name.
+
+    Whoever reads the path sees all of the old file or all of the new one.
+
+    Args:
+        path: The file.
+        data: All of its bytes.
+        mode: Its permissions; None: what the umask leaves of 0o666.
+        fsync: Have the bytes and the name on the disk before this returns.
+        exclusive: Never replace a file that is there already.
+        temporary: The temporary name, for callers who clean up after a kill; else a random one.
+
+    Raises:
+        FileExistsError: `exclusive`, and the name is taken.
+        OSError: The file cannot be written; nothing is left of it.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    part = os.path.join(folder, temporary or f".{name[:80]}.{os.urandom(4).hex()}")
+    file = create_new(part, 0o666 if mode is None else 0o600)
+    try:
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(file, left) :]
+            if mode is not None:
+                os.fchmod(file, mode)
+            if fsync:
+                os.fsync(file)
+        finally:
+            os.close(file)
+        if exclusive:
+            name_new(part, os.fspath(path))
+        else:
+            os.replace(part, path)
+        if fsync:
+            settle(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+def name_new(part: str, path: str) -> None:
+    """Give the file its name; FileExistsError where the name is taken."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.replace(part, path)
+
+
+def settle(folder: str) -> None:
+    """Let a new name survive a crash, where the file system allows that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def create_new(path: str, mode: int = 0o600) -> int:
+    """Open a new file, for this user alone unless told otherwise; what has the name goes first."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, flags, mode)
+
+
+def planted(status: os.stat_result, *, by_root: bool = False) -> str:
+    """Why a file that was found is not to be relied upon, in words; "": it is this user's alone.
+
+    `by_root`: the system may have put it there, too.
+    """
+    owners = (os.geteuid(), 0) if by_root else (os.geteuid(),)
+    if status.st_uid not in owners:
+        return f"belongs to another user ({status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written to by every user of this machine"
+    return ""
+
+
+# Locks on files, also where the file system has none.
+#
+# A lock says which process works on a file, and the kernel lets go of it when that process is
+# gone, however it went. `flock` does that on most file systems. Some homes have none: Lustre that
+# is mounted without `flock` (ENOSYS), NFS whose lock service is down (ENOLCK), some FUSE and AFS
+# mounts (EOPNOTSUPP). Byte-range locks fail on those as well. There a file of this machine's /tmp
+# stands in for the file, found by its device and inode. It keeps apart the processes of one user
+# on one machine, as Lustre's own `localflock` does; that two machines do not work on the same file
+# at once is then up to the user.
+
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
+
+NONE_HERE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+# The same for all processes, whatever their TMPDIR is.
+_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (the folder in it must be the user's own)
+
+
+class Lock:
+    """A lock on an open file. It lasts until `release`, or until the process ends.
+
+    Args:
+        file: The descriptor of the file.
+        stand_in: The descriptor and path of the file that stands in for it, if one does.
+    """
+
+    def __init__(self, file: int, stand_in: tuple[int, str] | None = None) -> None:
+        self._file = file
+        self._stand_in = stand_in
+
+    @property
+    def descriptor(self) -> int:
+        """What a child process must inherit to keep the lock when this process ends."""
+        return self._stand_in[0] if self._stand_in else self._file
+
+    def release(self) -> None:
+        """Let go of the lock; the file itself stays open. To call it again does nothing."""
+        if self._stand_in:
+            descriptor, path = self._stand_in
+            self._stand_in, self._file = None, -1
+            with contextlib.suppress(OSError):
+                # Only the last to hold it takes its name away, or two could have a lock each.
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+            os.close(descriptor)
+        elif self._file >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._file = -1
+
+
+def lock(file: int, *, shared: bool = False, wait: bool = False) -> Lock:
+    """Lock an open file.
+
+    Args:
+        file: Its descriptor.
+        shared: Others may hold shared locks at the same time.
+        wait: Wait until whoever holds it lets go.
+
+    Returns:
+        The lock. The caller keeps it for as long as it shall last, and releases it before it closes
+        the file.
+
+    Raises:
+        BlockingIOError: Another process holds it.
+        OSError: Neither the file system nor this machine's /tmp can lock.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, "this system has no file locks")
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    try:
+        fcntl.flock(file, how)
+        return Lock(file)
+    except OSError as error:
+        if error.errno not in NONE_HERE:
+            raise
+    about = os.fstat(file)
+    path = os.path.join(_lock_folder(), f"{about.st_dev:x}-{about.st_ino:x}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, how)
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                    return Lock(file, (descriptor, path))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever held it has taken its name away: make another
+
+
+def _lock_folder() -> str:
+    """The folder of this machine that holds the stand-ins: the user's own, and nobody else's."""
+    words = "there is no temporary folder"
+    for place in _PLACES:
+        folder = os.path.join(place, f"headway-locks-{os.geteuid()}")
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+            found = os.lstat(folder)
+        except OSError as error:
+            words = f"{folder} cannot be made: {error.strerror}"
+            continue
+        open_to_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not open_to_others:
+            return folder
+        words = f"{folder} is not a folder of yours alone"
+    raise OSError(errno.ENOLCK, f"this file system has no locks, and {words}")
+
+
+# The command's temporary folder: where its path is short enough for sockets.
+#
+# A Unix socket's path has at most 107 bytes. Data loaders with workers put sockets below TMPDIR,
+# and where that is too long their workers fail and the training waits for ever. A pool's own
+# TMPDIR, in the job's scratch folder, is kept where it is short: what lies there counts against
+# the slot's disk, and the pool removes it. Otherwise the command gets a folder of its own in /tmp
+# while it runs.
+#
+# Its name begins with `hw`, the user's number and `-`. The agent holds a lock on it. One that
+# nobody holds was left by an agent that was killed, and is removed by whoever comes next.
+
+_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+LONGEST = 60  # bytes: libraries add up to 47, such as /pymp-xxxxxxxx/listener-xxxxxxxx
+_ROOTS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (the folder in it is made by mkdtemp)
+
+
+@contextlib.contextmanager
+def short_folder(
+    environment: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
+    """Give a command a temporary folder with a short path while it runs.
+
+    Args:
+        environment: The command's environment.
+        say: Told, in words, where no such folder can be made.
+
+    Yields:
+        What to change in the environment; nothing where its temporary folder is short already.
+    """
+    long = [name for name in _VARIABLES if _is_long(environment.get(name))]
+    if not long:
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        folder = _make_folder(stack)
+        if folder is None:
+            say(
+                f"TMPDIR is {len(os.fsencode(environment[long[0]]))} bytes long and no shorter one"
+                " can be made: the workers of a data loader may fail"
+            )
+        yield dict.fromkeys(long, folder) if folder is not None else {}
+
+
+def remove_orphaned_folders() -> None:
+    """Remove the folders that agents of this user left here when they were killed."""
+    for place in _ROOTS:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(place):
+                if name.startswith(_prefix()):
+                    _remove_if_orphaned(os.path.join(place, name))
+
+
+def _prefix() -> str:
+    return f"hw{os.geteuid()}-"
+
+
+def _is_long(path: str | None) -> bool:
+    return path is not None and len(os.fsencode(os.path.abspath(path))) > LONGEST
+
+
+def _make_folder(stack: contextlib.ExitStack) -> str | None:
+    """Make a folder that goes away with `stack`; None where there is no place for one."""
+    import tempfile  # start-up is slot time: most attempts do without
+
+    remove_orphaned_folders()
+    for place in _ROOTS:
+        with contextlib.suppress(OSError):
+            while True:
+                folder = tempfile.mkdtemp(prefix=_prefix(), dir=place)
+                file, held = _hold(folder, wait=True)
+                if os.path.isdir(folder):
+                    break
+                held.release()  # somebody swept before it was locked
+                os.close(file)
+            stack.callback(os.close, file)
+            stack.callback(held.release)
+            stack.callback(_remove_tree, folder)
+            return folder
+    return None
+
+
+def _hold(folder: str, *, wait: bool = False) -> tuple[int, Lock]:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(file).st_uid != os.geteuid():
+            raise PermissionError(folder)
+        return file, lock(file, wait=wait)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _remove_if_orphaned(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        file, held = _hold(folder)
+        try:
+            _remove_tree(folder)
+        finally:
+            held.release()
+            os.close(file)
+
+
+def _remove_tree(folder: str) -> None:
+    """Remove a folder, also where a command took away its own permissions."""
+    import shutil
+
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            path = os.path.join(place, name)
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

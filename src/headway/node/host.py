@@ -1,0 +1,81 @@
+"""This machine: its names, its processors, the environment variables that lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class HostInfo:
+    """Where this attempt runs, as far as the pool tells; an unknown part is None."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        machine = _attributes(
+            environment.get("_CONDOR_MACHINE_AD"),
+            ("GLIDEIN_ResourceName", "SlotName", "Name", "Machine"),
+        )
+        job = _attributes(environment.get("_CONDOR_JOB_AD"), ("ClusterId", "ProcId"))
+        self.host = machine.get("Machine") or os.uname().nodename
+        self.site = environment.get("GLIDEIN_ResourceName") or machine.get("GLIDEIN_ResourceName")
+        self.slot = (
+            machine.get("Name") or machine.get("SlotName") or environment.get("_CONDOR_SLOT")
+        )
+        self.cluster_proc = f"{job['ClusterId']}.{job['ProcId']}" if len(job) == 2 else None
+
+    def __str__(self) -> str:
+        return f"{self.host} ({self.site})" if self.site else self.host
+
+
+def _attributes(path: str | None, names: tuple[str, ...]) -> dict[str, str]:
+    """The named attributes of a ClassAd file in the old syntax, one a line."""
+    found: dict[str, str] = {}
+    if not path:
+        return found
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, equals, value = line.partition("=")
+            if equals and name.strip() in names:
+                found[name.strip()] = value.strip().strip('"')
+    return found
+
+
+AUTHORITIES = (
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "X509_CERT_DIR",
+)
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_TOKENS = ("BEARER_TOKEN", "BEARER_TOKEN_FILE")
+FEDERATIONS = ("OSDF", "PELICAN", "STASH")
+_FEDERATED = (
+    "FEDERATION_DISCOVERYURL",
+    "FEDERATION_DIRECTORURL",
+    "DIRECTOR_URL",
+    "NEAREST_CACHE",
+    "CLIENT_PREFERREDCACHES",
+)
+#: The environment variables that steer transfers.
+TRANSFER_VARIABLES = frozenset(
+    (
+        *AUTHORITIES,
+        *_PROXIES,
+        *(name.upper() for name in _PROXIES),
+        *_TOKENS,
+        "NEAREST_CACHE",
+        *(f"{prefix}_{name}" for prefix in FEDERATIONS for name in _FEDERATED),
+    )
+)
+
+
+def usable_processors() -> int:
+    """How many of the machine's processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

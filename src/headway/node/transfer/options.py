@@ -1,0 +1,205 @@
+"""What a caller asks of a download, and what it is told: the options, the progress, the result."""
+
+from __future__ import annotations
+
+from headway.node.transfer.urls import authority, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from headway.node.transfer.ledger import Stretch
+    from headway.node.transfer.prover import Chunks
+    from headway.node.transfer.source import Source
+
+    class ReadControl(Protocol):
+        """What readers may ask of a download, at any time and without a lock."""
+
+        def turn(self, order: Sequence[Stretch], passed: int = 0) -> None: ...
+        def wish(self, stretches: list[Stretch]) -> None: ...
+        def passed(self, count: int) -> None: ...
+        def give_back(self, begin: int, end: int) -> None: ...
+
+    class Readers(Protocol):
+        """Those who read an object while it arrives, as the engine knows them."""
+
+        unit: int  # bytes that are told of together; with a manifest, its chunks
+        room: int  # bytes of the disk that the object may take; 0: as many as it has
+
+        def begins(self, size: int) -> Sequence[Stretch]:
+            """How long it is; returns what is on disk and proven already."""
+            ...
+
+        def proven(self, begin: int, end: int) -> None:
+            """These bytes are on disk and, where there is a manifest, right."""
+            ...
+
+        def lost(self, begin: int, end: int) -> None:
+            """These are about to be taken back, and it is not known which of them were there."""
+            ...
+
+        def look(self, control: ReadControl) -> None:
+            """Called a few times a second without any lock, to tell the engine of wishes."""
+            ...
+
+
+PATIENCE = 180.0  # seconds without a byte from anywhere: on a slot, a GPU waits
+GRACE = 10.0  # seconds for which every source must say that there is no such object
+CONNECTIONS = 4
+PER_SOURCE = 2
+
+
+class Options:
+    """How one object is downloaded."""
+
+    def __init__(
+        self,
+        *,
+        size: int | None = None,
+        most: int | None = None,
+        checksum: str | None = None,
+        manifest: Chunks | None = None,
+        progress: Callable[[int, int | None], None] | None = None,
+        watch: Callable[[Snapshot], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        patience: float = PATIENCE,
+        grace: float = GRACE,
+        absence_is_final: bool = False,
+        connections: int = CONNECTIONS,
+        per_source: int = PER_SOURCE,
+        keep: bool = False,
+        replace: bool = True,
+        direct: bool = False,
+        negotiate: bool = True,
+        readers: Readers | None = None,
+    ) -> None:
+        """Take what the caller says, and the defaults of a slot.
+
+        Args:
+            size: The bytes that the object must have.
+            most: An object of more bytes is refused.
+            checksum: What the whole must have, as "sha256:…".
+            manifest: What each chunk must be.
+            progress: Called with the bytes that are here and the total, at most twice a second.
+            watch: Called as often, with a snapshot.
+            should_stop: Asked often; Stopped is raised when it says so.
+            patience: Seconds without a byte from anywhere after which it fails.
+            grace: Seconds for which every source must say that there is no such object.
+            absence_is_final: Nobody waits in a slot, so what no other try soon can change ends it
+                early.
+            connections: How many at a time, to all sources together.
+            per_source: How many at a time to one source.
+            keep: What has arrived stays when it ends early, for another call to go on from; a
+                process that is killed leaves it in any case.
+            replace: A file that has the name by then gives way.
+            direct: Federations shall give the origin's bytes.
+            negotiate: Ask servers for a digest where nothing is declared.
+            readers: They use the object while it arrives: they say what comes first, and hear of
+                what is there and proven.
+        """
+        self.size = size if manifest is None else manifest.size
+        self.most, self.checksum, self.manifest = most, checksum, manifest
+        self.progress, self.watch, self.should_stop = progress, watch, should_stop
+        self.patience, self.grace, self.absence_is_final = patience, grace, absence_is_final
+        self.connections, self.per_source = connections, per_source
+        self.keep, self.replace, self.direct = keep, replace, direct
+        self.negotiate, self.readers = negotiate, readers
+        #: The size that was named beside a manifest of another size.
+        self.contradicted = size if size not in (None, self.size) else None
+
+    @property
+    def provable(self) -> bool:
+        """Whether something is declared that tells in the end whether the bytes are right."""
+        return self.checksum is not None or self.manifest is not None
+
+    def owner(self) -> str:
+        """What a journal must belong to, in one line."""
+        if self.manifest is None:
+            return self.checksum or ""
+        import hashlib
+
+        hasher = hashlib.sha256(f"{self.manifest.size} {self.manifest.chunk_size} ".encode())
+        for number in range(len(self.manifest.digests)):
+            hasher.update(self.manifest.digests[number])
+        return f"{self.checksum or ''} manifest:{hasher.hexdigest()}"
+
+
+class SourceState:
+    """One source as a progress bar shows it."""
+
+    def __init__(self, source: Source, state: str, rate: float, lanes: int) -> None:
+        self.host = authority(source.url)
+        self.url = shown(source.url)
+        self.state = state  # new, active, idle, benched or refused
+        self.rate = rate  # bytes a second, all its connections together
+        self.connections = lanes
+        self.bytes, self.wasted = source.bytes, source.wasted
+        self.words = source.fault.words if source.fault is not None else ""
+        self.phase = source.fault.phase if source.fault is not None else ""
+
+    def as_json(self) -> dict[str, object]:
+        return dict(vars(self))
+
+
+class Snapshot:
+    """A download at one moment.
+
+    Attributes:
+        bytes: How many are here.
+        total: How many there will be; None while nobody knows.
+        rate: Bytes a second, all connections together.
+        seconds: Since it began.
+        sources: Each source as it is now.
+        slow: What holds it up: "disk", "source", "network" or "".
+    """
+
+    def __init__(
+        self,
+        done: int,
+        total: int | None,
+        rate: float,
+        seconds: float,
+        sources: list[SourceState],
+        slow: str,
+    ) -> None:
+        self.bytes, self.total, self.rate, self.seconds = done, total, rate, seconds
+        self.sources, self.slow = sources, slow
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds to the end at the present rate."""
+        if self.total is None or self.rate <= 0:
+            return None
+        return (self.total - self.bytes) / self.rate
+
+    def as_json(self) -> dict[str, object]:
+        sources = [source.as_json() for source in self.sources]
+        return {**vars(self), "sources": sources}
+
+
+class Fetched:
+    """A file that has arrived and is proven as far as anything was declared.
+
+    Attributes:
+        path: Where it is.
+        bytes: Its size.
+        seconds: How long it took.
+        url: The source that gave the last byte.
+        verified: A checksum or manifest was declared and is right.
+        proof: "manifest", "checksum", "digest" (a server's own word), "size" or "".
+        snapshot: The sources as they were at the end.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        size: int,
+        seconds: float,
+        url: str,
+        verified: bool,
+        proof: str,
+        last: Snapshot,
+    ) -> None:
+        self.path, self.bytes, self.seconds = path, size, seconds
+        self.url, self.verified, self.proof, self.snapshot = url, verified, proof, last

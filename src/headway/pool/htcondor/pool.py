@@ -1,0 +1,335 @@
+"""A real HTCondor pool."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.errors import PoolError, PoolUnreachable, RunError
+from headway.events import EventType, read_log
+from headway.node.classad import quoted
+from headway.node.files import write_atomically
+from headway.pool.base import Action, ActionResult, Limits, Pool
+from headway.pool.folder import RunFolder
+from headway.pool.htcondor.schedd import Schedd, patience, run_scope
+from headway.pool.htcondor.submit import check_paths, destinations, row_lines, submit_description
+from headway.pool.match import Match, job_attributes, needs_of
+from headway.spec import Job
+
+_log = logging.getLogger(__name__)
+
+_MEGABYTE = 2**20
+_OSPOOL = re.compile(r"(?:^|[.@])ospool\.osg-htc\.org\Z", re.I)  # its collectors' domain
+_RUNNING, _REMOVED, _COMPLETED, _HELD, _SUSPENDED = 2, 3, 4, 5, 7
+_TAIL = 2**20  # bytes of a running job's output, the newest
+_TAIL_PATIENCE, _TAIL_PAUSE = 20.0, 2.0  # seconds
+_ACTIONS = {
+    Action.HOLD: "Hold",
+    Action.RELEASE: "Release",
+    Action.REMOVE: "Remove",
+    Action.EVICT: "Vacate",
+}
+
+
+class HTCondorPool(Pool):
+    """Submits to one schedd and asks it; the jobs need nobody to watch them."""
+
+    kind = "htcondor"
+
+    def __init__(self, schedd: str | None = None, collector: str | None = None) -> None:
+        self._given = {"schedd": schedd, "collector": collector}
+        self._schedd = Schedd(schedd, collector)
+        options = ",".join(f"{key}={value}" for key, value in self._given.items() if value)
+        self.name = f"htcondor:{options}" if options else "htcondor"
+
+    @classmethod
+    def parse(cls, options: str) -> HTCondorPool:
+        """From what stands behind `htcondor:`, e.g. `schedd=ap40.example.org`."""
+        values = dict(pair.partition("=")[::2] for pair in options.split(",") if pair)
+        unknown = sorted(set(values) - {"schedd", "collector"})
+        if unknown:
+            raise PoolError(
+                f"--pool htcondor:{options}: unknown key {unknown[0]!r}",
+                remedy="for example htcondor:schedd=ap40.example.org,collector=cm.example.org",
+            )
+        return cls(values.get("schedd"), values.get("collector"))
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> HTCondorPool:
+        return cls(facts.get("schedd"), facts.get("collector"))
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self._given}
+
+    def limits(self) -> Limits:
+        asked = self._schedd.parameters("MAX_TRANSFER_INPUT_MB", "COLLECTOR_HOST")
+        megabytes, collectors = (value or "" for value in asked)
+        return Limits(
+            transfer_input_bytes=int(megabytes) * _MEGABYTE if megabytes.isdigit() else None,
+            ospool=is_ospool(self._given["collector"] or collectors),
+        )
+
+    def match(self, job: Job) -> Match:
+        return self._schedd.match(job_attributes(job), needs_of(job))
+
+    def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
+        check_paths(job, folder, base)
+        return submit_description(job, folder, "<made at submit>", base)
+
+    def submit(self, folder: RunFolder) -> None:
+        folder.check_own()
+        with folder.locked("submit", patience=patience() + 5.0) as lock:  # no submit takes longer
+            facts = folder.facts
+            if facts.cluster is not None:
+                return
+            cluster = self._find(folder, facts.id)
+            if cluster is None:
+                cluster = self._submit(folder, facts.id, lock.descriptor)
+            folder.update(cluster=cluster, submitted=time.time())
+            _log.info("%s is cluster %d of %s", folder.label, cluster, self.name)
+
+    def act(
+        self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
+    ) -> list[ActionResult]:
+        folder.check_own()
+        ours = self._ours(folder)
+        queue = self._queue(ours)
+        if jobs is None:
+            # The whole cluster, and so also the jobs that HTCondor has not made yet.
+            chosen = queue.fitting(action, folder.job.size)
+            errors: dict[int, str] = {}
+            constraint = ours
+        else:
+            chosen = [job for job in jobs if not queue.objection(action, job)]
+            errors = {job: queue.objection(action, job) for job in jobs}
+            constraint = f"{ours} && member(ProcId, {{{','.join(map(str, chosen))}}})"
+        if chosen:
+            # The schedd itself adds who asked.
+            said = reason.partition(" (by user ")[0]
+            counts = self._schedd.act(_ACTIONS[action], constraint, said)
+            if counts.get("TotalSuccess", 0) < len(queue.made(chosen)):
+                errors |= self._left_undone(action, ours, chosen, counts)
+        return [ActionResult(job, errors.get(job, "")) for job in jobs or chosen]
+
+    def edit(
+        self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
+    ) -> list[ActionResult]:
+        folder.check_own()
+        ours = self._ours(folder)
+        queue = self._queue(ours)
+        errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
+        there = [job for job in jobs if job in queue.status]
+        if there:
+            # One request for all of them, which the schedd takes or refuses as a whole.
+            some = f"member(ProcId, {{{','.join(map(str, there))}}})"
+            try:
+                self._schedd.edit(f"{ours} && {some}", attribute, value)
+            except PoolUnreachable:
+                raise
+            except PoolError as refusal:
+                errors |= dict.fromkeys(there, refusal.message)
+        return [ActionResult(job, errors.get(job, "")) for job in jobs]
+
+    def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
+        ads = self._schedd.query(self._ours(folder), ())
+        return {int(ad["ProcId"]): ad for ad in ads}
+
+    def leave(self, folder: RunFolder) -> str:
+        return f"{folder.label} goes on without you; `headway status {folder.label}` looks at it"
+
+    def tail(
+        self, folder: RunFolder, job: int, name: str, *, follow: bool
+    ) -> Iterator[bytes] | None:
+        """What a running job's command has written so far, by condor_tail; None where it cannot.
+
+        condor_tail shows the job's own stdout alone, which the agent shares with the command.
+        """
+        tool = shutil.which("condor_tail")
+        if tool is None or name != "stdout":
+            return None
+        command = [tool, "-maxbytes", str(_TAIL)]
+        if self._given["collector"]:
+            command += ["-pool", self._given["collector"]]
+        if self._given["schedd"]:
+            command += ["-name", self._given["schedd"]]
+        return _listen([*command, f"{self._cluster(folder)}.{job}"], follow=follow)
+
+    def _cluster(self, folder: RunFolder) -> int:
+        cluster = folder.facts.cluster
+        if cluster is None:
+            cluster = self._find(folder, folder.facts.id)
+        if cluster is None:
+            raise PoolError(
+                f"{folder.label} was never submitted",
+                remedy=f"submit it with `headway run --resume {folder.label}`",
+            )
+        return cluster
+
+    def _ours(self, folder: RunFolder) -> str:
+        """The constraint that this run's jobs meet, and no others under a number used again."""
+        return run_scope(self._cluster(folder), folder.facts.id)
+
+    def _find(self, folder: RunFolder, run_id: str) -> int | None:
+        """The cluster of this run, if an earlier try got it into the queue.
+
+        A job that has left the queue again has left its events in the log, so there is no need
+        to search the history.
+        """
+        constraint = f"HeadwayRun == {quoted(run_id)}"
+        ads = self._schedd.query(constraint, ["ClusterId"], clusters=True)
+        if ads:
+            return int(ads[0]["ClusterId"])
+        if folder.events.exists():
+            for event in read_log(folder.events).events:
+                if event.number in (EventType.SUBMIT, EventType.CLUSTER_SUBMIT):
+                    return event.cluster
+        return None
+
+    def _submit(self, folder: RunFolder, run_id: str, lock: int) -> int:
+        job, base = folder.job, Path(folder.facts.base)
+        check_paths(job, folder, base)
+        text = submit_description(job, folder, run_id, base)
+        try:
+            for number in range(job.size):
+                folder.job_folder(number).mkdir(0o755, exist_ok=True)
+            # HTCondor makes the folders above a file, but not those above a folder.
+            for place in {place.parent for place in destinations(job, base)}:
+                place.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder.submit_file, text.encode())
+            rows = "".join(f"{row}\n" for row in row_lines(job, base))
+            write_atomically(folder.submit_rows, rows.encode())
+        except OSError as error:
+            raise RunError(
+                f"{error.filename or folder.path} cannot be written: {error.strerror}",
+                remedy="is there space and permission?",
+            ) from error
+        try:
+            return self._schedd.submit(text, lock)
+        except PoolUnreachable:
+            # The answer was lost, not necessarily the jobs.
+            found = self._find(folder, run_id)
+            if found is None:
+                raise
+            return found
+        except PoolError as error:
+            cause = (
+                "`requirements`, a line under [submit] or a limit of the schedd may be the cause"
+            )
+            raise PoolError(
+                f"{folder.label} was not submitted: {error.message}",
+                remedy=error.remedy or f"{cause}; see {folder.submit_file}",
+            ) from error
+
+    def _queue(self, ours: str) -> _Queue:
+        wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]
+        queue = _Queue()
+        for ad in self._schedd.query(ours, wanted, clusters=True):
+            if ad["ProcId"] is not None and ad["ProcId"] >= 0:
+                queue.status[ad["ProcId"]] = ad["JobStatus"]
+            elif ad["JobMaterializeNextProcId"] is not None:
+                queue.next_job = ad["JobMaterializeNextProcId"]
+                queue.paused = bool(ad["JobMaterializePaused"])
+        return queue
+
+    def _left_undone(
+        self, action: Action, ours: str, chosen: Sequence[int], counts: Mapping[str, int]
+    ) -> dict[int, str]:
+        """Which jobs the schedd did not do it to, and why; it tells no more than how many."""
+        now = self._queue(ours).status
+        words = "the schedd did not do it"
+        if counts.get("TotalPermissionDenied"):
+            words = "it belongs to another user"
+        return {job: words for job in chosen if not _is_done(action, now.get(job))}
+
+
+def is_ospool(collectors: str) -> bool:
+    """Whether these are the OSPool's collectors: `cm-1.ospool.osg-htc.org:9618, …`."""
+    hosts = (word.partition(":")[0] for word in re.split(r"[,\s]+", collectors))
+    return any(_OSPOOL.search(host) for host in hosts)
+
+
+def _is_done(action: Action, status: int | None) -> bool:
+    """Whether a job looks as it should after the action; None: it has left the queue."""
+    if action is Action.RELEASE:
+        return status != _HELD
+    if action is Action.EVICT:
+        return status != _RUNNING
+    return status in (None, _HELD if action is Action.HOLD else _REMOVED)
+
+
+@dataclass
+class _Queue:
+    """What the schedd has of one run."""
+
+    status: dict[int, int] = field(default_factory=dict)  # by job
+    next_job: int | None = None  # the first that HTCondor has not made yet, if it makes more
+    paused: bool = False  # whether it makes no more until they are released
+
+    def made(self, jobs: Sequence[int]) -> list[int]:
+        return [job for job in jobs if job in self.status]
+
+    def absence(self, job: int) -> str:
+        """Why a job is not in the queue."""
+        if self.next_job is not None and job >= self.next_job:
+            return "it is not in the queue yet: only all jobs of the run can be asked for"
+        return "it has left the queue"
+
+    def objection(self, action: Action, job: int) -> str:
+        """Why the action means nothing for a job; empty where it does."""
+        status = self.status.get(job)
+        if status is None or status == _COMPLETED:
+            return self.absence(job)
+        if status == _REMOVED:
+            return "it is being removed"
+        if action is Action.HOLD and status == _HELD:
+            return "it is already held"
+        if action is Action.RELEASE and status != _HELD:
+            return "it is not held"
+        if action is Action.EVICT and status not in (_RUNNING, _SUSPENDED):
+            return "it is not running"
+        return ""
+
+    def fitting(self, action: Action, size: int) -> list[int]:
+        """The jobs for which the action means something, those that are still to come included."""
+        later = (
+            self.next_job is not None
+            and {
+                Action.HOLD: not self.paused,
+                Action.RELEASE: self.paused,
+                Action.REMOVE: True,
+                Action.EVICT: False,
+            }[action]
+        )
+        jobs = [job for job in sorted(self.status) if not self.objection(action, job)]
+        return [*jobs, *range(self.next_job or 0, size)] if later else jobs
+
+
+def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:
+    """What condor_tail shows, asked again and again: its own -f repeats itself, and may hang."""
+    shown = b""
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_TAIL_PATIENCE)
+        except subprocess.TimeoutExpired:
+            return
+        yield done.stdout[overlap(shown, done.stdout) :]
+        if not follow or done.returncode != 0:
+            return
+        shown = done.stdout or shown
+        time.sleep(_TAIL_PAUSE)
+
+
+def overlap(before: bytes, now: bytes) -> int:
+    """How much of `now`, the end of a file that grows, was there `before`."""
+    if now.startswith(before):
+        return len(before)
+    last = before[-4096:]
+    place = now.rfind(last)
+    return place + len(last) if place >= 0 else 0

@@ -1,0 +1,329 @@
+"""One schedd, asked from a process of its own.
+
+HTCondor's bindings wait without end for a schedd that is there and does not answer, and nothing in
+the same process can stop them. So this module, run as a program that can be killed, puts each
+question. HEADWAY_PATIENCE is how many seconds an answer may take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from headway.errors import PoolError, PoolUnreachable
+from headway.node.classad import quoted
+from headway.node.process import isolated
+from headway.pool.match import SLOT_NAMES, Match, SlotNeed, match_slots, names_in
+
+_PATIENCE = 60.0
+_LOOK = 10.0  # seconds that a look at the slots may take
+_PAUSES = (1.0, 3.0)  # seconds before a question is put again
+_PROGRAM = "from headway.pool.htcondor.schedd import main; sys.exit(main())"
+_SHOWN = 5  # names
+_LONGEST = 240  # characters of what HTCondor says
+# What the schedd answers instead of a job's number.
+_JOB_LIMITS = {
+    "-2": "MAX_JOBS_SUBMITTED, for all users together",
+    "-3": "MAX_JOBS_PER_OWNER, for one user",
+    "-4": "MAX_JOBS_PER_SUBMISSION, for one run",
+}
+_NO_BINDINGS = "no bindings"
+_UNREACHABLE = "unreachable"
+_REFUSED = "refused"
+
+
+def patience() -> float:
+    """How long a schedd may take to answer, in seconds."""
+    with contextlib.suppress(ValueError):
+        seconds = float(os.environ.get("HEADWAY_PATIENCE", ""))
+        if 0 < seconds < math.inf:
+            return seconds
+    return _PATIENCE
+
+
+def run_scope(cluster: int, run_id: str) -> str:
+    """The constraint that a run's jobs meet, and no others under a number that was used again."""
+    return f"ClusterId == {int(cluster)} && HeadwayRun == {quoted(run_id)}"
+
+
+class Schedd:
+    """Asks the schedd of this machine, or a named one; an answer comes or fails in a minute."""
+
+    def __init__(self, name: str | None = None, collector: str | None = None) -> None:
+        self.name = name
+        self.collector = collector
+
+    def submit(self, text: str, lock: int) -> int:
+        """Submit a description with its queue statement; returns the cluster.
+
+        Asked once only. The program keeps the open file `lock` until it is through, so that the
+        file's lock outlives a caller that is killed.
+        """
+        return int(self._ask("submit", patience(), keep=(lock,), text=text))
+
+    def query(
+        self, constraint: str, attributes: Sequence[str], *, clusters: bool = False
+    ) -> list[dict[str, Any]]:
+        """The ads of the jobs that match, with these attributes or, if none are named, all.
+
+        `clusters`: also the ads of clusters whose jobs HTCondor makes bit by bit.
+        """
+        found: list[dict[str, Any]] = self._ask_patiently(
+            "query", constraint=constraint, attributes=list(attributes), clusters=clusters
+        )
+        return found
+
+    def act(self, action: str, constraint: str, reason: str) -> Mapping[str, int]:
+        """Hold, Release, Remove or Vacate the jobs that match; returns HTCondor's counts."""
+        counts: dict[str, int] = self._ask_patiently(
+            "act", action=action, constraint=constraint, reason=reason
+        )
+        return counts
+
+    def edit(self, constraint: str, attribute: str, value: str) -> None:
+        """Set an attribute to a ClassAd expression."""
+        self._ask_patiently("edit", constraint=constraint, attribute=attribute, value=value)
+
+    def match(self, job: Mapping[str, str], needs: Sequence[SlotNeed]) -> Match:
+        """Look at the slots of the pool, once and for a few seconds at most.
+
+        Args:
+            job: The attributes of the job's ad, as expressions.
+            needs: What it requires of a slot.
+
+        Returns:
+            What the collector's slots have for it, or why nobody could look.
+        """
+        terms = [asdict(need) for need in needs]
+        try:
+            facts = self._ask("match", min(patience(), _LOOK), job=dict(job), needs=terms)
+        except PoolError as error:
+            return Match(unknown=error.message)
+        return Match.from_dict(facts)
+
+    def parameters(self, *names: str) -> list[str | None]:
+        """Values of this machine's HTCondor configuration; asks no schedd."""
+        values = self._ask("parameters", patience(), parameters=names)
+        return [None if value is None else str(value) for value in values]
+
+    def _ask_patiently(self, what: str, **details: Any) -> Any:
+        """Ask, and where there is no answer ask again while there is time."""
+        deadline = time.monotonic() + patience()
+        for pause in _PAUSES:
+            try:
+                return self._ask(what, deadline - time.monotonic(), **details)
+            except PoolUnreachable:
+                if time.monotonic() + pause >= deadline:
+                    raise
+                time.sleep(pause)
+        return self._ask(what, deadline - time.monotonic(), **details)
+
+    def _ask(self, what: str, seconds: float, *, keep: tuple[int, ...] = (), **details: Any) -> Any:
+        import logging  # here, since the program that `_ask` starts does without
+
+        log = logging.getLogger(__name__)
+        begin = time.monotonic()
+        # The program has an end of its own too, for when nobody is left to kill it.
+        question = {"what": what, "schedd": self.name, "collector": self.collector, **details}
+        question["seconds"] = math.ceil(seconds) + 1
+        try:
+            done = subprocess.run(
+                isolated(_PROGRAM),
+                input=json.dumps(question),
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=seconds,
+                pass_fds=keep,
+            )
+        except subprocess.TimeoutExpired:
+            log.debug("%s: no answer within %.1f s", what, seconds)
+            raise self._unreachable(what, f"no answer within {seconds:.0f} s") from None
+        log.debug("%s: answered after %.2f s", what, time.monotonic() - begin)
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise PoolError(
+                f"HTCondor's bindings failed: {last[0]}",
+                remedy="does `condor_q` work in this shell? CONDOR_CONFIG names the configuration",
+            ) from None
+        if "answer" in answer:
+            return answer["answer"]
+        if answer["fault"] == _UNREACHABLE:
+            raise self._unreachable(what, answer["words"])
+        if answer["fault"] == _NO_BINDINGS:
+            raise PoolError(
+                f"HTCondor's Python bindings cannot be used here: {answer['words']}",
+                remedy="`pip install htcondor` on Linux; --pool local needs none",
+            )
+        raise PoolError(answer["words"], remedy=answer["remedy"])
+
+    def _unreachable(self, what: str, words: str) -> PoolUnreachable:
+        who = f"the schedd {self.name or 'of this machine'}"
+        if what == "match":
+            who = f"the collector {self.collector or 'of this pool'}"
+        return PoolUnreachable(
+            f"{who} cannot be reached: {words}",
+            remedy="asking again is safe; `condor_q` and your pool's status page tell whether it is"
+            " up, and CONDOR_CONFIG which pool this is",
+        )
+
+
+def main() -> int:
+    """Answer one question from stdin on stdout."""
+    # Whatever HTCondor's libraries print must not get among the answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    question = json.loads(sys.stdin.buffer.read())
+    signal.alarm(question["seconds"])
+    answer: dict[str, Any]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import htcondor2
+        except Exception as error:
+            answer = {"fault": _NO_BINDINGS, "words": _words(error)}
+        else:
+            try:
+                answer = {"answer": _answer(htcondor2, question)}
+            except Exception as error:
+                fault = _UNREACHABLE if _did_not_answer(str(error)) else _REFUSED
+                answer = {"fault": fault, "words": _words(error)}
+                answer["remedy"] = getattr(error, "remedy", "")
+    json.dump(answer, answers)
+    answers.flush()
+    return 0
+
+
+def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
+    what = question["what"]
+    if what == "parameters":
+        return [htcondor2.param.get(name) for name in question["parameters"]]
+    if what == "match":
+        return asdict(_match(htcondor2, question))
+    schedd = _locate(htcondor2, question["schedd"], question["collector"])
+    if what == "submit":
+        return schedd.submit(htcondor2.Submit(question["text"])).cluster()
+    constraint = question["constraint"]
+    if what == "query":
+        wanted = question["attributes"]
+        kind = "IncludeClusterAd" if question["clusters"] else "Default"
+        opts = getattr(htcondor2.QueryOpt, kind)
+        ads = schedd.query(constraint=constraint, projection=wanted, opts=opts)
+        return [{key: _plain(ad.get(key)) for key in (wanted or ad)} for ad in ads]
+    if what == "act":
+        action = getattr(htcondor2.JobAction, question["action"])
+        return dict(schedd.act(action, constraint, reason=(question["reason"], 0)))
+    import classad2
+
+    try:
+        classad2.ExprTree(question["value"])
+    except classad2.ClassAdException:  # the schedd would take it for `undefined`
+        raise ValueError(f"{question['value']!r} is not a ClassAd expression") from None
+    return schedd.edit(constraint, question["attribute"], question["value"])
+
+
+def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
+    import classad2
+
+    setting = htcondor2.param.get
+    ad = classad2.ClassAd()
+    for name, text in question["job"].items():
+        try:
+            ad[name] = classad2.ExprTree(text) if text else ""
+        except classad2.ClassAdException:
+            ad[name] = ""
+    ad["SubmitArch"], ad["SubmitOpSys"] = setting("ARCH") or "", setting("OPSYS") or ""
+    if not question["schedd"]:  # another one may know this user by another name
+        from headway.pool.folder import own_name
+
+        ad["Owner"] = own_name()
+    needs = [SlotNeed(**{**need, "after": tuple(need["after"])}) for need in question["needs"]]
+    found = match_slots(ad, needs, _slots(htcondor2, question["collector"], needs))
+    if setting("FLOCK_TO") or setting("FLOCK_COLLECTOR_HOSTS"):
+        return replace(found, grows="flocking")
+    if "JOB_ROUTER" in (setting("DAEMON_LIST") or "").upper():
+        return replace(found, grows="the job router")
+    return found
+
+
+def _slots(htcondor2: Any, collector: str | None, needs: Sequence[SlotNeed]) -> Iterator[Any]:
+    """The ads of all slots but the dynamic ones, with no more than the needs and START name."""
+    pool, kind = htcondor2.Collector(collector), htcondor2.AdType.Startd
+    static, gpus = "DynamicSlot =!= true", "(TotalSlotGPUs ?: GPUs ?: 0) > 0"
+    starts = {str(ad.get("Start")) for ad in pool.query(kind, static, ["Start"])}
+    names = {*SLOT_NAMES, *(n for need in needs for n in names_in(need.expression))}
+    names |= {name for start in starts for name in names_in(start)}
+    if all(need.key != "gpus" for need in needs):
+        yield from pool.query(kind, static, sorted(names))
+        return
+    yield from pool.query(kind, f"{static} && !({gpus})", sorted(names))
+    yield from pool.query(kind, f"{static} && {gpus}")  # each GPU is an attribute of its own name
+
+
+def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
+    """The schedd that was asked for: HTCondor takes the local one for a name it does not know."""
+    if not name and not collector:
+        return htcondor2.Schedd()
+    pool = htcondor2.Collector(collector)
+    place = pool.locate(htcondor2.DaemonType.Schedd, name) if name else None
+    if place is None:
+        ads = pool.locateAll(htcondor2.DaemonType.Schedd)
+        if len(ads) != 1 or name:
+            known = sorted(str(ad.get("Name")) for ad in ads)
+            raise _NoSuchSchedd(name, known)
+        place = ads[0]
+    return htcondor2.Schedd(place)
+
+
+class _NoSuchSchedd(Exception):
+    def __init__(self, name: str | None, known: Sequence[str]) -> None:
+        what = f"the pool has no schedd {name!r}" if name else "the pool has not just one schedd"
+        super().__init__(what)
+        few = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+        self.remedy = f"it has {few}" if known else "it has none"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _did_not_answer(words: str) -> bool:
+    """Whether asking again can help; HTCondor tells only in words."""
+    signs = (
+        "Failed to connect",
+        "did not respond",
+        "Unable to locate",
+        "Failed communication",
+        "Failed to fetch ads",
+        "Error when performing action",
+    )
+    return any(sign in words for sign in signs)
+
+
+def _words(error: Exception) -> str:
+    """What HTCondor says, on one line and without the names of its own functions."""
+    text = re.sub(r"Failed to create job ad, errmsg=|\bSubmit:-?\d+:", " ", str(error))
+    text = re.sub(r"parse_up_to_q_line\(\) failed", "a line is no submit command", text)
+    text = " ".join(text.split()) or type(error).__name__
+    too_many = re.search(r"but Schedd says (-\d+)", text)
+    if too_many and too_many[1] in _JOB_LIMITS:
+        text = f"they are more jobs than the schedd takes: {_JOB_LIMITS[too_many[1]]}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

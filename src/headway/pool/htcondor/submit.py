@@ -1,0 +1,361 @@
+"""The submit description: everything that HTCondor must know, so that nobody needs to watch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headway.errors import PreflightError, Problem
+from headway.node.classad import quoted
+from headway.node.errors import Exit
+from headway.node.plan import AGENT, OUT, PAYLOAD, PLAN, SECRETS, fill, placeholders
+from headway.node.stage import INPUT, PLUGINS
+from headway.node.transfer.manifest import SUFFIX, manifest_url
+from headway.pool.folder import RunFolder
+from headway.pool.lint.submit_file import canonical, split_list
+from headway.pool.match import at_sites, requests
+from headway.pool.policy import (
+    NOT_AVOIDED,
+    avoid_lines,
+    exit_lines,
+    log_lines,
+    release_expression,
+    remove_lines,
+)
+from headway.pool.prepare import (
+    agent_urls,
+    delivered_name,
+    encoded_row,
+    image_path,
+    plugin_schemes,
+    schemes,
+)
+from headway.spec import Input, Job
+from headway.text import many
+
+LATE_FROM = 2000  # jobs; from here on they are put into the queue bit by bit
+MOST_IDLE = 1000
+SAVING = 30  # seconds that the agent itself has, after the grace, to put a checkpoint in order
+_SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
+_MACRO = re.compile(r"\$\w*\(|\$\$")
+# In an unquoted submit value these would end an item, start a macro, or end the line.
+_UNSAFE_IN_PATHS = ',"\n\r$\\'
+
+
+def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
+    """The text of job.sub; `condor_submit job.sub` would do the same as Headway.
+
+    `base` is the folder of job.toml.
+    """
+    sections: dict[str, Mapping[str, str]] = {
+        "what runs": _what_runs(job, folder, base),
+        "what it needs": _needs(job),
+        "files": _files(job, folder),
+        "with nobody watching": _policy(job),
+        "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
+        "who asked": {
+            "batch_name": folder.label,
+            "+HeadwayRun": quoted(run_id),
+            "+WantIOProxy": "true",
+        },
+    }
+    lists = {canonical(key) for key in (*log_lines(), KEY)}
+    said = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
+    own = {canonical(key) for section in sections.values() for key in section}
+    twice = [key for key in said if canonical(key) in own]
+    if twice:
+        remedy = "leave it out; docs/job-toml.md shows the keys of job.toml"
+        raise PreflightError(
+            [Problem(f"submit.{key}", "is written by Headway itself", remedy) for key in twice]
+        )
+    lines = [f"# {job.name}: {many(job.size, 'job')}, written by headway"]
+    for title, section in {**sections, "said in job.toml": said}.items():
+        if section:
+            lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
+    rows = folder.submit_rows.as_posix()
+    return "\n".join([*lines, "", f"queue row,brought,to,spare from {rows}", ""])
+
+
+def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
+    """Refuse what a submit description cannot carry: HTCondor would take it for something else."""
+    problems = [*_bad_places(job, folder, base), *_bad_outputs(job), *_bad_brought(job)]
+    if problems:
+        raise PreflightError(problems)
+
+
+def _bad_places(job: Job, folder: RunFolder, base: Path) -> Iterator[Problem]:
+    places = {str(folder.path)}
+    if any(output.to and "://" not in output.to for output in job.outputs):
+        places.add(str(base))
+    if job.container and "://" not in job.container:
+        places.add(image_path(job.container, base))
+    for place in sorted(places):
+        odd = sorted({letter for letter in place if letter in _UNSAFE_IN_PATHS})
+        if not place.isprintable():
+            odd.append("a character that cannot be printed")
+        if odd:
+            yield Problem(
+                place,
+                f"HTCondor cannot take a path with {' '.join(odd)} in it",
+                "start headway in a folder with a plainer name",
+            )
+
+
+def _bad_outputs(job: Job) -> Iterator[Problem]:
+    for number, output in enumerate(job.outputs):
+        if output.to is None or "://" in output.to:
+            continue
+        for key, template, odd in (("path", output.path, ";\\"), ("to", output.to, '"\\')):
+            for text in filled(job, template):
+                if any(letter in odd for letter in text) or _MACRO.search(text) or text[0] == " ":
+                    yield Problem(
+                        f"outputs[{number}].{key}",
+                        f"HTCondor cannot bring {text!r} to a place of its own",
+                        f"do without {' '.join(odd)} $( and a space at the beginning, or without"
+                        " `to`: it comes home to the run folder under any name",
+                    )
+                    break
+
+
+def _bad_brought(job: Job) -> Iterator[Problem]:
+    """Files that HTCondor puts side by side must not have the same name."""
+    taken = dict.fromkeys((PLAN, PAYLOAD, SECRETS), "Headway's own file")
+    for number, given in enumerate(job.inputs):
+        brought = brought_urls(job, given)
+        for name in map(delivered_name, brought):
+            if name in taken:
+                yield Problem(
+                    f"inputs[{number}].url",
+                    f"HTCondor brings it as {name}, which is the name of {taken[name]} too",
+                    "give the object another name, or let the agent fetch it",
+                )
+            taken.setdefault(name, f"inputs[{number}]")
+        for url in filled(job, brought[0]) if brought else ():
+            if _MACRO.search(url) or "," in url:
+                what = f"HTCondor would take a part of {url!r} for something else"
+                yield Problem(f"inputs[{number}].url", what, "write $ as %24 and , as %2C")
+                break
+
+
+def filled(job: Job, template: str) -> Iterator[str]:
+    """What a text is for each job; only once where it is the same for all of them."""
+    size = job.size if placeholders(template) else 1
+    return (fill(template, job.row(index)) for index in range(size))
+
+
+def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
+    image = {"container_image": image_path(job.container, base)} if job.container else {}
+    return {
+        "universe": "container" if image else "vanilla",
+        **image,
+        "executable": folder.agent.as_posix(),
+        "arguments": f"agent {folder.plan.name}",
+        "environment": '"HEADWAY_ROW=$(row)"',
+        "initialdir": f"{folder.jobs.as_posix()}/$(Process)",
+        "output": "agent.out",
+        "error": "agent.err",
+        "notification": "never",
+        **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM else {}),
+    }
+
+
+def _needs(job: Job) -> dict[str, str]:
+    asked, gpus = requests(job), job.resources.gpus
+    lines = {
+        "request_cpus": str(asked["RequestCpus"]),
+        "request_memory": f"{asked['RequestMemory']} MB",
+        "request_disk": f"{asked['RequestDisk']} KB",
+    }
+    if gpus is not None:
+        lines["request_gpus"] = str(asked["RequestGPUs"])
+        if gpus.memory is not None:
+            lines["gpus_minimum_memory"] = str(-(-gpus.memory // 2**20))
+        if gpus.capability is not None:
+            lines["gpus_minimum_capability"] = f"{gpus.capability:g}"
+        if gpus.runtime is not None:
+            lines["gpus_minimum_runtime"] = gpus.runtime
+    if job.duration is not None:
+        lines["+JobDurationCategory"] = quoted(job.duration)
+    lines["requirements"] = " && ".join(f"({clause})" for clause in _requirements(job))
+    if job.sites.prefer:
+        lines["rank"] = at_sites(job.sites.prefer)
+    return lines
+
+
+def _requirements(job: Job) -> Iterator[str]:
+    if job.requirements:
+        yield job.requirements
+    if job.sites.only:
+        yield at_sites(job.sites.only)
+    if job.sites.avoid:
+        yield f"!{at_sites(job.sites.avoid)}"
+    yield NOT_AVOIDED
+
+
+def _files(job: Job, folder: RunFolder) -> dict[str, str]:
+    urls = [url for url in _brought(job) if not placeholders(url)]
+    home = f"{_destination(folder.jobs)}/$(Process)"
+    secrets = [folder.secrets.as_posix()] if job.from_shell else []
+    lines = {
+        "should_transfer_files": "YES",
+        # Also on eviction: the output folder, with the record and the checkpoint in it, is given to
+        # the next attempt.
+        "when_to_transfer_output": "ON_EXIT_OR_EVICT",
+        "transfer_input_files": ", ".join(
+            [folder.plan.as_posix(), folder.payload.as_posix(), *secrets, *urls]
+        )
+        + "$(brought)",
+        "transfer_output_files": OUT,
+        "transfer_output_remaps": f'"{OUT}={home}$(to)"',
+        "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
+    }
+    if secrets:
+        lines["encrypt_input_files"] = SECRETS
+    lines |= plugin_lines(job, folder)
+    lines |= spare_lines(job, folder, lines["transfer_input_files"])
+    if job.checkpoint is not None:
+        lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
+        lines["transfer_checkpoint_files"] = OUT
+    return lines
+
+
+def row_lines(job: Job, base: Path) -> Iterator[str]:
+    """One line of job.rows a job: its row, what HTCondor brings it, and where outputs go."""
+    placed = [output for output in job.outputs if output.to and "://" not in output.to]
+    brought = [url for url in _brought(job) if placeholders(url)]
+    spare = [url for url in spare_urls(job) if placeholders(url)]
+    for index in range(job.size):
+        values = job.row(index) if placed or brought or spare else {}
+        urls, later = (
+            "".join(f", {fill(url, values)}" for url in each) for each in (brought, spare)
+        )
+        to = "".join(
+            f";{_remapped(f'{OUT}/outputs/{fill(output.path, values)}')}"
+            f"={_destination(base / fill(output.to or '', values))}"
+            for output in placed
+        )
+        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later))
+
+
+def destinations(job: Job, base: Path) -> Iterator[Path]:
+    """Where outputs go on this machine other than the run folder, of all jobs."""
+    for output in job.outputs:
+        if output.to and "://" not in output.to:
+            yield from (base / text for text in filled(job, output.to))
+
+
+def _brought(job: Job) -> list[str]:
+    """The URLs that plugins bring before the agent starts."""
+    return [url for given in job.inputs for url in brought_urls(job, given)]
+
+
+def _policy(job: Job) -> dict[str, str]:
+    return {
+        **avoid_lines(job.retries),
+        **exit_lines(job.retries),
+        "periodic_release": release_expression(job.retries),
+        **remove_lines(),
+    }
+
+
+def _log(job: Job) -> dict[str, str]:
+    """The log's lines; lists that job.toml adds to are put together."""
+    lines = dict(log_lines())
+    for key, value in job.submit.items():
+        name = next((own for own in lines if canonical(own) == canonical(key)), None)
+        if name is not None and not lines[name].isdigit():
+            lines[name] = ", ".join(dict.fromkeys([*split_list(lines[name]), *split_list(value)]))
+    return lines
+
+
+def _remapped(name: str) -> str:
+    """A name that `transfer_output_remaps` looks for; of `;` and `\\` it cannot have any."""
+    return name.replace("=", "\\=")
+
+
+def _destination(path: Path) -> str:
+    """Where `transfer_output_remaps` puts it; here `=` means itself."""
+    return path.as_posix().replace(";", "\\;")
+
+
+# Plugins: what HTCondor brings before the agent starts, and what it would bring in the agent's
+# stead.
+#
+# A node may let HTCondor's plugins out into the network and not the job. An agent that finds
+# itself on a second such node has its job's next attempts bring the inputs by Headway's plugin:
+# the submit description holds the lists for that in attributes, and the agent points HTCondor's
+# own attributes at them by chirp. No URL is in what it says, for HTCondor writes that into the
+# event log.
+
+KEY = "transfer_plugins"
+_NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
+_PLAIN_NAME = re.compile(r"[\w.+-]+")
+_OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
+# What would end an item or the string, or begin a macro or an escape.
+_UNSAFE = re.compile(r'[,"\\$]')
+
+
+def brought_urls(job: Job, given: Input) -> list[str]:
+    """What HTCondor brings of an input: the first mirror, and its manifest if one is pinned."""
+    return [] if agent_urls(job, given) else _with_manifest(job, given)
+
+
+def plugin_lines(job: Job, folder: RunFolder) -> dict[str, str]:
+    """The submit lines for inputs that go through plugins by the job's own wish."""
+    through = [given for given in job.inputs if given.via == "plugin"]
+    plugins = _plugins(job, folder, through)
+    sums = [(delivered_name(each.urls[0]), each.checksum) for each in through if each.checksum]
+    plain = [f"{name}={checksum}" for name, checksum in sums if _PLAIN_NAME.fullmatch(name)]
+    waits = [each.patience for each in through if each.patience is not None]
+    return {
+        **({KEY: plugins} if plugins else {}),
+        **({"+HeadwayChecksums": f'"{", ".join(plain)}"'} if plain else {}),
+        **({"+HeadwayPatience": f"{max(waits):g}"} if waits else {}),
+    }
+
+
+def spare_urls(job: Job) -> list[str]:
+    """What plugins would bring where the agent has no way out; nothing if they cannot do it all."""
+    brought = [url for given in job.inputs for url in brought_urls(job, given)]
+    urls = [url for given in _spare(job) for url in _with_manifest(job, given)]
+    names = [*_OWN, *map(delivered_name, [*brought, *urls])]
+    texts = (text for url in urls for text in filled(job, url))
+    if len(set(names)) < len(names) or any(_UNSAFE.search(text) for text in texts):
+        return []
+    return urls
+
+
+def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
+    """The attributes that the agent may point HTCondor at; `files` is what it brings anyway."""
+    urls = spare_urls(job)
+    if not urls:
+        return {}
+    every = "".join(f", {url}" for url in urls if not placeholders(url))
+    through = [given for given in job.inputs if given.via == "plugin"] + _spare(job)
+    return {
+        f"+{INPUT}": f'"{files}{every}$(spare)"',
+        f"+{PLUGINS}": f'"{_plugins(job, folder, through)}"',
+    }
+
+
+def _spare(job: Job) -> list[Input]:
+    """The inputs that the agent fetches from the network."""
+    own = [given for given in job.inputs if agent_urls(job, given)]
+    return [given for given in own if schemes(job, given.urls[0]) <= _NETWORK]
+
+
+def _plugins(job: Job, folder: RunFolder, through: list[Input]) -> str:
+    """The plugins that the job brings along: job.toml's, and Headway's for what is left."""
+    said = next((v for k, v in job.submit.items() if canonical(k) == canonical(KEY)), "")
+    left = {scheme for given in through for scheme in schemes(job, given.urls[0])}
+    left -= plugin_schemes(job)
+    own = [f"{','.join(sorted(left))}={folder.agent.as_posix()}"] if left else []
+    return "; ".join([*filter(None, [said.strip().strip(";")]), *own])
+
+
+def _with_manifest(job: Job, given: Input) -> list[str]:
+    first = given.urls[0]
+    packed = f"{given.file}{SUFFIX}" in job.files
+    return [first, manifest_url(first)] if given.manifest and not packed else [first]

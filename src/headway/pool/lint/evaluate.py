@@ -1,0 +1,782 @@
+"""A submit description at its `queue`: which lines hold, what macros stand for, and its rows.
+
+Nothing is run: `include command : …` and `queue … from program |` are said to be unknown. What
+differs from job to job stays in a text as a mark, the column's name between two control
+characters; `template` makes a `{column}` of it.
+
+There are two ways to read. `evaluate` is for a conversion: one `queue`, and `Unknown` is raised for
+what nobody can know before HTCondor has the job. `at_each_queue` is for a check: every `queue`, and
+what cannot be known stays in the text as a mark of its own, so that the rest can be looked at.
+"""
+
+from __future__ import annotations
+
+import glob
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from headway.errors import ConversionError
+from headway.node.plan import fill, placeholders
+from headway.pool.lint.submit_file import (
+    UNCLOSED,
+    Kind,
+    Statement,
+    SubmitFile,
+    Unknown,
+    arithmetic,
+    canonical,
+    is_command,
+    named_part,
+    number_in_form,
+    path_parts,
+    read,
+    text_in_form,
+    whole_number,
+)
+
+MOST_JOBS = 100_000
+_MOST_VALUES = 5_000_000  # of all rows together
+_MOST_QUEUES = 200  # of one file
+_DEEPEST = 8  # files that include files
+_LARGEST = 50_000_000  # bytes of a file with rows, or of one that is included
+_MOST_MACROS, _LONGEST = 1000, 100_000  # in one value: macros, characters
+_VERSION = (25, 0, 0)  # of HTCondor, for `if version >= …`
+_MARK = re.compile("\x01([^\x01\x02]*)\x02")
+_DOLLAR = "\x05"  # of $(DOLLAR), which begins no macro
+_CALL = re.compile(r"\$(\$?\w*)\(([^()$]*)\)")
+_BAD = re.compile(r"[\x00-\x08\x0b-\x1f]")
+_HOW = re.compile(r"(?P<before>.*?)(?:^|(?<=[\s,]))(?P<how>in|from|matching)\b(?P<rest>.*)\Z", re.I)
+_SLICE = re.compile(r"\s*\[(-?\d*):(-?\d*)(?::(-?\d*))?\]")
+_PATH_LETTERS = frozenset("pdnxbqafwu")
+_LATE = {
+    **dict.fromkeys(("cluster", "clusterid", "jobid", "taskid"), "HTCondor numbers jobs at submit"),
+    **dict.fromkeys(("year", "month", "day", "submit_time"), "it is the moment of submit"),
+    **dict.fromkeys(("arch", "opsys", "opsysver", "opsysmajorver"), "it is the access point's"),
+    **dict.fromkeys(("opsysandver", "islinux", "iswindows", "spool"), "it is the access point's"),
+    "submit_file": "it is the submit file's own name",
+    "node": "it is the parallel universe's",
+}
+# What DAGMan gives the jobs of its nodes.
+_FROM_DAGMAN = frozenset(("job", "retry", "dagmanjobid", "dag_status", "failed_count", "node_name"))
+_FROM_DAGMAN |= {"dag_parent_names", "my_retry", "splice"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A line that holds at the `queue`."""
+
+    key: str  # as it is written
+    value: str  # with its macros
+    line: int
+    text: str  # the line as it stands in the file
+
+
+@dataclass(frozen=True)
+class Left:
+    """A line of the file that was not taken over, and why."""
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass
+class Description:
+    """Everything of a submit description that its jobs have in common, and one row a job."""
+
+    base: Path
+    settings: dict[str, Setting] = field(default_factory=dict)  # by canonical key
+    left: list[Left] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)  # in the order of the file, then derived ones
+    rows: list[dict[str, str]] = field(default_factory=list)
+    queue: Left | None = None  # the statement itself
+    lenient: bool = False  # what cannot be known stays in texts as a mark
+    trouble: ConversionError | None = None  # why the rows, or the rest of the file, are not known
+    perhaps: set[str] = field(default_factory=set)  # keys that an `if` sets which nobody can judge
+    open: bool = False  # lines may come from where nobody looked: `include command`, `use`
+    odd_rows: list[tuple[int, str]] = field(default_factory=list)  # comments and blanks in a file
+    undefined: set[str] = field(default_factory=set)  # macros that nothing in the file sets
+    unset: set[str] = field(default_factory=set)  # variables of the shell that are not set
+    _late: dict[str, str] = field(default_factory=lambda: dict(_LATE))  # macro -> why it is unknown
+    _macros: dict[str, str] = field(default_factory=dict)  # by their exact names, in small letters
+    _marks: dict[str, str] = field(default_factory=dict)  # queue variable -> column
+    _derived: dict[tuple[str, str], str] = field(default_factory=dict)
+    _deriving: set[str] = field(default_factory=set)  # names whose values are being looked up
+
+    def setting(self, key: str) -> Setting | None:
+        return self.settings.get(canonical(key))
+
+    def text(self, key: str) -> str:
+        """The value of a key with its macros filled in; empty where it is not set.
+
+        Raises:
+            Unknown: it holds what only HTCondor will know.
+        """
+        setting = self.setting(key)
+        return self.expand(setting.value).strip() if setting else ""
+
+    def expand(self, text: str) -> str:
+        """`text` with every macro filled in, and marks for what differs from job to job."""
+        if self.lenient:
+            text = _without_expressions(text)
+        for _ in range(_MOST_MACROS):
+            match = _CALL.search(text)
+            if match is None or len(text) > _LONGEST:
+                break
+            try:
+                filled = self._called(match)
+            except Unknown:
+                if not self.lenient:
+                    raise
+                filled = mark("?" + match[0].replace("$", _DOLLAR))
+            text = text[: match.start()] + filled + text[match.end() :]
+        if "$(" in text or "$$" in text or re.search(r"\$[A-Z]\w*\(", text):
+            if not self.lenient:
+                raise Unknown(f"{plain(text)[:80]} cannot be read")
+            text = mark("?" + text.replace("\x01", "").replace("\x02", "")[:80])
+        return text.replace(_DOLLAR, "$")
+
+    def each(self, text: str) -> list[str]:
+        """What an expanded text is for each job; one text where it is the same for all."""
+        if "\x01" not in text:
+            return [text]
+        return [self.filled(text, job) for job in range(len(self.rows))]
+
+    def filled(self, text: str, job: int) -> str:
+        row = {**self.rows[job], "job": str(job)}
+        return _MARK.sub(lambda m: m[0] if m[1].startswith("?") else row[m[1]], text)
+
+    def column(self, name: str, values: Sequence[str]) -> str:
+        """A mark for values of which each job has one; no mark where they are all the same."""
+        if len(set(values)) == 1:
+            return values[0]
+        for known in self.columns:  # before the job's number: rows may be added or taken out
+            if all(row[known] == value for row, value in zip(self.rows, values, strict=True)):
+                return mark(known)
+        if list(values) == [str(job) for job in range(len(values))]:
+            return mark("job")
+        name = _free(name, self.columns)
+        self.columns.append(name)
+        for row, value in zip(self.rows, values, strict=True):
+            row[name] = value
+        return mark(name)
+
+    # -- macros
+
+    def _called(self, match: re.Match[str]) -> str:
+        function, inside = match[1], match[2].strip()
+        if function.startswith("$"):
+            raise Unknown(f"{match[0]} is filled in by the machine that runs the job")
+        if not function:
+            name, colon, default = inside.partition(":")
+            return self._macro(name.strip(), default if colon else None)
+        if function == "ENV":
+            return self._environment(inside)
+        if function[0] == "F" and set(function[1:].lower()) <= _PATH_LETTERS:
+            letters, base = function[1:].lower(), self._folder(function)
+            return self._derive(inside, function, lambda path: path_parts(path, letters, base))
+        if function in ("BASENAME", "DIRNAME"):
+            name, _, suffix = inside.partition(",")
+            return self._derive(name, function.lower(), named_part(function, suffix.strip()))
+        if function in ("INT", "REAL"):
+            name, _, form = inside.partition(",")
+            return self._derive(
+                name, function.lower(), number_in_form(function, form.strip(), match[0])
+            )
+        if function == "EVAL":
+            return self._derive(inside, "eval", whole_number(match[0]))
+        if function == "STRING":
+            name, _, form = inside.partition(",")
+            return self._derive(name, "string", text_in_form(form.strip(), match[0]))
+        if function == "SUBSTR":
+            name, *bounds = inside.split(",")
+            return self._derive(name, "substr", self._substring(bounds, match[0]), only_macros=True)
+        if function == "CHOICE":
+            return self._choice(inside, match[0])
+        if function.startswith("RANDOM_"):
+            raise Unknown(f"{match[0]} is drawn by chance at submit")
+        raise Unknown(f"{match[0]}: this function is not one that `headway init` knows")
+
+    def _macro(self, name: str, default: str | None) -> str:
+        lower = name.lower()
+        if lower in self._marks:
+            return self._marks[lower]
+        if lower in self._macros and (self._macros[lower] or default is None):
+            value = self._macros[lower]
+            if f"$({lower}" in value.lower():
+                raise Unknown(f"$({name}) is set by way of itself")
+            return value
+        if lower == "dollar":
+            return _DOLLAR
+        if lower in self._late:
+            raise Unknown(f"$({name}): {self._late[lower]}")
+        if default is not None:
+            return default
+        if lower not in _FROM_DAGMAN and not self.open:
+            self.undefined.add(name)
+        raise Unknown(f"$({name}): nothing in the file sets it")
+
+    def _environment(self, inside: str) -> str:
+        """A variable of this shell, which is condor_submit's too if it is called here."""
+        name, colon, default = inside.partition(":")
+        name = name.strip()
+        if re.search("key|token|secret|passw", name, re.I):
+            raise Unknown(f"$ENV({name}) looks like a secret, which job.toml must not hold")
+        value = os.environ.get(name, default if colon else None)
+        if value is None:
+            self.unset.add(name)
+            raise Unknown(f"$ENV({name}) is not set in this shell")
+        if _BAD.search(value):
+            raise Unknown(f"$ENV({name}) holds control characters")
+        return value.replace("$", _DOLLAR)
+
+    def _folder(self, function: str) -> str:
+        """What `$Ff…` puts before a relative path: the job's initial working directory."""
+        if "f" not in function[1:].lower():
+            return ""
+        return os.path.abspath(self.base / self.text("initialdir"))
+
+    def _substring(self, bounds: Sequence[str], shown: str) -> Callable[[str], str]:
+        numbers = [arithmetic(self._plain_macro(bound)) for bound in bounds]
+        if len(numbers) not in (1, 2) or None in numbers:
+            raise Unknown(f"{shown}: it takes a name, a start and a length")
+        start, length = int(numbers[0] or 0), numbers[1] if len(numbers) > 1 else None
+
+        def change(text: str) -> str:
+            rest = text[start:] if start >= 0 else text[max(0, len(text) + start) :]
+            return rest if length is None else rest[: int(length)]
+
+        return change
+
+    def _choice(self, inside: str, shown: str) -> str:
+        """`$CHOICE(index,a,b,…)` or `$CHOICE(index,list)`."""
+        index, *items = (part.strip() for part in inside.split(","))
+        if len(items) == 1:
+            items = [part.strip() for part in self._plain_macro(items[0]).split(",")]
+
+        def change(text: str) -> str:
+            number = arithmetic(text)
+            if number is None or not 0 <= number < len(items):
+                raise Unknown(f"{shown}: {text} is not the place of an item")
+            return items[int(number)]
+
+        return self._derive(index, "choice", change)
+
+    def _plain_macro(self, name: str) -> str:
+        """A macro's value, or the text itself where no macro has that name."""
+        name = name.strip()
+        return self.expand(f"$({name})") if name.lower() in self._macros else name
+
+    def _derive(
+        self, name: str, label: str, change: Callable[[str], str], only_macros: bool = False
+    ) -> str:
+        """What a function makes of a macro, or of a text that is none."""
+        name = name.strip()
+        lower = name.lower()
+        if lower in self._deriving:
+            raise Unknown(f"$({name}) is set by way of itself")
+        text = "" if only_macros else name
+        if lower in self._macros or lower in self._marks or lower in self._late:
+            self._deriving.add(lower)
+            try:
+                text = self.expand(f"$({name})")
+            finally:
+                self._deriving.discard(lower)
+        if "\x01" not in text:
+            return change(text)
+        if "\x01?" in text or not self.rows:
+            raise Unknown(f"{plain(text)} is not known")
+        key = (label, text)
+        if key not in self._derived:
+            word = "_".join(_MARK.findall(text)) or name
+            values = [change(self.filled(text, job)) for job in range(len(self.rows))]
+            self._derived[key] = self.column(f"{word}_{label}", values)
+        return self._derived[key]
+
+
+def _without_expressions(text: str) -> str:
+    """`text` with a mark for each `$$([…])`, which the machine that runs the job evaluates."""
+    parts: list[str] = []
+    while (start := text.find("$$([")) >= 0 and (end := text.find("])", start)) >= 0:
+        parts += [text[:start], mark("?" + text[start : end + 2].replace("$", _DOLLAR))]
+        text = text[end + 2 :]
+    return "".join((*parts, text))
+
+
+def mark(column: str) -> str:
+    """The sign for a value of each job's own row."""
+    return f"\x01{column}\x02"
+
+
+def marks(text: str) -> list[str]:
+    """The columns that an expanded text asks for."""
+    return _MARK.findall(text)
+
+
+def template(text: str) -> str:
+    """An expanded text as job.toml writes it: `{column}`, and braces doubled where they must be.
+
+    Raises:
+        ConversionError: job.toml would make something else of it.
+    """
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    for candidate in (text, doubled):
+        written = _MARK.sub(lambda m: f"{{{m[1]}}}", candidate)
+        if fill(written, {column: mark(column) for column in placeholders(written)}) == text:
+            return written
+    raise ConversionError(f"job.toml cannot say {plain(text)}", remedy="do without `$` before it")
+
+
+def is_known(text: str) -> bool:
+    """Whether nothing in an expanded text is left for HTCondor, or for a row, to fill in."""
+    return "\x01" not in text
+
+
+def plain(text: str) -> str:
+    """An expanded text for people."""
+
+    def shown(match: re.Match[str]) -> str:
+        if match[1].startswith("?"):
+            return match[1][1:]
+        return "$(Process)" if match[1] == "job" else f"$({match[1]})"
+
+    return _MARK.sub(shown, text)
+
+
+def evaluate(text: str, base: Path) -> Description:
+    """The description as condor_submit would read it in `base`, without running anything.
+
+    Args:
+        text: the submit file's text.
+        base: the folder that its paths are relative to.
+
+    Raises:
+        ConversionError: it has no single `queue` whose rows can be read.
+    """
+    if _BAD.search(text.replace("\r\n", "\n")):
+        raise ConversionError("it holds control characters", remedy="is it a submit file?")
+    found = Description(base)
+    file = read(text)
+    queue = None
+    for statement in _statements(file, found, base):
+        if statement.kind is Kind.ASSIGN and queue is None:
+            _assign(found, file, statement)
+        elif statement.kind is Kind.ASSIGN:
+            _leave(found, file, statement, "it stands after `queue`: no job has it")
+        elif statement.kind is Kind.QUEUE and queue is not None:
+            raise ConversionError(
+                f"line {statement.first} is a second `queue`: job.toml describes one kind of job",
+                remedy="write the differences as one table: queue a, b from (…)",
+            )
+        elif statement.kind is Kind.QUEUE:
+            queue = statement
+            shown = _shown(file, statement)
+            found.queue = Left(statement.first, shown, "")
+            _take_rows(found, file, statement, base)
+    if queue is None:
+        found.rows = [{}]
+    return found
+
+
+def at_each_queue(text: str, base: Path) -> list[Description]:
+    """The description at each `queue`, as far as it can be known; nothing is raised or run.
+
+    Args:
+        text: the submit file's text.
+        base: the folder in which condor_submit is called.
+
+    Returns:
+        One description a `queue`, or a single one where there is none. `trouble` says why the rows
+        are not known; they are empty then, and what they would fill in stays unknown.
+    """
+    found = Description(base, lenient=True)
+    file = read(_BAD.sub("?", text.replace("\r\n", "\n")))
+    queues: list[Description] = []
+    try:
+        for statement in _statements(file, found, base):
+            if statement.kind is Kind.ASSIGN:
+                _assign(found, file, statement)
+            elif len(queues) < _MOST_QUEUES:
+                queues.append(_at(found, file, statement, base))
+    except ConversionError as trouble:
+        found.trouble = trouble
+    if not queues:
+        found.rows = [{}]
+        found._marks.update({"process": mark("job"), "procid": mark("job")})
+        queues = [found]
+    queues[-1].trouble = queues[-1].trouble or found.trouble
+    return queues
+
+
+def _at(found: Description, file: SubmitFile, queue: Statement, base: Path) -> Description:
+    """What holds for the jobs of one `queue`; later lines do not change it."""
+    here = replace(
+        found,
+        settings=dict(found.settings),
+        left=list(found.left),
+        columns=[],
+        rows=[],
+        queue=Left(queue.first, _shown(file, queue), ""),
+        perhaps=set(found.perhaps),
+        odd_rows=[],
+        undefined=set(),
+        unset=set(),
+        _late=dict(found._late),
+        _macros=dict(found._macros),
+        _marks={},
+        _derived={},
+        _deriving=set(),
+    )
+    try:
+        _take_rows(here, file, queue, base)
+    except ConversionError as trouble:
+        here.trouble, here.rows, here.columns = trouble, [], []
+        names = variables(queue)
+        own = ("process", "procid", "step", "row", "itemindex", "item")
+        here._late.update(dict.fromkeys((*own, *map(str.lower, names)), "its rows are not known"))
+        here._marks.clear()
+        _set_by_queue(here, names)
+    return here
+
+
+def variables(queue: Statement) -> list[str]:
+    """The names that `queue a, b from …` gives each job a value for."""
+    match = _HOW.match(queue.value)
+    return re.findall(r"[A-Za-z_]\w*", match["before"]) if match else []
+
+
+def _set_by_queue(found: Description, names: Sequence[str]) -> None:
+    """A variable with the name of a submit command is that command: `queue arguments from …`."""
+    line, shown = (found.queue.line, found.queue.text) if found.queue else (0, "")
+    for name in names:
+        if is_command(name):
+            found.settings[canonical(name)] = Setting(name, f"$({name})", line, shown)
+
+
+def _assign(found: Description, file: SubmitFile, statement: Statement) -> None:
+    shown = _shown(file, statement)
+    setting = Setting(statement.key, statement.value, statement.first, shown)
+    name = statement.key.lower()
+    if name in ("process", "procid", "job"):
+        _leave(found, file, statement, "HTCondor's own macro has this name")
+        return
+    own = re.compile(rf"\$\({re.escape(name)}(:[^()$]*)?\)", re.I)
+    if own.search(setting.value):  # `x = $(x) more`: what it was until now
+        before = found._macros.get(name)
+        value = own.sub(
+            lambda m: before if before is not None else (m[1] or ":")[1:], statement.value
+        )
+        setting = Setting(statement.key, value, statement.first, shown)
+    found.settings[statement.name] = setting
+    bare = name.removeprefix("+").removeprefix("my.")
+    found._macros[name if bare == name else f"my.{bare}"] = setting.value
+
+
+def _leave(found: Description, file: SubmitFile, statement: Statement, reason: str) -> None:
+    found.left.append(Left(statement.first, _shown(file, statement), reason))
+
+
+def _shown(file: SubmitFile, statement: Statement) -> str:
+    lines = [file.lines[at].strip() for at in range(statement.first - 1, statement.last)]
+    lines = [line for line in lines if line and not (line.startswith("#") and len(lines) > 1)]
+    return " ".join(line.removesuffix("\\").rstrip() for line in lines)
+
+
+# -- branches and includes
+
+
+def _statements(
+    file: SubmitFile, found: Description, base: Path, depth: int = 0
+) -> Iterator[Statement]:
+    """The statements that hold, in order; those of included files among them."""
+    holds: list[bool | None] = []  # of each open `if`; None: not known
+    done: list[bool] = []  # whether a branch of it has been taken
+    for statement in file.statements:
+        if statement.kind is Kind.BRANCH:
+            _branch(statement, found, holds, done)
+        elif statement.kind is Kind.NOTHING or False in holds:
+            continue
+        elif None in holds:
+            why = "whether the `if` around it holds is known only to HTCondor"
+            if statement.kind is Kind.ASSIGN:
+                found.perhaps.add(statement.name)
+            found.open = found.open or statement.kind is Kind.OTHER
+            if statement.kind is Kind.QUEUE and found.lenient:
+                yield statement
+                continue
+            if statement.kind is Kind.QUEUE:
+                raise ConversionError(f"line {statement.first}: {why}", remedy="take the `if` out")
+            _leave(found, file, statement, why)
+        elif statement.key == UNCLOSED:
+            raise ConversionError(
+                f"line {statement.first} opens `{statement.value}`, and nothing closes it",
+                remedy="end it with a line that has @ and the same word",
+            )
+        elif statement.key == "include":
+            _include(statement, file, found, base, depth)
+        elif statement.kind is Kind.OTHER:
+            found.open = found.open or statement.key == "use"
+            why = "is not a line that condor_submit knows" if not statement.key else ""
+            _leave(found, file, statement, why or f"`{statement.key}` is the pool's to fill in")
+        elif depth and statement.kind is Kind.QUEUE:
+            raise ConversionError(
+                "an included file has a `queue` of its own", remedy="move it here"
+            )
+        else:
+            yield statement
+
+
+def _branch(
+    statement: Statement, found: Description, holds: list[bool | None], done: list[bool]
+) -> None:
+    word = statement.key
+    if word == "if":
+        holds.append(_condition(statement.value, found))
+        done.append(holds[-1] is True)
+    elif not holds:
+        raise ConversionError(f"line {statement.first}: `{word}` without `if`", remedy="mend it")
+    elif word == "endif":
+        holds.pop()
+        done.pop()
+    elif holds[-1] is None:
+        return
+    elif done[-1]:
+        holds[-1] = False
+    else:
+        holds[-1] = True if word == "else" else _condition(statement.value, found)
+        done[-1] = holds[-1] is True
+
+
+def _condition(text: str, found: Description) -> bool | None:
+    """What `if` sees; HTCondor knows defined, version, true, false and numbers."""
+    text = text.strip()
+    if text.startswith("!"):
+        inner = _condition(text[1:], found)
+        return None if inner is None else not inner
+    word, _, rest = text.partition(" ")
+    if word.lower() == "defined":
+        return rest.strip().lower() in found._macros
+    if word.lower() == "version":
+        match = re.fullmatch(r"(==|!=|>=|<=|>|<)?\s*([\d.]+)", rest.strip())
+        if match is None:
+            return None
+        asked = tuple(int(part) for part in match[2].split(".") if part)
+        return _COMPARE[match[1] or "=="](_VERSION[: len(asked)], asked)
+    try:
+        value = found.expand(text).strip().lower()
+    except Unknown:
+        return None
+    if value in ("true", "yes", "t"):
+        return True
+    if value in ("false", "no", "f", ""):
+        return False
+    try:
+        return float(value) != 0
+    except ValueError:
+        return None
+
+
+_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def _include(
+    statement: Statement, file: SubmitFile, found: Description, base: Path, depth: int
+) -> None:
+    """Take the lines of another file as if they stood here."""
+    if found.queue is not None:
+        _leave(found, file, statement, "it stands after `queue`: no job has it")
+        return
+    match = re.match(r"include\b(?P<how>[^:]*):(?P<what>.*)\Z", statement.value, re.I | re.S)
+    how = match["how"].strip().lower() if match else "?"
+    what = match["what"].strip() if match else ""
+    if how not in ("", "ifexist") or what.endswith("|"):
+        found.open = True
+        _leave(found, file, statement, "it runs a program, which `headway init` does not")
+        return
+    try:
+        path = base / found.expand(what)
+        if how == "ifexist" and not os.path.exists(path):
+            return
+        inner = read(_read(path))
+    except (Unknown, OSError, ValueError) as problem:
+        found.open = True
+        _leave(found, file, statement, f"it cannot be included: {problem}")
+        return
+    if depth >= _DEEPEST:
+        raise ConversionError("files include one another without end", remedy="take one out")
+    for each in _statements(inner, found, base, depth + 1):
+        _assign(found, inner, each)
+
+
+def _read(path: Path) -> str:
+    if not os.path.isfile(path):
+        raise OSError(f"there is no file {os.path.normpath(path)}")
+    if path.stat().st_size > _LARGEST:
+        raise OSError(f"{path} is too large")
+    text = path.read_bytes().decode("utf-8", errors="strict")
+    if _BAD.search(text.replace("\r\n", "\n").replace("\x1f", "")):
+        raise ValueError(f"{path} holds control characters")
+    return text
+
+
+# -- queue
+
+
+def _take_rows(found: Description, file: SubmitFile, statement: Statement, base: Path) -> None:
+    where = f"line {statement.first}: {_shown(file, statement)}"
+    try:
+        count, names, items = _queue(found, file, statement, base)
+    except Unknown as why:
+        remedy = "write the rows into the file, or into another that `queue … from` reads"
+        raise ConversionError(f"{where}: {why}", remedy=remedy) from None
+    except (OSError, ValueError) as problem:
+        raise ConversionError(f"{where}: {problem}", remedy="mend the `queue` line") from None
+    total = count if items is None else count * len(items)
+    if not 1 <= total <= MOST_JOBS:
+        what = "it queues no job" if total < 1 else f"{total:,} jobs are more than one job.toml has"
+        raise ConversionError(f"{where}: {what}", remedy="mend the `queue` line, or split it")
+    found._marks.update({"process": mark("job"), "procid": mark("job")})
+    found.columns = _column_names(names) if items is not None else []
+    for item in items if items is not None else [()]:
+        row = dict(zip(found.columns, item, strict=True))
+        found.rows += [dict(row) for _ in range(count)]
+    for name, column in zip(names, found.columns, strict=True) if items is not None else ():
+        found._marks[name.lower()] = mark(column)
+    _set_by_queue(found, names if items is not None else ())
+    numbers = range(len(found.rows))
+    if count == 1:
+        found._marks.update({"step": "0", "row": mark("job"), "itemindex": mark("job")})
+        return
+    found._marks["step"] = found.column("step", [str(n % count) for n in numbers])
+    found._marks["row"] = found.column("row", [str(n // count) for n in numbers])
+    found._marks["itemindex"] = found._marks["row"]
+
+
+def _queue(
+    found: Description, file: SubmitFile, statement: Statement, base: Path
+) -> tuple[int, list[str], list[tuple[str, ...]] | None]:
+    """How many jobs an item has, the variables, and the items (None: there are no items)."""
+    match = _HOW.match(statement.value)
+    if match is None:
+        return _count(found, statement.value), [], None
+    before = re.match(r"\s*(?P<count>[\d$(].*?(?=\s|\Z))?\s*(?P<names>.*)\Z", match["before"])
+    count = _count(found, before["count"] or "") if before else 1
+    names = re.split(r"[,\s]+", (before["names"] if before else "").strip(", \t"))
+    names = [name for name in names if name] or ["Item"]
+    if any(not re.fullmatch(r"[A-Za-z_]\w*", name) for name in names):
+        raise Unknown(f"{match['before'].strip()} are not names of variables")
+    how, rest = match["how"].lower(), match["rest"]
+    kind = re.match(r"\s*(files|dirs|any)\b", rest, re.I) if how == "matching" else None
+    rest = rest[kind.end() :] if kind else rest
+    part = _SLICE.match(rest)
+    rest = (rest[part.end() :] if part else rest).strip()
+    lines = _items(found, file, statement, how, rest, base)
+    if how == "matching":
+        lines = _matching(lines, kind[1].lower() if kind else "any", base)
+    if len(names) * len(lines) > _MOST_VALUES:
+        raise ValueError(f"{len(lines):,} rows of {len(names):,} values are too many")
+    items = [_split(line, len(names)) for line in lines]
+    if part:
+        items = items[slice(*(int(bound) if bound else None for bound in part.groups()))]
+    return count, names, items
+
+
+def _count(found: Description, text: str) -> int:
+    value = found.expand(text).strip()
+    number = arithmetic(value) if value else 1
+    if number is None or number != int(number):
+        raise Unknown(f"{value} is not a number of jobs")
+    return int(number)
+
+
+def _items(
+    found: Description, file: SubmitFile, statement: Statement, how: str, rest: str, base: Path
+) -> list[str]:
+    """The items as HTCondor reads them: by line for `from`, else parted by commas and spaces."""
+    if rest.startswith("("):
+        body = rest[1:]
+        lines = [body.partition(")")[0]] if ")" in body else [body]
+        if ")" not in body:
+            more = file.lines[statement.first : statement.last]
+            lines += [line for line in more if not line.lstrip().startswith(")")]
+    elif how == "from":
+        source = found.expand(rest).strip()
+        if source.endswith("|"):
+            raise Unknown("a program gives the rows, and `headway init` runs none")
+        if source in ("", "-"):
+            raise Unknown("the rows come from the standard input")
+        if not is_known(source):
+            raise Unknown(f"which file holds the rows is not known: {plain(source)}")
+        return _rows_of_a_file(found, source, _read(base / source))
+    else:
+        lines = [rest]
+    lines = [line.strip() for line in lines]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if how == "from":
+        return lines
+    words = (found.expand(word) for line in lines for word in re.split(r"[,\s]+", line) if word)
+    return [word for text in words for word in re.split(r"[,\s]+", text) if word]
+
+
+def _rows_of_a_file(found: Description, source: str, text: str) -> list[str]:
+    """The lines of a file with rows: HTCondor makes a job of each, of a comment and a blank too."""
+    lines = [line.strip() for line in text.splitlines()]
+    found.odd_rows = [
+        (number, line) for number, line in enumerate(lines, 1) if not line or line.startswith("#")
+    ]
+    if not found.lenient:
+        for number, line in found.odd_rows:
+            why = f"line {number} of {source} is no row; HTCondor would make a job of it"
+            found.left.append(Left(0, line, why))
+        return [line for line in lines if line and not line.startswith("#")]
+    for at, line in enumerate(lines):  # a blank leaves the variables as they are
+        lines[at] = line or (lines[at - 1] if at else "")
+    return lines
+
+
+def _matching(patterns: Sequence[str], kind: str, base: Path) -> list[str]:
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        for name in sorted(glob.glob(pattern, root_dir=base)):
+            folder = (base / name).is_dir()
+            if kind == "any" or folder == (kind == "dirs"):
+                names[f"{name}/" if folder else name] = None
+    if not names:
+        raise Unknown(f"nothing matches {' '.join(patterns)}")
+    return list(names)
+
+
+def _split(item: str, width: int) -> tuple[str, ...]:
+    """One item's values: the last variable has the rest of the line."""
+    if width == 1:
+        return (item.strip(),)
+    if "\x1f" in item:
+        values = [value.strip() for value in item.split("\x1f")][:width]
+    else:
+        values = re.split(r"[, \t][ \t]*", item, maxsplit=width - 1)
+    return (*values, *[""] * (width - len(values)))
+
+
+def _column_names(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        found.append(_free(name, found))
+    return found
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    while name == "job" or name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,488 @@
+"""A shell script as simple commands: enough of the grammar to know what runs, and where.
+
+Knows continuations, comments, quotes, heredocs, substitutions, pipelines, conditions, loops and
+functions. It never fails: what it cannot read becomes words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+CONTINUATION = "\\\n"
+
+
+class WordReader:
+    """Reads words from `text` at `at` and counts lines; a scanner says what becomes of the rest."""
+
+    def __init__(self, text: str, line: int) -> None:
+        self.text = text
+        self.line = line
+        self.at = 0
+
+    # What a scanner wants to know of
+
+    def on_join(self) -> None:
+        """A line ends in a backslash within a word."""
+
+    def on_blanks(self) -> None:
+        """A backslash stands before blanks at a line's end: it joins nothing."""
+
+    def on_substitution(self, inside: str, line: int) -> None:
+        """Commands stand in `$( )` or backticks."""
+
+    # -- words
+
+    def read_word(self) -> str:
+        parts: list[str] = []
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in " \t\n\r\f\v;&|()<>":
+                break
+            if character == "\\":
+                if self.text.startswith(CONTINUATION, self.at):
+                    self.on_join()
+                    self.at += 2
+                    self.line += 1
+                    continue
+                if re.compile(r"\\[ \t]+(?=\n|\Z)").match(self.text, self.at):
+                    self.on_blanks()
+                parts.append(self.text[self.at + 1 : self.at + 2])
+                self.at += 2
+            elif character == "'":
+                parts.append(self._until("'"))
+            elif character == '"':
+                parts.append(self._double_quoted())
+            elif character in "$`":
+                parts.append(self._dollar())
+            else:
+                parts.append(character)
+                self.at += 1
+        return "".join(parts)
+
+    def _until(self, quote: str) -> str:
+        end = self.text.find(quote, self.at + 1)
+        end = len(self.text) if end < 0 else end
+        inside = self.text[self.at + 1 : end]
+        self.line += inside.count("\n")
+        self.at = end + 1
+        return inside
+
+    def _double_quoted(self) -> str:
+        self.at += 1
+        parts: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] != '"':
+            character = self.text[self.at]
+            if character == "\\":
+                following = self.text[self.at + 1 : self.at + 2]
+                self.line += following == "\n"
+                parts.append("" if following == "\n" else following)
+                self.at += 2
+            elif character in "$`":
+                parts.append(self._dollar())
+            else:
+                self.line += character == "\n"
+                parts.append(character)
+                self.at += 1
+        self.at += 1
+        return "".join(parts)
+
+    def _dollar(self) -> str:
+        """`$x`, `${x}`, `$(…)`, backticks: kept as they are, the commands inside are read."""
+        start, line = self.at, self.line
+        if self.text[self.at] == "`":
+            inside = self._until("`")
+            self.on_substitution(inside, line)
+        elif self.text.startswith("$((", self.at) or self.text.startswith("${", self.at):
+            self._balanced("(" if self.text[self.at + 1] == "(" else "{")
+        elif self.text.startswith("$(", self.at):
+            inside = self._balanced("(")
+            self.on_substitution(inside, line)
+        elif self.text.startswith("$'", self.at):
+            self.at += 1
+            return self._until("'")
+        else:
+            self.at += 1
+        return self.text[start : self.at]
+
+    def _balanced(self, opener: str) -> str:
+        closer = {"(": ")", "{": "}"}[opener]
+        self.at += 2
+        start = self.at
+        level = 1
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character == "'":
+                self._until("'")
+                continue
+            if character == '"':
+                self._skip_quoted()
+                continue
+            if character == "\\":
+                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
+                self.at += 2
+                continue
+            level += {opener: 1, closer: -1}.get(character, 0)
+            self.line += character == "\n"
+            self.at += 1
+            if not level:
+                break
+        return self.text[start : max(start, self.at - 1)]
+
+    def _skip_quoted(self) -> None:
+        match = re.compile(r'"(?:\\.|[^"\\])*"?', re.S).match(self.text, self.at)
+        end = match.end() if match else self.at + 1
+        self.line += self.text.count("\n", self.at, end)
+        self.at = end
+
+
+_OPERATORS = ("&&", "||", ";;&", ";;", ";&", "|&", ";", "&", "|", "(", ")")
+_REDIRECTIONS = ("&>>", "&>", "<<<", "<<-", "<<", "<>", ">>", ">&", ">|", "<&", ">", "<")
+_OPENERS = {"if", "while", "until", "for", "select", "case", "{"}
+_CLOSERS = {"fi", "done", "esac", "}"}
+_LEADERS = {"then", "do", "else", "elif", "!", "time", "if", "while", "until", "{"}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
+
+
+@dataclass
+class ShellCommand:
+    """One simple command: its words without quotes, and what stands around it."""
+
+    line: int
+    words: list[str] = field(default_factory=list)
+    before: str = ""  # the operator that joins it to what precedes it
+    after: str = ""  # the operator that follows it
+    within: tuple[str, ...] = ()  # the if, for, while, until, case, function around it
+    condition: bool = False  # stands between `if`, `while`, `until` and its body
+    assignments: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)  # files that redirections name
+    nested: bool = False  # inside $( ) or backticks
+
+    @property
+    def name(self) -> str:
+        """The program, without its folder; empty for a bare assignment."""
+        return self.words[0].rsplit("/", 1)[-1] if self.words else ""
+
+    @property
+    def arguments(self) -> list[str]:
+        return self.words[1:]
+
+    def operands(self) -> list[str]:
+        """The arguments that are no options."""
+        return [word for word in self.words[1:] if not word.startswith("-")]
+
+    def has_flag(self, short: str, *long: str) -> bool:
+        """Whether an option is given, alone or in a bundle such as -xzf."""
+        return any(
+            (word.startswith("--") and word.split("=")[0] in long)
+            or (re.fullmatch(r"-[A-Za-z]+", word) is not None and short in word)
+            for word in self.words[1:]
+        )
+
+
+@dataclass(frozen=True)
+class Break:
+    """A backslash at a line's end that does not do what it looks like."""
+
+    kind: str  # "space", "comment" or "blank": what follows it
+    line: int  # of the backslash
+    next_line: int  # of the text that is cut off; 0: nothing follows
+
+
+@dataclass
+class ShellScript:
+    """What a shell script does, in order."""
+
+    lines: list[str]
+    commands: list[ShellCommand] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+    joins: list[int] = field(default_factory=list)  # lines that end in a working backslash
+    functions: set[str] = field(default_factory=set)
+
+    def text(self, line: int) -> str:
+        """A line as it stands in the file."""
+        return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+
+    def calls(self, *names: str) -> list[ShellCommand]:
+        return [command for command in self.commands if command.name in names]
+
+
+def scan(text: str) -> ShellScript:
+    """Read a script; line ends of any kind."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    script = ShellScript(text.split("\n"))
+    _Scanner(text, script).run()
+    script.commands = [c for c in script.commands if c.words or c.assignments or c.targets]
+    script.commands.sort(key=lambda command: command.line)
+    return script
+
+
+class _Scanner(WordReader):
+    def __init__(self, text: str, script: ShellScript, line: int = 1, nested: bool = False) -> None:
+        super().__init__(text, line)
+        self.script = script
+        self.nested = nested
+        self.open: list[str] = []  # constructs that are not closed yet
+        self.conditions: list[bool] = []  # beside each of them: not at its body yet
+        self.pattern = False  # the next word is a pattern of `case`
+        self.heredocs: list[tuple[str, bool]] = []
+        self.command = ShellCommand(line)
+
+    # -- the main loop
+
+    def run(self) -> None:
+        self._fresh("")
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character == "\n":
+                self._end("\n")
+                self._newline()
+            elif character in " \t\r\f\v":
+                self.at += 1
+            elif self.text.startswith(CONTINUATION, self.at):
+                self._continuation()
+            elif character == "#":
+                self._skip_to_line_end()
+            elif self.pattern:
+                self._case_pattern()
+            elif self._in_test and character in "&|<>()":
+                self.command.words.append(character)
+                self.at += 1
+            elif not self._redirection() and not self._operator():
+                self._word()
+        self._end("")
+
+    def _fresh(self, before: str) -> None:
+        self.command = ShellCommand(
+            self.line,
+            before=before,
+            within=tuple(opener for opener in self.open if opener not in ("{", "(")),
+            condition=any(self.conditions),
+            nested=self.nested,
+        )
+
+    def _push(self, opener: str) -> None:
+        self.open.append(opener)
+        self.conditions.append(opener in ("if", "while", "until"))
+
+    def _pop(self) -> None:
+        if self.open:
+            self.open.pop()
+            self.conditions.pop()
+
+    @property
+    def _in_test(self) -> bool:
+        return self.command.words[:1] == ["[["] and self.command.words[-1] != "]]"
+
+    def _end(self, operator: str) -> None:
+        command = self.command
+        if command.words or command.assignments or command.targets:
+            command.after = operator
+            self.script.commands.append(command)
+            self._fresh(operator)
+        elif operator not in ("\n", "") or command.before in ("", ";", "\n", "&"):
+            self._fresh(operator)
+        else:
+            self.command.line = self.line  # `&&` at a line's end: the next line goes on
+
+    def _newline(self) -> None:
+        self.at += 1
+        self.line += 1
+        while self.heredocs:
+            delimiter, tabs = self.heredocs.pop(0)
+            self._skip_heredoc(delimiter, tabs)
+        if not (self.command.words or self.command.assignments):
+            self.command.line = self.line
+
+    # -- what the words tell
+
+    def on_join(self) -> None:
+        self.script.joins.append(self.line)
+
+    def on_blanks(self) -> None:
+        after = self._next_text(self.line + 1)
+        if after == self.line + 1 and not self.nested:
+            self.script.breaks.append(Break("space", self.line, after))
+
+    def on_substitution(self, inside: str, line: int) -> None:
+        _Scanner(inside, self.script, line, nested=True).run()
+
+    # -- pieces
+
+    def _continuation(self) -> None:
+        self.script.joins.append(self.line)
+        here = self.line
+        self.at += 2
+        self.line += 1
+        following = self.script.text(self.line).strip()
+        if self.nested or not (self.command.words or self.command.before in ("&&", "||", "|")):
+            return
+        if following.startswith("#"):
+            after = self._next_text(self.line + 1)
+            if following.endswith("\\") or self.script.text(after).lstrip().startswith("-"):
+                self.script.breaks.append(Break("comment", here, after))
+        elif not following:
+            after = self._next_text(self.line + 1)
+            if self.script.text(after).lstrip().startswith("-"):
+                self.script.breaks.append(Break("blank", here, after))
+
+    def _next_text(self, line: int) -> int:
+        while line <= len(self.script.lines):
+            text = self.script.text(line).strip()
+            if text and not text.startswith("#"):
+                return line
+            line += 1
+        return 0
+
+    def _skip_to_line_end(self) -> None:
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end < 0 else end
+
+    def _skip_heredoc(self, delimiter: str, tabs: bool) -> None:
+        while self.at < len(self.text):
+            end = self.text.find("\n", self.at)
+            end = len(self.text) if end < 0 else end
+            body = self.text[self.at : end]
+            self.at = min(end + 1, len(self.text))
+            self.line += 1
+            if (body.lstrip("\t") if tabs else body) == delimiter:
+                return
+
+    def _redirection(self) -> bool:
+        match = re.compile(r"\d*").match(self.text, self.at)
+        start = match.end() if match else self.at
+        kind = next((r for r in _REDIRECTIONS if self.text.startswith(r, start)), None)
+        if kind is None or self.text.startswith(("<(", ">("), start):
+            return False
+        self.at = start + len(kind)
+        while self.at < len(self.text) and self.text[self.at] in " \t":
+            self.at += 1
+        target = self.read_word()
+        if kind in ("<<", "<<-"):
+            self.heredocs.append((target, kind == "<<-"))
+        elif kind not in (">&", "<&", "<<<") or not re.fullmatch(r"\d*-?", target):
+            self.command.targets.append(target)
+        return True
+
+    def _case_pattern(self) -> None:
+        self.pattern = False
+        if re.compile(r"esac\b").match(self.text, self.at):
+            return
+        while self.at < len(self.text) and self.text[self.at] != ")":
+            start = self.at
+            self.read_word()
+            self.at = max(self.at, start + (self.text[self.at : self.at + 1] != ")"))
+        self.at += 1
+        self._fresh(";")
+
+    def _operator(self) -> bool:
+        operator = next((o for o in _OPERATORS if self.text.startswith(o, self.at)), None)
+        if operator is None:
+            return False
+        self.at += len(operator)
+        if operator == "(":
+            self._open_parenthesis()
+        elif operator == ")":
+            self._close_parenthesis()
+        else:
+            self._end(operator)
+            self.pattern = operator.startswith(";") and len(operator) > 1
+        return True
+
+    def _open_parenthesis(self) -> None:
+        words = self.command.words
+        rest = re.compile(r"[ \t]*\)").match(self.text, self.at)
+        if rest and len(words) == 1:  # name() { … }
+            self.at = rest.end()
+            self._function(words[0])
+        elif words or self.command.assignments or self.text.startswith("(", self.at):
+            self._skip_parentheses()  # array=( … ) and (( arithmetic ))
+        else:
+            self._push("(")
+            self._fresh(self.command.before)
+
+    def _function(self, name: str) -> None:
+        self.script.functions.add(name)
+        brace = re.compile(r"\s*\{").match(self.text, self.at)
+        self.line += self.text.count("\n", self.at, brace.end() if brace else self.at)
+        self.at = brace.end() if brace else self.at
+        if brace:
+            self._push("function")
+        self._fresh("")
+
+    def _close_parenthesis(self) -> None:
+        if self.open and self.open[-1] == "(":
+            self._end(")")
+            self._pop()
+            self._fresh(")")
+        else:
+            self._fresh(";")
+
+    def _skip_parentheses(self) -> None:
+        level = 1
+        while self.at < len(self.text) and level:
+            character = self.text[self.at]
+            if character in "'\"`$\\":
+                self.read_word()
+                continue
+            level += {"(": 1, ")": -1}.get(character, 0)
+            self.line += character == "\n"
+            self.at += 1
+
+    # -- words
+
+    def _word(self) -> None:
+        line = self.line
+        start = self.at
+        word = self.read_word()
+        if self.at == start:  # a stray character: never stand still
+            self.at += 1
+            return
+        quoted = self.text[start] in "'\"\\"
+        command = self.command
+        if not command.words:
+            if not quoted and self._keyword(word):
+                return
+            if not command.assignments:
+                command.line = line
+            if _ASSIGNMENT.match(word):
+                command.assignments.append(word)
+                return
+        command.words.append(word)
+        if len(command.words) == 2 and command.words[0] == "function":
+            command.words.clear()
+            rest = re.compile(r"[ \t]*\(\s*\)").match(self.text, self.at)
+            self.at = rest.end() if rest else self.at
+            self._function(word)
+
+    def _keyword(self, word: str) -> bool:
+        if word in ("then", "do", "else", "elif") and self.open:
+            self.conditions[-1] = word == "elif"
+        if word in _OPENERS:
+            self._push(word)
+            if word in ("for", "select", "case"):
+                self._skip_header()
+        elif word in _CLOSERS:
+            self._pop()
+        elif word not in _LEADERS:
+            return False
+        self._fresh(self.command.before)
+        return True
+
+    def _skip_header(self) -> None:
+        """The words of `for x in …` and `case x in` are data; `do` and patterns come after."""
+        match = re.compile(r"[^;\n]*?\bin\b|[^;\n]*").match(self.text, self.at)
+        if self.open[-1] == "case":
+            self.at = match.end() if match else self.at
+            self.pattern = True
+            return
+        while self.at < len(self.text) and self.text[self.at] not in ";\n":
+            if self.text.startswith(CONTINUATION, self.at):
+                self.at += 2
+                self.line += 1
+            elif self.text[self.at] in " \t\r":
+                self.at += 1
+            else:
+                start = self.at
+                self.read_word()
+                self.at = max(self.at, start + 1)

@@ -1,0 +1,636 @@
+"""Findings about holds: bursts, jobs that nobody released, loops, time limits."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any
+
+import polars as pl
+
+from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, Entry
+from headway.node.errors import MEANING
+from headway.report.accounts import Accounts, once
+from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
+from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
+from headway.report.findings.finding import (
+    Finding,
+    Step,
+    Table,
+    do,
+    job_toml,
+    shell,
+    short_name,
+    shown,
+    submit,
+)
+from headway.report.findings.jobs import DISK, MEMORY
+from headway.report.findings.reasons import (
+    OBJECT_AT_FAULT,
+    TOO_LONG,
+    HoldText,
+    allowed_duration,
+    caused_ends,
+    caused_holds,
+    on_purpose,
+    what,
+)
+from headway.report.findings.scope import Scope, failed, listed, median, scope, sited, stay_away
+from headway.report.numbers import count, days, limit, percent, span
+from headway.text import many
+
+#: Holds that follow each other within this time have, one may think, the same cause.
+GAP = 300.0
+#: Fewer jobs than this fail together by chance.
+AT_LEAST = 5
+#: How many kinds of hold are told; the rest is in the table of holds.
+MOST_BURSTS = 5
+#: Told better by another detector.
+NOT_THESE = ("over-time", *TOO_LONG, *MEMORY.causes, *DISK.causes)
+_MOST_CLUSTERS, _MOST_NAMED = 5, 10
+
+
+def hold_burst(accounts: Accounts) -> list[Finding]:
+    """One finding for each kind of hold that came in a burst."""
+    if accounts.holds.height < AT_LEAST:
+        return []
+    told = [*NOT_THESE, *on_purpose()]
+    held = caused_holds(accounts).filter(
+        ~pl.col("cause").is_in(told) & pl.col("time").is_not_null()
+    )
+    kind = ["code", "subcode", "template"]
+    held = held.sort(*kind, "time", nulls_last=True)
+    new = (pl.col("time").diff() > GAP) | pl.any_horizontal(
+        pl.col(name).ne_missing(pl.col(name).shift()) for name in kind
+    )
+    held = held.with_columns(burst=new.fill_null(True).cum_sum())
+    sizes = held.group_by("burst").agg(size=pl.col("job").n_unique(), at=pl.col("time").min())
+    bursts = sizes.filter(pl.col("size") >= AT_LEAST)
+    if not bursts.height:
+        return []
+    largest = held.join(bursts, on="burst").group_by(kind).agg(pl.col("size").max())
+    largest = largest.sort("size", *kind, descending=[True, False, False, False]).head(MOST_BURSTS)
+    return [
+        _burst_finding(
+            accounts,
+            held.filter(
+                pl.all_horizontal(pl.col(name).eq_missing(pl.lit(row[name])) for name in kind)
+            ),
+            bursts,
+        )
+        for row in largest.iter_rows(named=True)
+    ]
+
+
+def _burst_finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame) -> Finding:
+    inside = held.join(bursts, on="burst")
+    burst = inside.sort("size", "burst", descending=[True, False])
+    burst = burst.filter(pl.col("burst") == burst.item(0, "burst")).sort("time")
+    row = burst.row(0, named=True)
+    kind_of = HoldText(held)
+    about = _about(accounts, held)
+    first, last, run = longest_run(accounts.jobs_at(burst.get_column("job")))
+    length = float(burst.item(-1, "time")) - float(burst.item(0, "time"))
+    in_burst, in_all = burst.get_column("job").n_unique(), about.jobs.len()
+    arrived = _arrived(accounts, about.jobs) if kind_of.entry.way == INPUT else 0
+    evidence = [
+        ("the reason", shown(row["reason"])),
+        ("code/subcode", kind_of.codes[0]),
+        ("held for it in all", many(in_all, "job")),
+        ("in the largest burst", f"{many(in_burst, 'job')} within {span(max(length, 1))}"),
+    ]
+    told = ""
+    if run >= AT_LEAST:
+        told = f"; {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
+        evidence.append(("consecutive jobs", f"{run:,}: {first} to {last}"))
+    evidence.append(("without a result to this day", many(about.lost.len(), "job")))
+    if arrived:
+        evidence.append(("inputs of jobs of the same clusters that did arrive", f"{arrived:,}"))
+    kind = zlib.crc32(str(row["template"]).encode("utf-8", "replace"))
+    return about.finding(
+        key=f"hold-burst:{kind_of.codes[0]}:{kind:08x}",
+        title=f"{many(in_all, 'job')} were held for the same reason: {kind_of.headline}{told}",
+        why=_burst_why(kind_of, arrived),
+        evidence=evidence,
+        advice=_burst_advice(accounts, about.lost, held, kind_of, arrived),
+    )
+
+
+def _about(accounts: Accounts, held: pl.DataFrame) -> Scope:
+    ended = held.filter(pl.col("attempt").is_not_null())
+    attempts = accounts.attempts_at(ended.get_column("attempt"))
+    # A job that was held again for something else is not lost to this.
+    last = _last_holds(accounts)
+    stuck = (JobOutcome.HELD.value, JobOutcome.REMOVED.value)
+    mine = accounts.jobs_at(held.join(last, on=["job", "time"], how="semi").get_column("job"))
+    lost = mine.filter(pl.col("outcome").is_in(stuck)).get_column("job")
+    return scope(accounts, attempts, jobs=held.get_column("job"), lost=lost)
+
+
+@once
+def _last_holds(accounts: Accounts) -> pl.DataFrame:
+    """When each job was held last."""
+    return accounts.holds.group_by("job").agg(pl.col("time").max())
+
+
+def _arrived(accounts: Accounts, jobs: pl.Series) -> int:
+    """How many inputs of jobs of the same clusters did arrive."""
+    clusters = accounts.jobs.get_column("cluster")
+    moved = clusters.gather(_arrivals(accounts))
+    return int(moved.is_in(clusters.gather(jobs).unique().implode()).sum())
+
+
+@once
+def _arrivals(accounts: Accounts) -> pl.Series:
+    """The job of each attempt whose input arrived."""
+    moved = pl.col("arrived").fill_null(False) & (pl.col("transfer_in_s") > 0)
+    return accounts.attempts.select("job", moved=moved).filter("moved").get_column("job")
+
+
+def _burst_why(told: HoldText, arrived: int) -> str:
+    entry = told.entry
+    if entry.id == "unknown":
+        return (
+            "The same words on many jobs within minutes point to one cause outside the jobs, or to "
+            "one mistake in all of them."
+        )
+    if not _by_url(entry):
+        return told.why
+    if not arrived:
+        return (
+            "HTCondor holds a job at the first failed transfer that its plugin does not call "
+            "retriable. No input of these clusters ever arrived: the URL or the rights are wrong."
+        )
+    there = (
+        "Other jobs of the same clusters got their input: the source failed for a while, and "
+        "HTCondor holds a job at the first failure that its plugin does not call retriable."
+    )
+    if re.search(OBJECT_AT_FAULT, told.reason):
+        there = (
+            "The object is there, for other jobs of the same clusters got their input: for a "
+            "while the source answered wrongly, and HTCondor holds a job at the first such "
+            "answer, without another try."
+        )
+    return there
+
+
+def _by_url(entry: Entry) -> bool:
+    """Whether it is about an input that a source gives, not about a file of the access point."""
+    return entry.way == INPUT and "file" not in entry.checks
+
+
+def _may_release(entry: Entry, arrived: int) -> bool:
+    """Whether a plain release is worth its try: it is cheap, or what failed passes by itself."""
+    if _by_url(entry):
+        return bool(arrived)
+    return entry.kind == TRANSIENT or (entry.kind == DEPENDS and entry.step in BEFORE_START)
+
+
+def _burst_advice(
+    accounts: Accounts, lost: pl.Series, held: pl.DataFrame, told: HoldText, arrived: int
+) -> tuple[Step, ...]:
+    entry = told.entry
+    steps: list[Step] = []
+    if _by_url(entry) and not arrived:
+        steps.append(do("Check the URL, its spelling and your rights with a fetch by hand."))
+    elif not _by_url(entry) and entry.id != "unknown":
+        steps.append(do(told.do))
+    may = _may_release(entry, arrived)
+    if may and (line := _release(accounts, lost, held)):
+        text = "Release them: nothing is wrong with the jobs."
+        if entry.step not in BEFORE_START:
+            text = "Release them. Each start does the work again, from its last checkpoint."
+        elif not _by_url(entry):
+            text = "Release them when the cause is mended."
+        steps.append(shell(text, line))
+    if may and _by_url(entry):
+        steps += _automatic(held)
+    return tuple(steps)
+
+
+def _release(accounts: Accounts, lost: pl.Series, held: pl.DataFrame) -> str:
+    """The command that releases those of the jobs that are held now, and no others."""
+    stuck = accounts.jobs.filter(pl.col("outcome") == JobOutcome.HELD.value)
+    mine = stuck.join(lost.to_frame("job"), on="job", how="semi")
+    code, subcode = held.row(0, named=True)["code"], held.row(0, named=True)["subcode"]
+    if not mine.height or code is None:
+        return ""
+    clusters = mine.get_column("cluster").unique().sort()
+    alike = (pl.col("hold_code") == code) & (pl.col("hold_subcode").eq_missing(subcode))
+    alike &= pl.col("cluster").is_in(clusters.implode())
+    others = stuck.filter(alike).join(mine, on="job", how="anti").height
+    if others or clusters.len() > _MOST_CLUSTERS:
+        # The same code stands for holds that must not be released.
+        names = [str(name) for name in mine.get_column("id").to_list()]
+        return f"condor_release {' '.join(names)}" if len(names) <= _MOST_NAMED else ""
+    where = " || ".join(f"ClusterId == {cluster}" for cluster in clusters.to_list())
+    which = f"HoldReasonCode == {code}" + (f" && HoldReasonSubCode == {subcode}" if subcode else "")
+    return f"condor_release -constraint '{which} && ({where})'"
+
+
+def _automatic(held: pl.DataFrame) -> tuple[Step, ...]:
+    """How such holds are released without anybody."""
+    row = held.row(0, named=True)
+    which = f"HoldReasonCode == {row['code']}"
+    which += f" && HoldReasonSubCode == {row['subcode']}" if row["subcode"] else ""
+    return (
+        submit(
+            "Let HTCondor release such holds by itself, within bounds.",
+            f"periodic_release = {which} && NumHolds < 5 && "
+            "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
+        ),
+        shell(
+            "Such lines, with growing pauses, are among those that `headway wrap` adds to a "
+            "copy of a submit file.",
+            "headway wrap JOB.sub",
+        ),
+        job_toml(
+            "In job.toml the agent tries again within the attempt, and Headway releases the "
+            "job after a pause.",
+            "[retries]",
+            "input = 5",
+            'backoff = "60 s"',
+        ),
+    )
+
+
+def longest_run(jobs: pl.DataFrame) -> tuple[str, str, int]:
+    """First and last of the longest row of consecutive procs of one cluster, and its length."""
+    rows = (
+        jobs.select("cluster", "proc")
+        .unique()
+        .sort("cluster", "proc")
+        .with_columns(step=pl.col("proc") - pl.int_range(pl.len()).over("cluster"))
+        .group_by("cluster", "step")
+        .agg(first=pl.col("proc").min(), last=pl.col("proc").max(), run=pl.len())
+        .sort("run", "cluster", "first", descending=[True, False, False])
+    )
+    if not rows.height:
+        return "", "", 0
+    row = rows.row(0, named=True)
+    name = row["cluster"]
+    return f"{name}.{row['first']}", f"{name}.{row['last']}", int(row["run"])
+
+
+_DAY = 86400.0
+#: A weekend is not neglect.
+HELD_LONG = 3 * _DAY
+#: The OSPool may remove jobs that have been held for longer.
+OSPOOL = 14 * _DAY
+_MOST = 6
+
+
+def unreleased(accounts: Accounts) -> list[Finding]:
+    """At most one finding: the jobs that have been held for days."""
+    held = accounts.jobs.filter(pl.col("outcome") == JobOutcome.HELD.value).select("job", "id")
+    last = caused_holds(accounts).sort("time").unique("job", keep="last", maintain_order=True)
+    stuck = last.join(held, on="job").filter(
+        pl.col("released").is_null()
+        & ~pl.col("cause").is_in(on_purpose())
+        & (pl.col("held_s") >= HELD_LONG)
+    )
+    if not stuck.height:
+        return []
+    about = scope(accounts, accounts.attempts.head(0), jobs=stuck.get_column("job"))
+    longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
+    kinds = stuck.group_by("cause").agg(jobs=pl.len(), held_s=pl.col("held_s").max())
+    kinds = kinds.sort("jobs", "cause", descending=[True, False]).head(_MOST)
+    evidence = [
+        ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
+    ]
+    why = "A held job does nothing until somebody releases it."
+    if accounts.uses_osdf:
+        may = f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them"
+        evidence.append((may, count(stuck.filter(pl.col("held_s") >= OSPOOL).height)))
+        why += " The OSPool may remove jobs that have been held for more than 14 days."
+    return [
+        Finding(
+            key="unreleased",
+            title=f"{many(stuck.height, 'job')} {'has' if stuck.height == 1 else 'have'} been held "
+            f"for more than {HELD_LONG / _DAY:.0f} days (the longest for {days(longest)}), and "
+            f"nobody has released or removed {'it' if stuck.height == 1 else 'them'}",
+            why=why,
+            waiting_s=float(stuck.get_column("held_s").sum()),
+            waiting="on hold",
+            jobs=stuck.height,
+            lost_jobs=about.lost.len(),
+            named=about.named,
+            evidence=tuple(evidence),
+            table=Table(
+                ("code", "jobs", "longest", "what it is", "what to do"),
+                tuple(_row(stuck, kind) for kind in kinds.iter_rows(named=True)),
+            ),
+            advice=_unreleased_advice(),
+            lost=about.lost,
+            slot_waiting=False,
+        )
+    ]
+
+
+def _median(stuck: pl.DataFrame) -> float | None:
+    return median(stuck.get_column("held_s"))
+
+
+def _row(stuck: pl.DataFrame, kind: dict[str, Any]) -> tuple[str, ...]:
+    told = HoldText(stuck.filter(pl.col("cause") == kind["cause"]))
+    codes = ", ".join(told.codes)
+    return codes, count(kind["jobs"]), days(kind["held_s"]), told.headline, told.do
+
+
+def _unreleased_advice() -> tuple[Step, ...]:
+    return (
+        shell(
+            "See why each is held, then mend and release it, or remove it.",
+            "condor_q -hold -af:j HoldReasonCode HoldReasonSubCode HoldReason",
+            "condor_release JOB",
+            "condor_rm JOB",
+        ),
+        job_toml(
+            "In job.toml plainly transient holds are released by themselves, this many times.",
+            "[retries]",
+            "holds = 5",
+        ),
+    )
+
+
+#: Twice or three times may be bad luck; this often, with nothing gained, is a loop.
+SAME_AT_LEAST = 5
+#: How many kinds of loop are told.
+MOST_LOOPS = 3
+
+
+def retry_loop(accounts: Accounts) -> list[Finding]:
+    """One finding for each way in which jobs go round."""
+    way = ["ending", "code", "subcode", "return_value", "template"]
+    tried = failed(accounts).filter(pl.col("checkpoints").fill_null(0) == 0)
+    busy = tried.group_by("job").len().filter(pl.col("len") >= SAME_AT_LEAST)
+    tried = tried.join(busy, on="job", how="semi")
+    if not tried.height:
+        return []
+    template = caused_ends(accounts).get_column("template").gather(tried.get_column("attempt"))
+    tried = tried.with_columns(template)
+    loops = (
+        tried.group_by("job", *way)
+        .agg(tries=pl.len(), seconds=pl.col("bad_s").sum())
+        .filter(pl.col("tries") >= SAME_AT_LEAST)
+    )
+    if not loops.height:
+        return []
+    ways = (
+        loops.group_by(way)
+        .agg(pl.col("tries").sum(), pl.col("seconds").sum())
+        .sort("seconds", "tries", *way, descending=[True, True] + [False] * 5, nulls_last=True)
+        .head(MOST_LOOPS)
+    )
+    return [
+        _loop_finding(
+            accounts,
+            loops.join(one, on=way, how="semi", nulls_equal=True),
+            tried.join(one, on=way, how="semi", nulls_equal=True),
+        )
+        for one in ways.iter_slices(1)
+    ]
+
+
+def _loop_finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Finding:
+    tried = tried.join(loops, on="job", how="semi")
+    about = scope(accounts, accounts.attempts_at(tried.get_column("attempt")))
+    names = accounts.jobs.select("job", "id", "outcome")
+    longest = loops.join(names, on="job").sort("tries", "job", descending=[True, False])
+    top, first = longest.row(0, named=True), tried.row(0, named=True)
+    how = _how(first)
+    solved = longest.filter(pl.col("outcome").cast(pl.String) == "success").height
+    return about.finding(
+        key=f"retry-loop:{first['ending']}:{first['code']}:{first['return_value']}",
+        title=f"{many(loops.height, 'job')} tried {SAME_AT_LEAST} times or more and ended the same "
+        f"way each time ({how}): {about.cost}",
+        why="Nothing is different from one try to the next: no checkpoint was gained, and no other "
+        "place or setting was tried.",
+        evidence=(
+            ("tries that ended so", count(tried.height)),
+            ("most of one job", f"{shown(top['id'], 40)}: {top['tries']:,} tries"),
+            ("succeeded in the end", many(solved, "job")),
+            ("what they say", what(str(first["reason"])) if first["reason"] else "nothing"),
+        ),
+        table=Table.of(
+            longest,
+            5,
+            id=("job", lambda name: shown(name, 40)),
+            tries=("tries", count),
+            seconds=("lost", span),
+            outcome=("now", str),
+        ),
+        advice=_loop_advice(accounts, str(first["ending"])),
+        echo=True,
+    )
+
+
+def _how(row: dict[str, object]) -> str:
+    words = {cause.value: text for cause, text in CAUSE_WORDS.items()}
+    text = words.get(str(row["ending"]), str(row["ending"]))
+    if row["return_value"]:
+        # The agent's words have the command's own exit code in them; its own code has none.
+        said = row["reason"] if row["return_value"] in MEANING else None
+        value = what(str(said)) if said else f"return value {row['return_value']}"
+        return value if row["ending"] == Cause.FAILED.value else f"{text}, {value}"
+    if row["code"] is not None and row["ending"] == Cause.HOLD.value:
+        return f"{text}, code {row['code']}"
+    return text
+
+
+def _loop_advice(accounts: Accounts, ending: str) -> tuple[Step, ...]:
+    key = {"failed": "command", "bad-node": "node"}.get(ending, "input")
+    # Every slot has a Machine; only glideins have a name for their site.
+    place = "GLIDEIN_ResourceName" if accounts.site_names else "Machine"
+    return (
+        submit(
+            "Stop after a few tries, and look. NumJobStarts does not count tries whose input never "
+            "arrived; NumShadowStarts does.",
+            "periodic_hold = NumShadowStarts > 8 && JobStatus == 1",
+            'periodic_hold_reason = "tried 8 times"',
+        ),
+        submit(
+            f"Keep each new try away from the last {'site' if accounts.site_names else 'machine'} "
+            "(join it with && to requirements that you have).",
+            f"job_machine_attrs = {place}",
+            "job_machine_attrs_history_length = 4",
+            # 0 is the present site by the time that this is asked; a first try has no past.
+            f"requirements = (MY.MachineAttr{place}1 =?= undefined || "
+            f"TARGET.{place} =!= MY.MachineAttr{place}1)",
+        ),
+        job_toml("In job.toml both are the default, with these bounds.", "[retries]", f"{key} = 3"),
+    )
+
+
+#: Hold codes of HTCondor's own limits (allowed_job_duration, allowed_execute_duration).
+CODES = {46: "job", 47: "execute"}
+#: Hold codes of policies, where only the text tells what they are about.
+POLICIES = (3, 21, 26)
+#: Where the OSPool, which names its sites, holds jobs of its categories "Medium" and "Long".
+MEDIUM, RAN_LONG = 72000.0, 144000.0
+#: allowed_job_duration counts from the start, whatever was saved since.
+WHOLE_JOB = 46
+#: A site stands out when its jobs are stopped this many times as often as the others'.
+FACTOR = 3.0
+#: Fewer attempts, there or elsewhere, are no picture.
+ATTEMPTS_AT_LEAST = 5
+
+
+def duration(accounts: Accounts) -> list[Finding]:
+    """One finding for each limit; the log names it, so a single job is enough."""
+    code, reason = pl.col("code"), pl.col("reason").cast(pl.String)
+    by_policy = pl.col("attempt").is_in(_stopped_by_rules(accounts).implode())
+    over = (pl.col("ending") == Cause.OVER_TIME.value) | code.is_in(list(CODES)) | by_policy
+    # What computed nothing until then is no matter of time, and another finding's.
+    over = over.fill_null(False) & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
+    cut = accounts.attempts.filter(over).with_columns(reason=reason)
+    if not cut.height:
+        return []
+    limits = {text: _limit(text) for text in cut.get_column("reason").unique().to_list()}
+    cut = cut.with_columns(
+        limit=pl.col("reason").replace_strict(limits, default=None, return_dtype=pl.Float64)
+    )
+    parts = cut.sort("limit", nulls_last=True).group_by("limit", maintain_order=True)
+    return [
+        _duration_finding(accounts, at if isinstance(at, float) else None, p) for (at,), p in parts
+    ]
+
+
+def _stopped_by_rules(accounts: Accounts) -> pl.Series:
+    """The attempts that a rule of the job or of the pool ended because of their time."""
+    ruled = pl.col("code").is_in(POLICIES) & pl.col("cause").is_in(TOO_LONG)
+    return caused_ends(accounts).filter(ruled).get_column("attempt")
+
+
+def _limit(reason: str | None) -> float | None:
+    found = allowed_duration(reason)
+    return found[1] if found else None
+
+
+def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding:
+    about = scope(accounts, cut)
+    good = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value)
+    typical = median(good.get_column("good_compute_s"))
+    evidence = [
+        ("computed until then (median)", span(median(cut.get_column("compute_s")))),
+        ("checkpoints that they wrote", f"{cut.get_column('checkpoints').sum():,}"),
+    ]
+    if typical is not None and good.height:
+        compared = f"{span(typical)} ({many(good.height, 'job')})"
+        evidence.append(("compute of jobs that succeeded (median)", compared))
+    where = sited(accounts).get_column("site").gather(cut.get_column("attempt")).drop_nulls()
+    if where.len():
+        evidence.append(("where", listed(where.unique().sort().to_list())))
+    bad_site = _site(accounts, cut)
+    if bad_site:
+        site, here, share = bad_site
+        told = f"{short_name(site)}: {here:,} of them, {percent(share)} of what ran there"
+        evidence.append(("far more often than elsewhere at", told))
+    of = f" of {limit(at)}" if at else ""
+    jobs = about.jobs.len()
+    stopped = f"{many(jobs, 'job')} {'was' if jobs == 1 else 'were'} stopped"
+    return about.finding(
+        key=f"over-time:{at:.0f}" if at else "over-time",
+        title=f"{stopped} at the time limit{of}: {about.cost}",
+        why=_duration_why(at, typical, cut),
+        evidence=evidence,
+        advice=_duration_advice(
+            accounts,
+            at,
+            typical,
+            about,
+            bad_site[0] if bad_site else None,
+            whole=bool((cut.get_column("code") == WHOLE_JOB).any()),
+        ),
+    )
+
+
+def _duration_why(at: float | None, typical: float | None, cut: pl.DataFrame) -> str:
+    saved = cut.get_column("checkpoints").sum()
+    text = "A job that runs into the limit is put on hold"
+    text += ", and without a checkpoint all that it computed is lost." if not saved else "."
+    if at and typical is not None and typical < at / 2:
+        return (
+            f"{text} Jobs like it needed {span(typical)}: these were on a slow node or hung, "
+            "rather than too long for the limit."
+        )
+    return f"{text} Released as it is, it runs into the limit again."
+
+
+def _site(accounts: Accounts, cut: pl.DataFrame) -> tuple[str, int, float] | None:
+    """The site where it happens far more often than to the same clusters elsewhere."""
+    ran = sited(accounts).select("attempt", "job", "site", "executed")
+    ran = ran.filter(pl.col("executed") & pl.col("site").is_not_null())
+    stopped = pl.col("attempt").is_in(cut.get_column("attempt").implode())
+    ran = with_cluster(accounts, ran).with_columns(stopped=stopped)
+    rows = clearly_worse(against_mates(ran, "site", "stopped"), FACTOR, ATTEMPTS_AT_LEAST)
+    if not rows.height:
+        return None
+    row = rows.sort("hits", "site", descending=[True, False]).row(0, named=True)
+    return str(row["site"]), int(row["hits"]), row["hits"] / row["of"]
+
+
+def _duration_advice(
+    accounts: Accounts,
+    at: float | None,
+    typical: float | None,
+    about: Scope,
+    site: str | None,
+    *,
+    whole: bool,
+) -> tuple[Step, ...]:
+    gain = (
+        "what is saved is not lost at the limit, and a released job goes on from there."
+        if whole
+        else "the limit then counts from the last checkpoint, and nothing is lost."
+    )
+    steps: list[Step] = [
+        submit(
+            f"Write a checkpoint, exit with 85 and be started again: {gain}",
+            "checkpoint_exit_code = 85",
+            "transfer_checkpoint_files = checkpoint.pt",
+        ),
+        job_toml(
+            "The same in job.toml.",
+            "[checkpoint]",
+            'paths = ["checkpoint.pt"]',
+            'interval = "1 h"',
+        ),
+    ]
+    ospool = at == MEDIUM and bool(accounts.site_names)
+    if ospool and (typical is None or typical > MEDIUM / 4):
+        steps += [
+            submit(
+                "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "
+                "which is held at 40 hours.",
+                '+JobDurationCategory = "Long"',
+            ),
+            job_toml("The same in job.toml.", 'duration = "Long"'),
+        ]
+    if site:
+        steps += stay_away(accounts, site)
+    if about.held:
+        steps.append(_released(at if ospool else None, typical, about.held[0]))
+    return tuple(steps)
+
+
+def _released(at: float | None, typical: float | None, job: str) -> Step:
+    if at != MEDIUM:
+        return do("Change the job before it is released: unmodified it will be held again.")
+    if typical is not None and typical < at / 2:
+        # More time helps no job that hung or met a slow node.
+        return shell(
+            "Submit the held jobs again, with a checkpoint, rather than release them: the OSPool "
+            "forbids to release unmodified what was held for its duration.",
+            f"condor_rm {job}",
+        )
+    # The category is turned into the limit when a job is submitted: both must be changed.
+    return shell(
+        "Change the job before it is released: unmodified it will be held again, and the OSPool "
+        "forbids it.",
+        f"condor_qedit {job} JobDurationCategory '\"Long\"' AllowedExecuteDuration {RAN_LONG:.0f}",
+        f"condor_release {job}",
+    )
+
+
+__all__ = ["hold_burst", "longest_run"]

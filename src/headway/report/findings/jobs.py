@@ -1,0 +1,512 @@
+"""Findings about the jobs themselves: resources, exit codes, and what nothing explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from headway.node.errors import MEANING, Exit
+from headway.pool.policy import enough_for
+from headway.report.accounts import Accounts, once
+from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
+from headway.report.findings.alike import wilson
+from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
+from headway.report.findings.reasons import HoldText, caused_ends, caused_holds, what
+from headway.report.findings.scope import (
+    Scope,
+    example,
+    listed,
+    median,
+    read_last_words,
+    scope,
+)
+from headway.report.numbers import UNKNOWN, binary, count, percent, span
+from headway.spec.units import exact_size
+from headway.text import many
+
+#: The codes of limits and rules, under which a job is stopped for what it used.
+HELD_BY = (3, 21, 26, 34)
+
+#: Below this share of the request, at the 95th percentile, a request is far too large.
+FAR_BELOW = 0.5
+#: The 95th percentile of fewer jobs than this is the luck of one.
+MEASURED_AT_LEAST = 20
+#: What to leave free above the largest use seen: the next job may need a bit more.
+ROOM = 1.25
+
+
+@dataclass(frozen=True)
+class _Resource:
+    name: str  # as job.toml and the submit file have it
+    unit: int  # bytes of what HTCondor counts in
+    small: float  # a request below this many bytes keeps no job from a slot
+    step: float  # what to round up to, in bytes
+    causes: tuple[str, ...]  # in the table of holds
+
+    @property
+    def used(self) -> pl.Expr:
+        return pl.col(f"{self.name}_used") * self.unit
+
+    @property
+    def asked(self) -> pl.Expr:
+        return pl.col(f"{self.name}_asked") * self.unit
+
+    def lines(self, size: float) -> tuple[str, str]:
+        return self.exact_lines(max(1, math.ceil(size / 2**30)) * 1024)
+
+    def exact_lines(self, megabytes: int) -> tuple[str, str]:
+        size = exact_size(megabytes)
+        return f"request_{self.name} = {size.replace('iB', 'B')}", f'{self.name} = "{size}"'
+
+
+MEMORY = _Resource(
+    "memory", 2**20, 4 * 2**30, 2**30, ("over-memory", "over-memory-icecube", "over-resources")
+)
+DISK = _Resource("disk", 2**10, 20 * 2**30, 2**30, ("over-disk",))
+
+
+def over_asked(accounts: Accounts) -> list[Finding]:
+    """Requests that jobs came nowhere near to, memory and disk."""
+    return [found for kind in (MEMORY, DISK) if (found := _over(accounts, kind))]
+
+
+def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
+    used, asked = kind.used.alias("used"), kind.asked.alias("asked")
+    jobs = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value).select(
+        "job", pl.col("user").cast(pl.String), "slot_s", used, asked
+    )
+    jobs = jobs.filter((pl.col("used") > 0) & (pl.col("asked") >= kind.small))
+    groups = (
+        jobs.group_by("user", "asked")
+        .agg(
+            jobs=pl.len(),
+            p95=pl.col("used").quantile(0.95, "linear"),
+            most=pl.col("used").max(),
+            idle=((pl.col("asked") - pl.col("used")) * pl.col("slot_s")).sum(),
+        )
+        .filter(
+            (pl.col("jobs") >= MEASURED_AT_LEAST) & (pl.col("p95") < FAR_BELOW * pl.col("asked"))
+        )
+        # One job that needed it all is enough to keep the request.
+        .filter(pl.col("most") * ROOM < pl.col("asked"))
+        .sort("idle", "asked", "user", descending=[True, True, False])
+    )
+    if not groups.height:
+        return None
+    top = groups.row(0, named=True)
+    want = top["most"] * ROOM
+    submit_line, toml_line = kind.lines(want)
+    concerned = jobs.join(groups, on=["user", "asked"], how="semi", nulls_equal=True)
+    about = scope(accounts, accounts.attempts.head(0), jobs=concerned.get_column("job"))
+    share = percent(top["p95"] / top["asked"])
+    return Finding(
+        key=f"over-asked:{kind.name}",
+        title=f"{many(top['jobs'], 'job')} asked for {binary(top['asked'])} of {kind.name}, and 95 "
+        f"of 100 used less than {binary(top['p95'])} ({share})",
+        why=f"A job starts only where all that it asks for is free: with less {kind.name} it fits "
+        "more slots and waits less.",
+        jobs=about.jobs.len(),
+        named=about.named,
+        evidence=(
+            ("largest use of all", binary(top["most"])),
+            ("enough, with a quarter to spare", binary(want)),
+        ),
+        table=Table.of(
+            groups.with_columns(line=pl.col("most") * ROOM),
+            5,
+            user=("user", lambda user: shown(user, 40) or UNKNOWN),
+            jobs=("jobs", count),
+            asked=("asked", binary),
+            p95=("95th percentile", binary),
+            most=("largest", binary),
+            line=("line", lambda size: kind.lines(size)[0]),
+        ),
+        advice=(
+            submit("Ask for less.", submit_line),
+            job_toml("The same in job.toml.", "[resources]", toml_line),
+        ),
+    )
+
+
+def under_asked(accounts: Accounts) -> list[Finding]:
+    """Jobs held because they used more than they had asked for; the log says so."""
+    return [found for kind in (MEMORY, DISK) if (found := _under(accounts, kind))]
+
+
+def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
+    over = pl.col("cause").is_in(kind.causes)
+    holds = caused_holds(accounts).filter(over)
+    limited = caused_ends(accounts).filter(pl.col("code").is_in(HELD_BY) & over)
+    attempts = accounts.attempts_at(limited.get_column("attempt"))
+    if not attempts.height and not holds.height:
+        return None
+    about = scope(accounts, attempts, jobs=holds.get_column("job"))
+    # What was asked for when they were stopped: somebody may have raised the request since.
+    used, asked = _most(attempts, kind.used), _most(attempts, kind.asked)
+    jobs = about.jobs.len()
+    evidence = []
+    if asked:
+        evidence.append(("asked for (most)", binary(asked)))
+    if used:
+        evidence.append(("used when last looked at (most)", binary(used)))
+    reason = holds.get_column("reason").drop_nulls().cast(pl.String)
+    if reason.len():
+        evidence.append(("the reason", shown(reason[0])))
+    want = enough_for(max(used or 0.0, asked or 0.0) / 2**20)
+    for_asked = f" than the {binary(asked)} asked for" if asked else " than asked for"
+    return about.finding(
+        key=f"under-asked:{kind.name}",
+        title=f"{many(jobs, 'job')} used more {kind.name}{for_asked} and "
+        f"{'was' if jobs == 1 else 'were'} stopped: {about.cost}",
+        why=f"The pool stops a job that outgrows the {kind.name} it asked for; started again with "
+        "the same request it ends the same way.",
+        evidence=evidence,
+        advice=_more(kind, want, about.held),
+    )
+
+
+def _more(kind: _Resource, want: int, held: tuple[str, ...]) -> tuple[Step, ...]:
+    """What to do where `want` MB would be enough."""
+    if not want:
+        return (do(f"Ask for more {kind.name}: request_{kind.name}, or [resources] of job.toml."),)
+    submit_line, toml_line = kind.exact_lines(want)
+    lines: tuple[str, ...] = (submit_line,)
+    if kind is MEMORY:
+        lines += (f"retry_{kind.exact_lines(2 * want)[0]}",)
+    steps = [
+        submit("Ask for more, and for a second try with twice that.", *lines)
+        if kind is MEMORY
+        else submit("Ask for more.", *lines),
+        job_toml("The same in job.toml.", "[resources]", toml_line),
+    ]
+    if held:
+        name = {"memory": "RequestMemory", "disk": "RequestDisk"}[kind.name]
+        value = want * 2**20 // kind.unit
+        steps.append(
+            shell(
+                "Jobs that are held can be changed and released.",
+                f"condor_qedit {held[0]} {name} {value}",
+                f"condor_release {held[0]}",
+            )
+        )
+    return tuple(steps)
+
+
+def _most(rows: pl.DataFrame, value: pl.Expr) -> float | None:
+    found = rows.select(value.max()).item()
+    return float(found) if found and math.isfinite(found) else None
+
+
+#: Fewer jobs with the same value are not a pattern; ...
+JOBS_AT_LEAST = 5
+#: ... nor is a rate that may be below this, of all jobs that ended.
+RATE = 0.01
+#: How many values are told.
+MOST = 5
+#: Seconds: a command that fails sooner has not begun to work.
+AT_ONCE = 60.0
+#: How the agent tells of a command's own end.
+_EXITED = r"\Athe command exited with (\d{1,3})"
+
+
+def exit_code(accounts: Accounts) -> list[Finding]:
+    """One finding for each return value or signal that many jobs ended with."""
+    over = accounts.jobs.filter(
+        pl.col("outcome").cast(pl.String).is_in((JobOutcome.SUCCESS.value, JobOutcome.FAILED.value))
+    )
+    value, signal = pl.col("return_value"), pl.col("signal")
+    wrong = over.filter(
+        (pl.col("outcome") == JobOutcome.FAILED.value)
+        & ((value.is_not_null() & (value != 0)) | signal.is_not_null())
+    ).with_columns(
+        # A shell tells a signal as 128 and its number: 137 and signal 9 are the same end.
+        ended=pl.when(signal.is_not_null()).then(signal + 128).otherwise(value).cast(pl.Int64)
+    )
+    wrong = _with_own(accounts, wrong)
+    counts = (
+        wrong.group_by("ended")
+        .len()
+        .filter(pl.col("len") >= JOBS_AT_LEAST)
+        .sort("len", "ended", descending=[True, False])
+        .head(MOST)
+    )
+    return [
+        _exit_finding(accounts, wrong.filter(pl.col("ended") == at), int(at), over.height)
+        for at, hits in counts.iter_rows()
+        if wilson(hits, over.height)[0] > RATE
+    ]
+
+
+def _with_own(accounts: Accounts, wrong: pl.DataFrame) -> pl.DataFrame:
+    """The jobs with their command's own return value where Headway's code stands for any."""
+    mine = wrong.filter(pl.col("ended") == int(Exit.COMMAND_FAILED)).select("job")
+    last = accounts.attempts.join(mine, on="job", how="semi").sort("job", "number")
+    last = last.unique("job", keep="last").select("job", pl.col("reason").cast(pl.String))
+    own = last.select(
+        "job", own=pl.col("reason").str.extract(_EXITED, 1).cast(pl.Int64, strict=False)
+    )
+    return wrong.join(own, on="job", how="left", maintain_order="left").with_columns(
+        ended=pl.coalesce("own", "ended")
+    )
+
+
+def _exit_finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Finding:
+    attempts = accounts.attempts.join(jobs, on="job", how="semi").filter(
+        pl.col("ending").is_in((Cause.FAILED.value, Cause.BAD_NODE.value))
+    )
+    about = scope(accounts, attempts, jobs=jobs.get_column("job"))
+    meaning = _meaning(value)
+    ran = median(attempts.get_column("compute_s"))
+    sites = attempts.get_column("site").cast(pl.String).drop_nulls().unique().sort()
+    evidence = [
+        ("of the jobs that ended", percent(jobs.height / of)),
+        ("median time in the command", span(ran)),
+    ]
+    if sites.len():
+        evidence.append((f"{accounts.place}s", listed(sites.to_list())))
+    if ran is not None and ran < AT_ONCE:
+        evidence.append(("so soon", "the command failed before it began to work"))
+    name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"
+    if value in MEANING and not jobs.get_column("own").count():
+        name = f"Headway's own exit code {value}"
+    return about.finding(
+        key=f"exit:{value}",
+        title=f"{many(jobs.height, 'job')} ended with {name}"
+        f"{f' ({meaning.name})' if meaning.name else ''}: {about.cost}",
+        why=f"HTCondor calls such an end a normal termination; it is no success. {meaning.why}",
+        evidence=evidence,
+        advice=(*_steps(accounts, jobs, value, about), *meaning.steps, read_last_words(about)),
+    )
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What a value means by custom, why it comes about, and what helps."""
+
+    name: str = ""
+    why: str = "The cause is in the command's own words."
+    steps: tuple[Step, ...] = ()
+
+
+def _meaning(value: int) -> _Meaning:
+    if value in _MEANINGS:
+        return _MEANINGS[value]
+    known = {int(code): text for code, text in MEANING.items()}
+    return _Meaning(known[value], "So Headway's agent says.") if value in known else _Meaning()
+
+
+_SIGKILL, _NOT_FOUND, _SIGABRT, _SIGSEGV = 137, 127, 134, 139
+#: With less of its memory in use than this share, a job was hardly killed for want of it.
+_FAR_BELOW = 0.7
+
+
+def _steps(accounts: Accounts, jobs: pl.DataFrame, value: int, about: Scope) -> tuple[Step, ...]:
+    """What helps by custom, as far as these jobs and their pool have to do with it."""
+    if value == _SIGKILL:
+        return _memory(jobs)
+    if value == _NOT_FOUND:
+        image = example(accounts, "image.sif")
+        return (
+            submit("Bring a container that holds it.", f"container_image = {image}"),
+            job_toml("The same in job.toml.", f'container = "{image}"'),
+        )
+    if value in (_SIGABRT, _SIGSEGV) and about.gpu:
+        return (
+            submit("Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"),
+            job_toml(
+                "The same in job.toml.", "[resources]", "gpus = { count = 1, capability = 7.5 }"
+            ),
+        )
+    return ()
+
+
+def _memory(jobs: pl.DataFrame) -> tuple[Step, ...]:
+    used, asked = (
+        float(jobs.get_column(f"memory_{name}").fill_nan(None).max() or 0.0)  # type: ignore[arg-type]
+        for name in ("used", "asked")
+    )
+    if asked and 0 < used < _FAR_BELOW * asked:
+        told = f"at most {binary(used * 2**20)} of the {binary(asked * 2**20)} asked for"
+        return (
+            do(f"They used {told}: see what else ends them, such as a limit of the node's own."),
+        )
+    want = enough_for(max(used, asked))
+    if not want:
+        return (do("Ask for more memory: request_memory, or memory in [resources] of job.toml."),)
+    submit_line, toml_line = MEMORY.exact_lines(want)
+    return (
+        submit("Ask for more memory.", submit_line),
+        job_toml("The same in job.toml.", "[resources]", toml_line),
+    )
+
+
+_MEANINGS = {
+    _SIGKILL: _Meaning(
+        "SIGKILL", "A command that is killed has most often used more memory than it may."
+    ),
+    _NOT_FOUND: _Meaning(
+        "command not found",
+        "The node does not have what the script calls: a program, or the interpreter.",
+    ),
+    126: _Meaning(
+        "not executable",
+        "The file is there but may not, or cannot, be run: no exec bit, or a wrong #! line.",
+        (shell("Give it the exec bit before you submit.", "chmod +x SCRIPT"),),
+    ),
+    124: _Meaning("time-out", "The script's own `timeout` ended the command."),
+    _SIGABRT: _Meaning("SIGABRT", "It gave up on an assertion or a failed allocation."),
+    135: _Meaning(
+        "SIGBUS",
+        "Often /dev/shm is too small for the workers of a data loader.",
+        (do("Start the data loader with fewer workers, or with num_workers=0."),),
+    ),
+    _SIGSEGV: _Meaning("SIGSEGV", "Often a library does not fit the node's processor or driver."),
+    143: _Meaning("SIGTERM", "It was asked to stop, by the pool or by its owner."),
+}
+
+
+#: What concerns this share of the jobs, or of all slot time, has to be named.
+SHARE = 0.1
+_POLICY = "The job attribute "  # HTCondor's words for a rule of the submit file that put a job back
+_PURPOSE = {
+    "user-request": "somebody held them by hand",
+    "submitted-on-hold": "they were submitted on hold",
+}
+
+
+def unnamed(accounts: Accounts) -> list[Finding]:
+    """A finding for each kind of hold, and each cause of loss, that is a large share.
+
+    The other detectors know mechanisms. A log can lose most of its time to something that is none
+    of them, and a report must not say then that nothing stands out.
+    """
+    # What another finding has told of already is left out: these are echoes.
+    return [*_holds(accounts), *_losses(accounts)]
+
+
+def _holds(accounts: Accounts) -> Iterator[Finding]:
+    if not accounts.holds.height:
+        return
+    holds = caused_holds(accounts)
+    kinds = holds.group_by("cause").agg(jobs=pl.col("job").n_unique())
+    for cause, _ in kinds.sort("jobs", "cause", descending=[True, False]).iter_rows():
+        held = holds.filter(pl.col("cause") == cause)
+        ended = accounts.attempts_at(held.get_column("attempt"))
+        if not _may_be_large(accounts, held, ended):
+            continue
+        about = scope(accounts, ended, jobs=held.get_column("job"))
+        if not _is_large(accounts, about):
+            continue
+        told = HoldText(held)
+        were = "was" if about.jobs.len() == 1 else "were"
+        yield _unnamed_finding(
+            accounts,
+            about,
+            key=f"held:{cause}",
+            words=f"{were} held: {_PURPOSE.get(cause, told.headline)} ({told.number})",
+            why=told.why,
+            # Nearly every reason names its own file or slot: the first stands for all.
+            evidence=(("the reason", shown(told.reason)), ("code/subcode", told.number))
+            if told.reason
+            else (("code/subcode", told.number),),
+            advice=(do(told.do), *_about_holds(accounts, about)),
+        )
+
+
+def _losses(accounts: Accounts) -> Iterator[Finding]:
+    lost = accounts.attempts.filter(pl.col("cause") != Cause.NONE.value)
+    for cause in (cause for cause in Cause if cause is not Cause.NONE):
+        ended = lost.filter(pl.col("cause") == cause.value)
+        if not _may_be_large(accounts, ended, ended):
+            continue
+        about = scope(accounts, ended)
+        if not _is_large(accounts, about):
+            continue
+        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
+        said = [reason for reason in reasons.to_list() if not reason.startswith(_POLICY)]
+        values = ended.get_column("return_value").drop_nulls().unique().sort().to_list()
+        words = f"lost time: {CAUSE_WORDS[cause]}"
+        if cause is Cause.FAILED and len(said) == 1:
+            words = f"failed: {what(said[0])}"
+        elif cause is Cause.FAILED and not said and values:
+            words = f"failed: return value {listed(map(str, values))}"
+        told = None if cause is Cause.FAILED else _by_words(accounts, ended)
+        why = "No pattern that Headway knows explains this loss."
+        step = do(f"Look at what the log says of {about.first_two}.")
+        if cause is Cause.FAILED:
+            why, step = "The cause is in the command's own words.", read_last_words(about)
+        elif told:
+            words, why, step = f"lost time: {told.headline}", told.why, do(told.do)
+        yield _unnamed_finding(
+            accounts,
+            about,
+            key=f"lost:{cause.value}",
+            words=words,
+            why=why,
+            evidence=(("the reason", what(told.reason if told else said[0])),) if said else (),
+            advice=(step,),
+        )
+
+
+def _by_words(accounts: Accounts, ended: pl.DataFrame) -> HoldText | None:
+    """What the reasons of most of these attempts say, if the table of holds knows it."""
+    said = caused_ends(accounts)[ended.get_column("attempt")].filter(pl.col("reason") != "")
+    said = said.drop_nulls("cause")
+    kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
+    if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
+        return None
+    told = HoldText(said.filter(pl.col("cause") == kinds.item(0, "cause")))
+    return None if told.entry.id == "unknown" else told
+
+
+def _may_be_large(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> bool:
+    """By the rows that name its jobs and by its attempts: what is small need not be looked at."""
+    return rows.height >= SHARE * accounts.jobs.height > 0 or (
+        float(ended.get_column("bad_s").fill_nan(0).sum()) >= 0.99 * SHARE * _slot_s(accounts)
+    )
+
+
+def _is_large(accounts: Accounts, about: Scope) -> bool:
+    return about.lost.len() >= SHARE * accounts.jobs.height > 0 or (
+        about.cost_s > 0 and about.cost_s >= SHARE * _slot_s(accounts)
+    )
+
+
+@once
+def _slot_s(accounts: Accounts) -> float:
+    return float(accounts.jobs.get_column("slot_s").fill_nan(0).sum())
+
+
+def _unnamed_finding(
+    accounts: Accounts,
+    about: Scope,
+    *,
+    key: str,
+    words: str,
+    why: str,
+    evidence: tuple[tuple[str, str], ...],
+    advice: tuple[Step, ...],
+) -> Finding:
+    cost = f"; {about.cost}" if about.cost_s >= 1 else ""
+    return about.finding(
+        key=key,
+        title=f"{many(about.jobs.len(), 'job')} of {accounts.jobs.height:,} {words}{cost}",
+        why=why,
+        evidence=(*evidence, ("without a result to this day", many(about.lost.len(), "job"))),
+        advice=advice,
+        echo=True,
+    )
+
+
+def _about_holds(accounts: Accounts, about: Scope) -> tuple[Step, ...]:
+    rows = accounts.jobs_at(about.jobs)
+    logs = rows.get_column("log").cast(pl.String).drop_nulls().unique().sort().head(1).to_list()
+    return (
+        shell(
+            "See what the hold means, whether a release helps, and what to change.",
+            f"headway advise {shown(logs[0], 200) if logs else 'LOG'}",
+        ),
+    )

@@ -1,0 +1,132 @@
+"""A folder with jobs in it, the command line as processes, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from headway.api import Run
+from headway.events import JobState, read_log
+from headway.pool import Runs
+
+SOURCE = Path(__file__).parents[3] / "src"
+Done = subprocess.CompletedProcess[str]
+SMALL = '[resources]\nmemory = "20 MB"\ndisk = "10 MB"\n'
+
+
+class House:
+    """What a test does as a user would."""
+
+    def __init__(self, folder: Path, pool: str = "local:cpus=2") -> None:
+        self.folder = folder
+        self.pool = pool
+        self.environment = {
+            **{key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ},
+            "PYTHONPATH": str(SOURCE),
+            "XDG_RUNTIME_DIR": str(folder),
+            "LANG": "C.UTF-8",
+        }
+
+    def write(self, text: str, name: str = "job.toml", *, mode: int = 0o644) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+        return path
+
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headway", *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def headway(self, *words: str, code: int | None = 0, timeout: float = 60) -> Done:
+        """One command to its end; never a traceback."""
+        process = self.popen(*words)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"headway {words} did not end\n{out}\n{err}") from None
+        assert "Traceback" not in err, err
+        assert "this is a bug" not in err, err
+        if code is not None:
+            assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def run(self, job: str, *words: str, code: int | None = 0) -> Run:
+        """Run a job.toml to its end."""
+        self.write(job)
+        self.headway("run", "job.toml", "--pool", self.pool, *words, code=code)
+        return self.newest()
+
+    def start(self, job: str, *words: str) -> Run:
+        """Submit a job.toml and come back."""
+        return self.run(job, "--detach", *words)
+
+    def newest(self) -> Run:
+        return Run(Runs(self.folder / ".headway").find())
+
+    def wait(self, run: Run, until: Callable[[JobState], object], job: int = 0) -> JobState:
+        def there() -> bool:
+            state = run.jobs.get(job)
+            return state is not None and bool(until(state))
+
+        wait(there)
+        return run.jobs[job]
+
+    def settle(self, run: Run) -> Run:
+        assert run.wait(40), run.folder.events.read_text()[-3000:]
+        return run
+
+
+def wait(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def processes(*marks: str) -> Iterator[int]:
+    """The processes whose command line or environment holds all of these."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                text = Path(f"/proc/{name}/cmdline").read_bytes()
+                text += b"\0" + Path(f"/proc/{name}/environ").read_bytes()
+            except OSError:
+                continue
+            if all(mark.encode() in text for mark in marks):
+                yield int(name)
+
+
+def supervisor_of(run: Run) -> int | None:
+    """The process that runs the jobs of this run, if there is one."""
+    return next(processes("headway.pool.local.main", str(run.folder.path)), None)
+
+
+def judge(path: Path) -> int:
+    """Have HTCondor's own reader read a log; returns how many events it found."""
+    import htcondor2
+
+    with htcondor2.JobEventLog(str(path)) as log:
+        return len(list(log.events(stop_after=0)))
+
+
+def check_log(run: Run) -> None:
+    """HTCondor's reader and ours find the same number of events, and nothing is skipped."""
+    log = read_log(run.folder.events)
+    assert not log.skipped
+    assert judge(run.folder.events) == len(log.events)
