@@ -32,6 +32,8 @@ _WITHOUT_POOLS = ["-m", "not pool"]
 
 
 def main(arguments: list[str]) -> int:
+    # tests start hundreds of processes, and each would compile Headway again
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments[:1] == ["--cov"]:
         return coverage(arguments[1:] or _WITHOUT_POOLS)
     if arguments:
@@ -136,7 +138,7 @@ def _memory() -> Iterator[list[str]]:
 def _pytest(name: str, *more: str) -> list[str]:
     """Each remembers for itself what failed."""
     cache = f"cache_dir=.pytest_cache/{name}"
-    return [sys.executable, "-m", "pytest", *more, "-o", cache, "--durations", "10"]
+    return [sys.executable, "-m", "pytest", *more, "-o", cache, "--durations", "25"]
 
 
 if __name__ == "__main__":
