@@ -16,7 +16,7 @@ from headway.events import Event, EventType, Follower, Jobs, JobState, Outcome, 
 from headway.pool import Action, ActionResult, Pool, RunFolder, Runs, open_pool, pool_of
 from headway.pool.folder import own_name
 from headway.pool.lint.preflight import preflight
-from headway.pool.lint.traps import Finding, raise_errors
+from headway.pool.lint.traps import LintFinding, raise_errors
 from headway.pool.policy import releases
 from headway.pool.prepare import job_digest, prepare
 from headway.pool.results import (
@@ -50,7 +50,7 @@ class Run:
         #: Told of a job after each event about it, which is cheaper than to look through all jobs.
         self.saw: Callable[[JobState], None] | None = None
         #: What preflight warned of, where `run` has started it.
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[LintFinding, ...] = ()
         self._pool = pool
         _log.debug("%s: reading %s", folder.label, folder.events)
         self._follower = Follower(folder.events)
@@ -391,7 +391,7 @@ class Plan:
         at = self.runs.root.parent
         self.pool = open_pool(pool, at) if isinstance(pool, str) else pool
         #: What preflight has found, once `check` has looked.
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[LintFinding, ...] = ()
         self._kept = ""
         size, folder = self.job.size, self.runs.folder
         _log.info("%s: jobs %d, pool %s, runs in %s", self.job.name, size, self.pool.name, folder)
@@ -412,7 +412,7 @@ class Plan:
         found.check_places(self.job, self.base)
         self.job, self._kept = found.missing_part(self.job), kept_text(found.of(KEPT))
 
-    def check(self, strict: bool | None = None) -> tuple[Finding, ...]:
+    def check(self, strict: bool | None = None) -> tuple[LintFinding, ...]:
         """Look for what would make the jobs fail on this pool; `strict` as `run` has it."""
         limits, match = self.pool.limits(), self.pool.match(self.job)
         self.findings = tuple(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headway.cli.commands import FAILED, INTERRUPTED, OK, WRONG
 from headway.cli.parser import Parser, UsageError
 from headway.cli.terminal import near, paint, patience, print_json, printable
-from headway.pool.lint.traps import Finding, Severity, errors_of, worst_first
+from headway.pool.lint.traps import LintFinding, Severity, errors_of, worst_first
 from headway.text import many
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
 
 
-def tell(findings: Sequence[Finding], as_json: bool) -> None:
+def tell(findings: Sequence[LintFinding], as_json: bool) -> None:
     """Warnings and hints before a submit; errors come with the refusal."""
     lesser = [finding for finding in findings if finding.severity is not Severity.ERROR]
     if as_json:
@@ -37,7 +37,7 @@ def tell(findings: Sequence[Finding], as_json: bool) -> None:
         print_findings(lesser)
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Sequence[LintFinding]) -> None:
     """All findings on stderr, the worst first, each with its remedy."""
     for severity, group in groupby(worst_first(findings), key=lambda finding: finding.severity):
         found = list(group)
@@ -48,7 +48,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
                 print(f"  {'' if not number else '  '}{printable(line)}", file=sys.stderr)
 
 
-def as_dict(finding: Finding) -> dict[str, str]:
+def as_dict(finding: LintFinding) -> dict[str, str]:
     return {
         "severity": finding.severity.value,
         "id": finding.id,

@@ -14,7 +14,7 @@ from headway.node.transfer.manifest import publish
 from headway.pool.base import Limits
 from headway.pool.htcondor.pool import is_ospool
 from headway.pool.lint.preflight import preflight
-from headway.pool.lint.traps import Finding, Severity, raise_errors
+from headway.pool.lint.traps import LintFinding, Severity, raise_errors
 from headway.spec import Job
 
 OSPOOL = Limits(transfer_input_bytes=5000 * 2**20, ospool=True)
@@ -39,7 +39,7 @@ def job(**keys: Any) -> Job:
 
 def look(
     base: Path, limits: Limits = ROOMY, pool: str = "local", **keys: Any
-) -> dict[str, Finding]:
+) -> dict[str, LintFinding]:
     found = preflight(job(**keys), base, limits, pool=pool)
     return {finding.id: finding for finding in found}
 
@@ -385,7 +385,7 @@ def test_checkpoint(base: Path) -> None:
 # -- tables
 
 
-def table(base: Path, size: int, **keys: Any) -> tuple[dict[str, Finding], float]:
+def table(base: Path, size: int, **keys: Any) -> tuple[dict[str, LintFinding], float]:
     rows = tuple({"n": str(n), "lr": f"0.{n}", "site": "ab"[n % 2]} for n in range(size))
     described = job(rows=rows, duration="Long", **keys)
     begin = time.process_time()  # other work on the machine does not count
@@ -417,7 +417,7 @@ def test_a_hundred_thousand_rows_in_a_second(base: Path) -> None:
     for n in range(1000):
         (base / "conf" / f"{n}.yaml").write_text("")
 
-    def look() -> tuple[dict[str, Finding], float]:
+    def look() -> tuple[dict[str, LintFinding], float]:
         return table(
             base,
             100_000,

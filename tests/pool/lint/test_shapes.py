@@ -20,7 +20,7 @@ import pytest
 from headway.pool.lint.evaluate import at_each_queue, is_known
 from headway.pool.lint.risks import risks
 from headway.pool.lint.submit_file import split_files
-from headway.pool.lint.traps import Finding, Severity
+from headway.pool.lint.traps import LintFinding, Severity
 
 CACHE = os.environ.get("HEADWAY_POOL_CACHE") or (
     "/var/cache/headway/pool" if os.getuid() == 0 else os.path.expanduser("~/.cache/headway/pool")
@@ -712,7 +712,7 @@ def dry_run(shape: Shape, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _refuses(found: list[Finding]) -> bool:
+def _refuses(found: list[LintFinding]) -> bool:
     errors = [finding for finding in found if finding.severity is Severity.ERROR]
     errors += [finding for finding in found if finding.id in ("after-queue", "executable-missing")]
     return any(REFUSES.search(finding.what) for finding in errors)

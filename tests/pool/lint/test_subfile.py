@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.pool.lint.submit_file import Kind, canonical, read, split_files, split_list
+from headway.pool.lint.submit_file import canonical, read, split_files, split_list
 
 SUBS = sorted((Path(__file__).parent / "subs").glob("*.sub"))
 
 
 def keys(text: str) -> dict[str, str]:
-    return {s.key: s.value for s in read(text).statements if s.kind is Kind.ASSIGN}
+    return {s.key: s.value for s in read(text).statements if s.kind == "assign"}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_assignments(text: str, expected: dict[str, str]) -> None:
 )
 def test_queues(text: str, first: int, last: int, count: int) -> None:
     file = read(text)
-    queues = [s for s in file.statements if s.kind is Kind.QUEUE]
+    queues = [s for s in file.statements if s.kind == "queue"]
     assert len(queues) == count
     assert (queues[0].first, queues[0].last) == (first, last)
 
@@ -114,6 +114,6 @@ def test_as_htcondor_reads_it(lines: list[str]) -> None:
     ours = {
         s.key.lower().replace("+", "my.")
         for s in file.statements
-        if s.kind is Kind.ASSIGN and (queue is None or s.first < queue.first)
+        if s.kind == "assign" and (queue is None or s.first < queue.first)
     }
     assert ours == {key.lower() for key in theirs}

@@ -15,7 +15,7 @@ from headway.pool.base import Limits
 from headway.pool.lint.script_traps import read_script, script_traps, uses_loader, worker_options
 from headway.pool.lint.shell import scan
 from headway.pool.lint.shell_traps import asked_workers
-from headway.pool.lint.traps import Context, Finding, error, unwrapped, warning
+from headway.pool.lint.traps import Context, LintFinding, error, unwrapped, warning
 from headway.pool.prepare import packed_files
 from headway.spec import Job
 from headway.spec.places import filler
@@ -210,7 +210,7 @@ _SHOWN = 3
 _MOST = 1000  # different programs or scripts of a table that are looked at
 
 
-def command_findings(case: PreflightCase) -> Iterator[Finding]:
+def command_findings(case: PreflightCase) -> Iterator[LintFinding]:
     """Of the program, its arguments, and the traps of every script the job brings."""
     programs: set[str] = set()
     for argv in _commands(case):
@@ -248,7 +248,7 @@ def _commands(case: PreflightCase) -> Iterator[list[str]]:
         yield unwrapped(plain)
 
 
-def _program(case: PreflightCase, argv: list[str], programs: set[str]) -> Iterator[Finding]:
+def _program(case: PreflightCase, argv: list[str], programs: set[str]) -> Iterator[LintFinding]:
     program = argv[0]
     if program == _UNKNOWN or program.startswith(("/", "$", "-", "~")):
         return
@@ -280,7 +280,7 @@ def _is_interpreter(program: str) -> bool:
     return _INTERPRETERS.fullmatch(program.rsplit("/", 1)[-1]) is not None
 
 
-def _script(case: PreflightCase, argv: list[str]) -> Iterator[Finding]:
+def _script(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
     """`python3 train.py`, `bash run.sh`, `torchrun --nproc-per-node 2 train.py`, `-m module`."""
     if not _is_interpreter(argv[0]):
         return
@@ -305,7 +305,7 @@ def _script(case: PreflightCase, argv: list[str]) -> Iterator[Finding]:
         yield _not_brought(case, "script-missing", word, name)
 
 
-def _module(case: PreflightCase, module: str) -> Iterator[Finding]:
+def _module(case: PreflightCase, module: str) -> Iterator[LintFinding]:
     place = module.replace(".", "/")
     names = (f"{place}.py", f"{place}/__init__.py", f"{place}/__main__.py")
     if any(name in case.packed for name in names):
@@ -317,7 +317,7 @@ def _module(case: PreflightCase, module: str) -> Iterator[Finding]:
         yield error("script-missing", "command", what, _add_to_files(case, entry))
 
 
-def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[Finding]:
+def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
     """Arguments that name something of this folder which stays behind."""
     made = [posixpath.normpath(output.path) for output in case.job.outputs]
     made += case.job.checkpoint.paths if case.job.checkpoint else ()
@@ -340,7 +340,7 @@ def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[Finding]:
         yield warning("file-not-brought", "command", what, _add_to_files(case, entry or first))
 
 
-def _not_brought(case: PreflightCase, id: str, word: str, name: str) -> Finding:
+def _not_brought(case: PreflightCase, id: str, word: str, name: str) -> LintFinding:
     if case.is_here(name):
         what = f"{word} is here, but does not go with the job"
         return error(id, "command", what, _add_to_files(case, name))
@@ -357,7 +357,7 @@ def _add_to_files(case: PreflightCase, name: str) -> str:
     return f"files = [{more}{entries}]"
 
 
-def _workers(case: PreflightCase) -> Iterator[Finding]:
+def _workers(case: PreflightCase) -> Iterator[LintFinding]:
     """Loader processes that the command asks for; of a table, the most of them."""
     options = {option for text in case.scripts.values() for option in worker_options(text)}
     words = [_most(case.filled(word)) if "{" in word else word for word in case.command_words]
@@ -369,8 +369,8 @@ def _most(values: list[str]) -> str:
     return max(numbers, key=int) if numbers and len(numbers) == len(values) else values[0]
 
 
-def _traps(case: PreflightCase, programs: set[str]) -> Iterator[Finding]:
-    found: list[Finding] = []
+def _traps(case: PreflightCase, programs: set[str]) -> Iterator[LintFinding]:
+    found: list[LintFinding] = []
     if case.job.shell:
         found += script_traps(case.job.command[0], "command", case.context(interpreter="sh"))
     for name, text in case.scripts.items():

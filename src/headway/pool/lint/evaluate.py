@@ -23,7 +23,6 @@ from headway.errors import ConversionError
 from headway.node.plan import fill, placeholders
 from headway.pool.lint.submit_file import (
     UNCLOSED,
-    Kind,
     Statement,
     SubmitFile,
     Unknown,
@@ -363,16 +362,16 @@ def evaluate(text: str, base: Path) -> Description:
     file = read(text)
     queue = None
     for statement in _statements(file, found, base):
-        if statement.kind is Kind.ASSIGN and queue is None:
+        if statement.kind == "assign" and queue is None:
             _assign(found, file, statement)
-        elif statement.kind is Kind.ASSIGN:
+        elif statement.kind == "assign":
             _leave(found, file, statement, "it stands after `queue`: no job has it")
-        elif statement.kind is Kind.QUEUE and queue is not None:
+        elif statement.kind == "queue" and queue is not None:
             raise ConversionError(
                 f"line {statement.first} is a second `queue`: job.toml describes one kind of job",
                 remedy="write the differences as one table: queue a, b from (…)",
             )
-        elif statement.kind is Kind.QUEUE:
+        elif statement.kind == "queue":
             queue = statement
             shown = _shown(file, statement)
             found.queue = Left(statement.first, shown, "")
@@ -398,7 +397,7 @@ def at_each_queue(text: str, base: Path) -> list[Description]:
     queues: list[Description] = []
     try:
         for statement in _statements(file, found, base):
-            if statement.kind is Kind.ASSIGN:
+            if statement.kind == "assign":
                 _assign(found, file, statement)
             elif len(queues) < _MOST_QUEUES:
                 queues.append(_at(found, file, statement, base))
@@ -496,19 +495,19 @@ def _statements(
     holds: list[bool | None] = []  # of each open `if`; None: not known
     done: list[bool] = []  # whether a branch of it has been taken
     for statement in file.statements:
-        if statement.kind is Kind.BRANCH:
+        if statement.kind == "branch":
             _branch(statement, found, holds, done)
-        elif statement.kind is Kind.NOTHING or False in holds:
+        elif statement.kind == "nothing" or False in holds:
             continue
         elif None in holds:
             why = "whether the `if` around it holds is known only to HTCondor"
-            if statement.kind is Kind.ASSIGN:
+            if statement.kind == "assign":
                 found.perhaps.add(statement.name)
-            found.open = found.open or statement.kind is Kind.OTHER
-            if statement.kind is Kind.QUEUE and found.lenient:
+            found.open = found.open or statement.kind == "other"
+            if statement.kind == "queue" and found.lenient:
                 yield statement
                 continue
-            if statement.kind is Kind.QUEUE:
+            if statement.kind == "queue":
                 raise ConversionError(f"line {statement.first}: {why}", remedy="take the `if` out")
             _leave(found, file, statement, why)
         elif statement.key == UNCLOSED:
@@ -518,11 +517,11 @@ def _statements(
             )
         elif statement.key == "include":
             _include(statement, file, found, base, depth)
-        elif statement.kind is Kind.OTHER:
+        elif statement.kind == "other":
             found.open = found.open or statement.key == "use"
             why = "is not a line that condor_submit knows" if not statement.key else ""
             _leave(found, file, statement, why or f"`{statement.key}` is the pool's to fill in")
-        elif depth and statement.kind is Kind.QUEUE:
+        elif depth and statement.kind == "queue":
             raise ConversionError(
                 "an included file has a `queue` of its own", remedy="move it here"
             )

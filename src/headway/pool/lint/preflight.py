@@ -14,7 +14,7 @@ from headway.node.stream.source import bytes_of_epoch
 from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, Manifest, digest_of, read_manifest
 from headway.pool.base import Limits
 from headway.pool.lint.case import PreflightCase, command_findings, put_where_cached
-from headway.pool.lint.traps import Finding, error, hint, warning, worst_first
+from headway.pool.lint.traps import LintFinding, error, hint, warning, worst_first
 from headway.pool.match import START, Lacking, Match, SlotNeed, needs_of
 from headway.pool.prepare import agent_urls, by_agent, not_in_shell
 from headway.spec import Input, Job, Output, format_duration, format_size
@@ -39,7 +39,7 @@ def preflight(
     pool: str,
     match: Match | None = None,
     strict: bool | None = None,
-) -> list[Finding]:
+) -> list[LintFinding]:
     """Everything worth saying about a job before its pool gets it.
 
     Only the job's own files are looked at; nothing is fetched.
@@ -56,7 +56,7 @@ def preflight(
         The findings, the worst first.
     """
     case = PreflightCase(job, base, limits, pool)
-    checks: tuple[Callable[[PreflightCase], Iterator[Finding]], ...] = (
+    checks: tuple[Callable[[PreflightCase], Iterator[LintFinding]], ...] = (
         file_findings,
         command_findings,
         _requests,
@@ -75,7 +75,7 @@ def preflight(
     return findings
 
 
-def _requests(case: PreflightCase) -> Iterator[Finding]:
+def _requests(case: PreflightCase) -> Iterator[LintFinding]:
     asked = case.job.resources
     make = error if case.local else warning
     place = "this machine has" if case.local else "the pool's largest slot has"
@@ -96,7 +96,7 @@ def _requests(case: PreflightCase) -> Iterator[Finding]:
         yield make(f"request-{key}", f"resources.{key}", what, remedy)
 
 
-def _gpus(case: PreflightCase) -> Iterator[Finding]:
+def _gpus(case: PreflightCase) -> Iterator[LintFinding]:
     asked = case.job.resources.gpus
     if asked is None:
         return
@@ -126,7 +126,7 @@ def _gpus(case: PreflightCase) -> Iterator[Finding]:
         yield hint("gpu-starved", "resources.cpus", what, "cpus = 4, and as many loader workers")
 
 
-def _inputs(case: PreflightCase) -> Iterator[Finding]:
+def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
     job = by_agent(case.job) if case.local else case.job
     for number, given in enumerate(job.inputs):
         where = f"inputs[{number}]"
@@ -154,12 +154,12 @@ def _inputs(case: PreflightCase) -> Iterator[Finding]:
         yield warning("input-guideline", "inputs", what, remedy)
 
 
-def _environment(case: PreflightCase) -> Iterator[Finding]:
+def _environment(case: PreflightCase) -> Iterator[LintFinding]:
     for problem in not_in_shell(case.job):
         yield error("not-in-shell", problem.where, problem.what, problem.remedy)
 
 
-def _container(case: PreflightCase) -> Iterator[Finding]:
+def _container(case: PreflightCase) -> Iterator[LintFinding]:
     image = case.job.container
     if image is None:
         return
@@ -181,7 +181,7 @@ def _container(case: PreflightCase) -> Iterator[Finding]:
         yield error("container-missing", "container", what, "name a .sif file, or docker://…")
 
 
-def _outputs(case: PreflightCase) -> Iterator[Finding]:
+def _outputs(case: PreflightCase) -> Iterator[LintFinding]:
     listed: dict[str, set[str]] = {}
     for number, output in enumerate(case.job.outputs):
         where = f"outputs[{number}]"
@@ -196,7 +196,7 @@ def _outputs(case: PreflightCase) -> Iterator[Finding]:
 
 def _destination(
     case: PreflightCase, output: Output, where: str, listed: dict[str, set[str]]
-) -> Iterator[Finding]:
+) -> Iterator[LintFinding]:
     """Where an output goes on the access point; each folder is looked into once."""
     taken: list[str] = []
     blocked: dict[str, str] = {}
@@ -233,7 +233,7 @@ def _look_into(folder: Path) -> tuple[set[str], str]:
     return names, "" if os.access(folder, os.W_OK | os.X_OK) else "it is not yours to write to"
 
 
-def _duration(case: PreflightCase) -> Iterator[Finding]:
+def _duration(case: PreflightCase) -> Iterator[LintFinding]:
     job = case.job
     if case.ospool and job.duration is None and job.checkpoint is None:
         what = "nothing says how long the job takes: the OSPool holds it after 20 h"
@@ -251,7 +251,7 @@ def _duration(case: PreflightCase) -> Iterator[Finding]:
         yield (hint if saved else warning)("duration-limit", "time_limit", what, remedy)
 
 
-def _checkpoint(case: PreflightCase) -> Iterator[Finding]:
+def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
     saved = case.job.checkpoint
     if saved is None:
         return
@@ -281,7 +281,7 @@ _BIG = 1_000_000_000
 _FILES_SHOWN = 3
 
 
-def file_findings(case: PreflightCase) -> Iterator[Finding]:
+def file_findings(case: PreflightCase) -> Iterator[LintFinding]:
     """What is wrong with the files themselves, then with their sizes."""
     for name, path in case.packed.items():
         yield from _one_file(case, name, path)
@@ -289,7 +289,7 @@ def file_findings(case: PreflightCase) -> Iterator[Finding]:
     yield from _disk(case)
 
 
-def _one_file(case: PreflightCase, name: str, path: Path) -> Iterator[Finding]:
+def _one_file(case: PreflightCase, name: str, path: Path) -> Iterator[LintFinding]:
     where = f"files: {name}"
     try:
         kind = path.stat().st_mode
@@ -328,7 +328,7 @@ def _link_holds(case: PreflightCase, name: str, path: Path) -> bool:
     return inside in case.packed or any(other.startswith(f"{name}/") for other in case.packed)
 
 
-def _transfer(case: PreflightCase) -> Iterator[Finding]:
+def _transfer(case: PreflightCase) -> Iterator[LintFinding]:
     limit = case.limits.transfer_input_bytes
     total = case.payload_bytes + case.image_bytes + _AGENT_BYTES
     if limit is not None and total > limit:
@@ -348,7 +348,7 @@ def _transfer(case: PreflightCase) -> Iterator[Finding]:
         yield hint("container-size", "container", what, remedy)
 
 
-def _disk(case: PreflightCase) -> Iterator[Finding]:
+def _disk(case: PreflightCase) -> Iterator[LintFinding]:
     """Payload and its archive lie side by side; inputs and the image once."""
     asked = case.job.resources.disk
     parts = {
@@ -384,7 +384,7 @@ _GROWS = {
 }
 
 
-def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterator[Finding]:
+def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterator[LintFinding]:
     """Why no slot of the pool could run a job; nothing where one could.
 
     Args:
@@ -553,7 +553,7 @@ _OPTIONS: dict[str, Callable[[float], str]] = {
 # What is worth saying about an input that arrives while the command runs.
 
 
-def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[Finding]:
+def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[LintFinding]:
     """Of one input with mode = "stream"."""
     if not agent_urls(case.job, given):
         what = "is left to the job's own transfer plugin, which brings it before the command starts"
@@ -577,7 +577,7 @@ def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[F
         yield _window(given, given.window, where, packed if digest == given.manifest else None)
 
 
-def _window(given: Input, window: int, where: str, packed: bytes | None) -> Finding:
+def _window(given: Input, window: int, where: str, packed: bytes | None) -> LintFinding:
     manifest = _read(packed)
     if manifest is not None and window < manifest.size:
         each = bytes_of_epoch(manifest, window)

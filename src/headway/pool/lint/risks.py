@@ -14,7 +14,6 @@ from headway.pool.lint.script_traps import read_script, script_traps, worker_opt
 from headway.pool.lint.shell_traps import asked_workers
 from headway.pool.lint.submit_file import (
     UNCLOSED,
-    Kind,
     Statement,
     SubmitFile,
     is_command,
@@ -27,7 +26,7 @@ from headway.pool.lint.submit_file import (
 from headway.pool.lint.submit_paths import file_findings
 from headway.pool.lint.traps import (
     Context,
-    Finding,
+    LintFinding,
     Severity,
     error,
     hint,
@@ -60,7 +59,7 @@ _HOSTS = re.compile(r'\bMachine\s*(?:==|=\?=)\s*"([^"]{1,200})"', re.I)
 _ALWAYS = ("complete", "always")
 
 
-def file_risks(path: Path, here: Path | None = None) -> list[Finding]:
+def file_risks(path: Path, here: Path | None = None) -> list[LintFinding]:
     """The risks of a submit description on disk, and of the scripts that it names.
 
     Args:
@@ -76,7 +75,7 @@ def file_risks(path: Path, here: Path | None = None) -> list[Finding]:
     return text_risks(read_text(path), path, here)
 
 
-def text_risks(text: str, path: Path, here: Path | None = None) -> list[Finding]:
+def text_risks(text: str, path: Path, here: Path | None = None) -> list[LintFinding]:
     """The same for the text of a submit file that has been read already."""
     here = here or Path()
     folder = submit_folder(read(text), path.parent, here)
@@ -89,7 +88,7 @@ def text_risks(text: str, path: Path, here: Path | None = None) -> list[Finding]
     return found
 
 
-def risks(text: str, here: Path, name: str = "job.sub") -> list[Finding]:
+def risks(text: str, here: Path, name: str = "job.sub") -> list[LintFinding]:
     """The risks of a submit description.
 
     Args:
@@ -109,10 +108,10 @@ def risks(text: str, here: Path, name: str = "job.sub") -> list[Finding]:
     return worst_first(_once_a_file(found))
 
 
-def _once_a_file(findings: list[Finding]) -> Iterator[Finding]:
+def _once_a_file(findings: list[LintFinding]) -> Iterator[LintFinding]:
     """The same trap on many lines of one script is said once, with the other lines."""
 
-    def kind(finding: Finding) -> tuple[str, str]:
+    def kind(finding: LintFinding) -> tuple[str, str]:
         place, _, line = finding.where.rpartition(":")
         return (finding.id, place) if line.isdecimal() else (finding.id, finding.where)
 
@@ -140,7 +139,7 @@ _EACH = ("no-unit", "folder-missing", "input-missing", "executable-missing", "ty
 # -- requests and policy
 
 
-def _gpus(view: QueueView) -> Iterator[Finding]:
+def _gpus(view: QueueView) -> Iterator[LintFinding]:
     if view.asks_for_gpus or view.perhaps("request_gpus"):
         return
     for key in _GPU_KEYS:
@@ -160,7 +159,7 @@ def _gpus(view: QueueView) -> Iterator[Finding]:
         yield warning("gpu-keys", where, what, "request_gpus = 1", line)
 
 
-def _releases(view: QueueView) -> Iterator[Finding]:
+def _releases(view: QueueView) -> Iterator[LintFinding]:
     value = view.value("periodic_release")
     if not value or value.lower() in ("false", "0") or _BOUNDS.search(value):
         return
@@ -176,7 +175,7 @@ def _releases(view: QueueView) -> Iterator[Finding]:
     yield warning("release-unbounded", where, what, remedy, line)
 
 
-def _universe(view: QueueView) -> Iterator[Finding]:
+def _universe(view: QueueView) -> Iterator[LintFinding]:
     where, line = view.at("universe")
     universe = view.universe
     if "$(" in universe:
@@ -216,7 +215,7 @@ def _universe(view: QueueView) -> Iterator[Finding]:
         yield error("executable-missing", view.name, what, "executable = the program")
 
 
-def _transfers(view: QueueView) -> Iterator[Finding]:
+def _transfers(view: QueueView) -> Iterator[LintFinding]:
     where, line = view.at("should_transfer_files")
     when = view.value("when_to_transfer_output").upper()
     given = view.value("should_transfer_files")
@@ -245,7 +244,7 @@ def _transfers(view: QueueView) -> Iterator[Finding]:
         yield error("transfer-conflict", where, what, "should_transfer_files = YES", line)
 
 
-def _containers(view: QueueView) -> Iterator[Finding]:
+def _containers(view: QueueView) -> Iterator[LintFinding]:
     if not view.has_line("SingularityImage"):
         return
     where, line = view.at("SingularityImage")
@@ -258,7 +257,7 @@ def _containers(view: QueueView) -> Iterator[Finding]:
         yield hint("singularity-image", where, what, remedy, line)
 
 
-def _records(view: QueueView) -> Iterator[Finding]:
+def _records(view: QueueView) -> Iterator[LintFinding]:
     if not view.has("log"):
         what = "there is no event log: nobody can tell what became of the job, or where"
         yield warning("no-log", view.name, what, "log = job.log")
@@ -276,7 +275,7 @@ def _records(view: QueueView) -> Iterator[Finding]:
         yield hint("retry-same-site", where, what, "`headway wrap` adds a requirement", line)
 
 
-def _checkpoints(view: QueueView) -> Iterator[Finding]:
+def _checkpoints(view: QueueView) -> Iterator[LintFinding]:
     code, files = "checkpoint_exit_code", "transfer_checkpoint_files"
     if view.has_line(code) and not view.has(files):
         where, line = view.at(code)
@@ -288,7 +287,7 @@ def _checkpoints(view: QueueView) -> Iterator[Finding]:
         yield error("checkpoint-code", where, what, f"{code} = 85, and exit with it", line)
 
 
-def _requests(view: QueueView) -> Iterator[Finding]:
+def _requests(view: QueueView) -> Iterator[LintFinding]:
     if not view.on_slots:
         return
     missing = []
@@ -314,7 +313,7 @@ def _requests(view: QueueView) -> Iterator[Finding]:
         yield warning("no-request", view.name, f"{what} that uses more is held", remedy)
 
 
-def _habits(view: QueueView) -> Iterator[Finding]:
+def _habits(view: QueueView) -> Iterator[LintFinding]:
     if view.ospool and not view.has("JobDurationCategory"):
         what = "no +JobDurationCategory: the OSPool takes it for Medium and holds it after 20 h"
         remedy = '+JobDurationCategory = "Medium" or "Long"'
@@ -343,7 +342,7 @@ def _habits(view: QueueView) -> Iterator[Finding]:
         yield hint("pinned", where, what, remedy, line)
 
 
-def _windows(view: QueueView) -> Iterator[Finding]:
+def _windows(view: QueueView) -> Iterator[LintFinding]:
     program = view.value("executable")
     asks = re.search(r"\bOpSys|iswindows", view.value("requirements"), re.I)
     if view.runs_here or not program.lower().endswith(BATCH) or asks:
@@ -357,7 +356,7 @@ def _windows(view: QueueView) -> Iterator[Finding]:
 # -- values
 
 
-def _quoting(view: QueueView) -> Iterator[Finding]:
+def _quoting(view: QueueView) -> Iterator[LintFinding]:
     """What condor_submit refuses, or splits otherwise than it looks."""
     for key, split in (("arguments", split_arguments), ("environment", split_environment)):
         where, line = view.at(key)
@@ -386,7 +385,7 @@ def _quoting(view: QueueView) -> Iterator[Finding]:
         yield warning("environment", where, what, f'environment = "{value}"', line)
 
 
-def _strings(view: QueueView) -> Iterator[Finding]:
+def _strings(view: QueueView) -> Iterator[LintFinding]:
     """Attributes that are text and stand without quotes: ClassAds look for another attribute."""
     for key in _STRINGS:
         setting = view.said.setting(key)
@@ -407,7 +406,7 @@ def _strings(view: QueueView) -> Iterator[Finding]:
             yield error("quotes", where, what, f"{key} = {value[1:-1]}", line)
 
 
-def _macros(view: QueueView) -> Iterator[Finding]:
+def _macros(view: QueueView) -> Iterator[LintFinding]:
     """Macros that nothing sets, as far as the values that count ask for them."""
     said = view.said
     keys = [name for name, setting in said.settings.items() if is_command(setting.key)]
@@ -435,7 +434,7 @@ def _mention(view: QueueView, text: str) -> tuple[str, str]:
     return view.name, ""
 
 
-def _rows(view: QueueView) -> Iterator[Finding]:
+def _rows(view: QueueView) -> Iterator[LintFinding]:
     odd = view.said.odd_rows
     if odd and view.said.queue:
         where, line = f"{view.name}:{view.said.queue.line}", view.said.queue.text
@@ -465,7 +464,7 @@ def _rows(view: QueueView) -> Iterator[Finding]:
 # -- syntax
 
 
-def _syntax(file: SubmitFile, name: str) -> Iterator[Finding]:
+def _syntax(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     strange = list(_strange_lines(file, name))
     yield from strange
     if any(finding.id == "not-submit" for finding in strange):
@@ -481,9 +480,9 @@ def _syntax(file: SubmitFile, name: str) -> Iterator[Finding]:
             yield error("unclosed", where, what, remedy, statement.value)
     queue = file.first_queue
     after = [s for s in file.statements if queue and s.first > queue.last]
-    extra = next((s for s in after if s.kind is not Kind.NOTHING), None)
+    extra = next((s for s in after if s.kind != "nothing"), None)
     if extra is not None:
-        another = any(s.kind is Kind.QUEUE for s in after)
+        another = any(s.kind == "queue" for s in after)
         what = "stands after the first queue statement: recent HTCondor (25) refuses the file"
         if not another:
             what = "stands after the last queue statement: no job has it"
@@ -497,12 +496,12 @@ def _syntax(file: SubmitFile, name: str) -> Iterator[Finding]:
         yield hint("no-queue", name, what, "queue, unless you give it on the command line")
 
 
-def _strange_lines(file: SubmitFile, name: str) -> Iterator[Finding]:
+def _strange_lines(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     """Lines that condor_submit cannot read; a file that is full of them is something else."""
-    strange = [s for s in file.statements if s.kind is Kind.OTHER and not s.key]
+    strange = [s for s in file.statements if s.kind == "other" and not s.key]
     if not strange:
         return
-    said = [s for s in file.statements if s.kind in (Kind.ASSIGN, Kind.QUEUE)]
+    said = [s for s in file.statements if s.kind in ("assign", "queue")]
     first = strange[0]
     where, line = f"{name}:{first.first}", file.lines[first.first - 1].strip()
     writes = re.compile(r"<<-?\s*['\"]?\w|(?:echo|print|printf|cat)\b")
@@ -526,13 +525,13 @@ def _strange_lines(file: SubmitFile, name: str) -> Iterator[Finding]:
         yield error("strange-line", where, what, remedy, line)
 
 
-def _comments(file: SubmitFile, name: str) -> Iterator[Finding]:
+def _comments(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     """Comments where none may stand: after a value, and within a continued line."""
     for statement in file.statements:
-        if statement.kind is Kind.NOTHING:
+        if statement.kind == "nothing":
             continue
         yield from _within(file, statement, name)
-        plain = statement.kind in (Kind.ASSIGN, Kind.QUEUE) and statement.first == statement.last
+        plain = statement.kind in ("assign", "queue") and statement.first == statement.last
         words = statement.name in ("arguments", "environment")
         match = re.search(r"\s#\s" if words else r"\s#", statement.value) if plain else None
         if match is None or statement.value[: match.start()].count('"') % 2:
@@ -540,12 +539,12 @@ def _comments(file: SubmitFile, name: str) -> Iterator[Finding]:
         where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
         what = "a comment cannot follow a value: the # and all after it are a part of it"
         make = error
-        if words or not (is_command(statement.key) or statement.kind is Kind.QUEUE):
+        if words or not (is_command(statement.key) or statement.kind == "queue"):
             make = warning
         yield make("inline-comment", where, what, "give the comment a line of its own", line)
 
 
-def _within(file: SubmitFile, statement: Statement, name: str) -> Iterator[Finding]:
+def _within(file: SubmitFile, statement: Statement, name: str) -> Iterator[LintFinding]:
     for number in range(statement.first + 1, statement.last + 1):
         text = file.lines[number - 1].strip()
         before = file.lines[number - 2].rstrip()
@@ -555,9 +554,9 @@ def _within(file: SubmitFile, statement: Statement, name: str) -> Iterator[Findi
             yield warning("submit-comment", where, what, "move it above the statement", text)
 
 
-def _conditions(file: SubmitFile, name: str) -> Iterator[Finding]:
+def _conditions(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     for statement in file.statements:
-        if statement.kind is not Kind.BRANCH or statement.key not in ("if", "elif"):
+        if statement.kind != "branch" or statement.key not in ("if", "elif"):
             continue
         text = statement.value.strip().lstrip("!").strip()
         plain = re.match(r"version\b|defined\b", text, re.I)
@@ -569,13 +568,13 @@ def _conditions(file: SubmitFile, name: str) -> Iterator[Finding]:
             yield error("if-condition", where, what, remedy, line)
 
 
-def _typos(file: SubmitFile, name: str) -> Iterator[Finding]:
+def _typos(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     """Keys that are almost a command and that nothing asks for: condor_submit ignores them."""
-    texts = " ".join(s.value for s in file.statements if s.kind is not Kind.NOTHING)
+    texts = " ".join(s.value for s in file.statements if s.kind != "nothing")
     asked = {match.lower() for match in _MACRO.findall(texts)}
     for statement in file.statements:
         key = statement.key
-        if statement.kind is not Kind.ASSIGN or not re.fullmatch(r"[A-Za-z]\w*", key):
+        if statement.kind != "assign" or not re.fullmatch(r"[A-Za-z]\w*", key):
             continue
         wanted = meant(key) if key.lower() not in asked else ""
         if wanted:
@@ -587,7 +586,7 @@ def _typos(file: SubmitFile, name: str) -> Iterator[Finding]:
 # -- scripts
 
 
-def _scripts(view: QueueView) -> Iterator[Finding]:
+def _scripts(view: QueueView) -> Iterator[LintFinding]:
     cpus, gpus = view.value("request_cpus", "1"), view.value("request_gpus", "0")
     context = Context(
         checkpointed=view.has_line("checkpoint_exit_code"),
@@ -625,7 +624,7 @@ _SCRIPTS = (
     *(".py", ".sh", ".bash", ".csh", ".R", ".r", ".jl", ".pl", ".m", ".C", ".mac"),
     *(".yaml", ".yml", ".cfg", ".conf", ".ini", ".toml", ".json"),
 )
-_CHECKS: tuple[Callable[[QueueView], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[QueueView], Iterator[LintFinding]], ...] = (
     _gpus,
     _releases,
     _universe,

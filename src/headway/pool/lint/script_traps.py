@@ -19,7 +19,7 @@ from headway.pool.lint.traps import (
     HOME_FILE,
     TEMPORARY,
     Context,
-    Finding,
+    LintFinding,
     Severity,
     far_path,
     fetch_of,
@@ -48,7 +48,7 @@ _LOCAL_BUILDERS |= {"webdataset", "pandas", "xml"}
 _RUNNERS = re.compile(r"os\.(?:system|popen)|subprocess\.\w+")
 
 
-def script_traps(text: str, name: str, context: Context | None = None) -> list[Finding]:
+def script_traps(text: str, name: str, context: Context | None = None) -> list[LintFinding]:
     """The traps of a script; a language that is not known has those of its first line alone."""
     context = context or Context()
     if is_python(text, name):
@@ -58,7 +58,7 @@ def script_traps(text: str, name: str, context: Context | None = None) -> list[F
     return [*shebang_traps(text, name, context), *plain_paths(text, name, context)]
 
 
-def plain_paths(text: str, name: str, context: Context) -> Iterator[Finding]:
+def plain_paths(text: str, name: str, context: Context) -> Iterator[LintFinding]:
     """Paths of another machine in a text whose language is not known: a hint on each such line."""
     for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
         if line.lstrip()[:1] in ("#", "%", ";") or line.lstrip().startswith("//"):
@@ -88,7 +88,7 @@ def read_script(path: Path) -> str | None:
     return None if b"\0" in data else data.decode("utf-8", errors="replace")
 
 
-def python_traps(text: str, name: str, context: Context) -> list[Finding]:
+def python_traps(text: str, name: str, context: Context) -> list[LintFinding]:
     """Every trap in a Python script called `name`, in the order of its lines."""
     traps = shebang_traps(text, name, context)
     try:
@@ -136,7 +136,7 @@ class _Visitor(ast.NodeVisitor):
         self.lines = lines
         self.name = name
         self.context = context
-        self.traps: list[Finding] = []
+        self.traps: list[LintFinding] = []
         self.modules: dict[str, str] = {}  # local name -> dotted name, from imports
         self.guards = 0  # if and try around the current node
 

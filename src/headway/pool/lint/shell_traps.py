@@ -12,7 +12,7 @@ from headway.pool.lint.traps import (
     HOME_FILE,
     TEMPORARY,
     Context,
-    Finding,
+    LintFinding,
     Severity,
     far_path,
     fetch_of,
@@ -64,7 +64,7 @@ _STATEMENT = re.compile(
 _JOINED = re.compile(r"(?:&&|\|\|?|;|\(|\{|\bthen|\bdo|\belse)\s*\Z")
 
 
-def shell_traps(text: str, name: str, context: Context) -> list[Finding]:
+def shell_traps(text: str, name: str, context: Context) -> list[LintFinding]:
     """Every trap in a shell script called `name`, in the order of its lines."""
     script = scan(text)
     traps = [
@@ -92,7 +92,7 @@ def is_shell(text: str, name: str) -> bool:
     return any(word.rsplit("/", 1)[-1] in _SHELLS for word in words[:3])
 
 
-def shebang_traps(text: str, name: str, context: Context) -> list[Finding]:
+def shebang_traps(text: str, name: str, context: Context) -> list[LintFinding]:
     """What is wrong with the first line of a script that is started by itself."""
     if not context.program or name.lower().endswith(_NOT_STARTED_BY_SHEBANG):
         return []
@@ -113,13 +113,13 @@ def shebang_traps(text: str, name: str, context: Context) -> list[Finding]:
     return []
 
 
-def _line_ends(text: str, name: str) -> Iterator[Finding]:
+def _line_ends(text: str, name: str) -> Iterator[LintFinding]:
     at = text.find("\r\n")
     if at >= 0:
         yield found("crlf", f"{name}:{text.count(chr(10), 0, at) + 1}", "", name=name)
 
 
-def _continuations(script: ShellScript, name: str) -> Iterator[Finding]:
+def _continuations(script: ShellScript, name: str) -> Iterator[LintFinding]:
     explained: set[int] = set()
     for broken in script.breaks:
         explained.add(broken.next_line)
@@ -141,7 +141,7 @@ def _continuations(script: ShellScript, name: str) -> Iterator[Finding]:
             yield found("continuation-swallow", f"{name}:{number}", line, cut=cut.strip())
 
 
-def _second_start(script: ShellScript, name: str, context: Context) -> Iterator[Finding]:
+def _second_start(script: ShellScript, name: str, context: Context) -> Iterator[LintFinding]:
     severity = None
     when = "a script that starts again in the same folder comes here twice"
     if context.checkpointed:
@@ -194,7 +194,7 @@ def _errexit(script: ShellScript) -> bool:
     )
 
 
-def _hidden_status(script: ShellScript, name: str) -> Iterator[Finding]:
+def _hidden_status(script: ShellScript, name: str) -> Iterator[LintFinding]:
     handled = any("$?" in " ".join((*c.words, *c.assignments)) for c in script.commands)
     if handled or _errexit(script) or any("ERR" in c.words for c in script.calls("trap")):
         return
@@ -224,7 +224,7 @@ def _hidden_status(script: ShellScript, name: str) -> Iterator[Finding]:
         yield found("errexit", f"{name}:{first}", script.text(first), steps=len(steps))
 
 
-def _hidden_by_pipe(script: ShellScript, name: str) -> Iterator[Finding]:
+def _hidden_by_pipe(script: ShellScript, name: str) -> Iterator[LintFinding]:
     if any("pipefail" in command.arguments for command in script.calls("set")):
         return
     for command in script.commands:
@@ -235,7 +235,7 @@ def _hidden_by_pipe(script: ShellScript, name: str) -> Iterator[Finding]:
             yield found("pipe", f"{name}:{command.line}", line, work=_base(program[0]))
 
 
-def _bashisms(script: ShellScript, name: str, context: Context) -> Iterator[Finding]:
+def _bashisms(script: ShellScript, name: str, context: Context) -> Iterator[LintFinding]:
     words = script.text(1)[2:].split() if script.text(1).startswith("#!") else []
     shell = context.interpreter or (_base(words[-1]) if words else "")
     if shell not in ("sh", "dash"):
@@ -250,7 +250,7 @@ def _bashisms(script: ShellScript, name: str, context: Context) -> Iterator[Find
 
 def _one_command(
     command: ShellCommand, script: ShellScript, name: str, context: Context
-) -> Iterator[Finding]:
+) -> Iterator[LintFinding]:
     """What can be said of a command by itself."""
     where, line = f"{name}:{command.line}", script.text(command.line)
     words = unwrapped(command.words)
@@ -282,7 +282,7 @@ def _one_command(
 
 def asked_workers(
     words: Sequence[str], cpus: int | None, where: str, line: str, options: Collection[str] = ()
-) -> Iterator[Finding]:
+) -> Iterator[LintFinding]:
     """The loader processes that a command asks for, if they are more than its cpus.
 
     Args:

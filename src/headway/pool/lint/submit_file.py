@@ -8,8 +8,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from headway.errors import HeadwayError
 from headway.text import closest
@@ -60,21 +60,16 @@ _TELLING = (
 )
 
 
-class Kind(Enum):
-    """What a statement is."""
-
-    ASSIGN = "key = value"
-    QUEUE = "queue"
-    BRANCH = "if, elif, else, endif"
-    OTHER = "include, use and the like"
-    NOTHING = "comment or empty line"
+#: An assignment; `queue`; `if`, `elif`, `else` or `endif`; `include`, `use` and the like, or a line
+#: that condor_submit cannot read; a comment or an empty line.
+StatementKind = Literal["assign", "queue", "branch", "other", "nothing"]
 
 
 @dataclass(frozen=True)
 class Statement:
     """One statement and its lines, counted from 1; `value` with continuations joined."""
 
-    kind: Kind
+    kind: StatementKind
     first: int
     last: int
     key: str = ""
@@ -96,12 +91,12 @@ class SubmitFile:
 
     @property
     def first_queue(self) -> Statement | None:
-        return next((s for s in self.statements if s.kind is Kind.QUEUE), None)
+        return next((s for s in self.statements if s.kind == "queue"), None)
 
     @property
     def includes(self) -> bool:
         """Whether keys may come from elsewhere (`include`, `use`)."""
-        return any(s.kind is Kind.OTHER and s.key in ("include", "use") for s in self.statements)
+        return any(s.kind == "other" and s.key in ("include", "use") for s in self.statements)
 
     def assignments(self, key: str, *, before: int | None = None) -> list[Statement]:
         """Every line that sets `key`, under any of its names, up to a line of the file."""
@@ -109,7 +104,7 @@ class SubmitFile:
         return [
             statement
             for statement in self.statements
-            if statement.kind is Kind.ASSIGN
+            if statement.kind == "assign"
             and statement.name == name
             and (before is None or statement.last < before)
         ]
@@ -143,9 +138,9 @@ class SubmitFile:
         """A macro by its exact name: `+Foo` does not set `$(Foo)`."""
         value = None
         for statement in self.statements:
-            if statement.kind is Kind.QUEUE:
+            if statement.kind == "queue":
                 break
-            if statement.kind is Kind.ASSIGN and statement.key.lower() == name:
+            if statement.kind == "assign" and statement.key.lower() == name:
                 value = statement.value
         return value
 
@@ -234,28 +229,28 @@ def _statements(lines: tuple[str, ...]) -> Iterator[Statement]:
         other = _OTHER.match(logical)
         assignment = _ASSIGNMENT.match(logical)
         if not logical or logical.startswith("#"):
-            yield Statement(Kind.NOTHING, first + 1, at, within=within)
+            yield Statement("nothing", first + 1, at, within=within)
         elif heredoc:
             value, at = _heredoc_body(lines, at, heredoc["tag"])
             if value is None:
-                yield Statement(Kind.OTHER, first + 1, at, UNCLOSED, logical, within)
+                yield Statement("other", first + 1, at, UNCLOSED, logical, within)
             else:
-                yield Statement(Kind.ASSIGN, first + 1, at, heredoc["key"], value, within)
+                yield Statement("assign", first + 1, at, heredoc["key"], value, within)
         elif _QUEUE.match(logical):
             arguments = logical[5:].strip()
             at = _after_items(lines, at, arguments)
-            yield Statement(Kind.QUEUE, first + 1, at, "queue", arguments, within)
+            yield Statement("queue", first + 1, at, "queue", arguments, within)
         elif branch:
             word = branch[1].lower()
             within += word == "if"
-            yield Statement(Kind.BRANCH, first + 1, at, word, logical[branch.end() :], within)
+            yield Statement("branch", first + 1, at, word, logical[branch.end() :], within)
             within -= word == "endif" and within > 0
         elif assignment:
             key, value = assignment["key"], assignment["value"].strip()
-            yield Statement(Kind.ASSIGN, first + 1, at, key, value, within)
+            yield Statement("assign", first + 1, at, key, value, within)
         else:
             word = other[1].lower() if other else ""
-            yield Statement(Kind.OTHER, first + 1, at, word, logical, within)
+            yield Statement("other", first + 1, at, word, logical, within)
 
 
 def _logical_line(lines: tuple[str, ...], at: int) -> tuple[str, int]:
@@ -340,7 +335,7 @@ def _says_something(file: SubmitFile) -> bool:
         file.first_queue is not None
         or file.includes
         or any(
-            statement.kind is Kind.ASSIGN and statement.name.startswith(_TELLING)
+            statement.kind == "assign" and statement.name.startswith(_TELLING)
             for statement in file.statements
         )
     )

@@ -15,7 +15,7 @@ from headway.pool.lint.script_traps import read_script
 from headway.pool.lint.submit_file import split_files
 from headway.pool.lint.traps import (
     TEMPORARY,
-    Finding,
+    LintFinding,
     Severity,
     error,
     far_path,
@@ -40,7 +40,7 @@ _PATH_KEYS = ("executable", "initialdir", "log", "output", "error", "input", "tr
 _SHELL = re.compile(r"(?:^|[/=,\s\"'])(~(?=/)|\$\{?[A-Za-z_]\w*\}?)")
 
 
-def file_findings(view: QueueView) -> Iterator[Finding]:
+def file_findings(view: QueueView) -> Iterator[LintFinding]:
     """What is missing on the access point, then what the job would miss on the node."""
     lost = list(_lost(view))
     far = [each for each in lost if _of_another_machine(each[2]) and not _in_image(view, each)]
@@ -99,7 +99,7 @@ def _in_image(view: QueueView, lost: tuple[str, str, Path]) -> bool:
     return view.contained and key == "executable" and inside
 
 
-def _elsewhere(view: QueueView, lost: list[tuple[str, str, Path]]) -> Iterator[Finding]:
+def _elsewhere(view: QueueView, lost: list[tuple[str, str, Path]]) -> Iterator[LintFinding]:
     """One sentence for a file that was written for another machine."""
     far = [(key, path) for key, _, path in lost]
     gone = [path for path in view.folders() if not os.path.isdir(path)]
@@ -116,7 +116,7 @@ def _elsewhere(view: QueueView, lost: list[tuple[str, str, Path]]) -> Iterator[F
     yield warning("other-machine", where, what, remedy, line)
 
 
-def _not_here(view: QueueView, lost: list[tuple[str, str, Path]]) -> Finding | None:
+def _not_here(view: QueueView, lost: list[tuple[str, str, Path]]) -> LintFinding | None:
     """One sentence instead of many where nothing is there: probably this is not the folder."""
     relative = {(name, path) for _, name, path in lost if not name.startswith("/")}
     named = [*view.executables(), *view.local_inputs()]
@@ -129,7 +129,7 @@ def _not_here(view: QueueView, lost: list[tuple[str, str, Path]]) -> Finding | N
     return error("not-here", view.name, what, remedy)
 
 
-def _executable(view: QueueView, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
+def _executable(view: QueueView, lost: list[tuple[str, Path]]) -> Iterator[LintFinding]:
     where, line = view.at("executable")
     for name, path in lost[:_SHOWN]:
         first, _, rest = name.partition(" ")
@@ -174,7 +174,7 @@ def _like(path: Path) -> str | None:
     return closest(path.name, alike, cutoff=0.85)
 
 
-def _inputs(view: QueueView, key: str, lost: list[tuple[str, Path]]) -> Iterator[Finding]:
+def _inputs(view: QueueView, key: str, lost: list[tuple[str, Path]]) -> Iterator[LintFinding]:
     if not lost:
         return
     where, line = view.at(key)
@@ -196,7 +196,7 @@ def _inputs(view: QueueView, key: str, lost: list[tuple[str, Path]]) -> Iterator
     yield error("input-missing", where, f"{what}. The job is held (code 13)", remedy, line)
 
 
-def _copied_program(view: QueueView) -> Iterator[Finding]:
+def _copied_program(view: QueueView) -> Iterator[LintFinding]:
     """An interpreter of this machine that goes with the job without what it needs."""
     if view.transfers == "no" or view.runs_here or view.universe in ("java", "grid"):
         return
@@ -216,7 +216,7 @@ def _copied_program(view: QueueView) -> Iterator[Finding]:
             yield hint("program-copied", where, what, remedy, line)
 
 
-def _sizes(view: QueueView) -> Iterator[Finding]:
+def _sizes(view: QueueView) -> Iterator[LintFinding]:
     where, line = view.at("transfer_input_files")
     yield from _too_large(view, where, line)
     for item in view.inputs():
@@ -233,7 +233,7 @@ def _sizes(view: QueueView) -> Iterator[Finding]:
             yield hint("zip", where, what, "repack it as .tar", line)
 
 
-def _too_large(view: QueueView, where: str, line: str) -> Iterator[Finding]:
+def _too_large(view: QueueView, where: str, line: str) -> Iterator[LintFinding]:
     """What goes through HTCondor's own transfer to a single job."""
     if view.transfers == "no":
         return
@@ -275,7 +275,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _initial_folders(view: QueueView) -> Iterator[Finding]:
+def _initial_folders(view: QueueView) -> Iterator[LintFinding]:
     where, line = view.at("initialdir")
     if not line:
         return
@@ -288,7 +288,7 @@ def _initial_folders(view: QueueView) -> Iterator[Finding]:
         yield error("folder-missing", where, what, _make(lost, view.here), line)
 
 
-def _std_folders(view: QueueView) -> Iterator[Finding]:
+def _std_folders(view: QueueView) -> Iterator[LintFinding]:
     """Folders of log, output and error: who makes those that are missing?
 
     Recent HTCondor does, for the event log and for what it transfers. It does not where the
@@ -328,7 +328,7 @@ def _make(folders: list[Path], here: Path) -> str:
     return f"mkdir -p {shlex.quote(str(folders[0].relative_to(here) if inside else folders[0]))}"
 
 
-def _shell_words(view: QueueView) -> Iterator[Finding]:
+def _shell_words(view: QueueView) -> Iterator[LintFinding]:
     """`~` and `$HOME`, which a shell would fill in and condor_submit does not."""
     for key in (*_PATH_KEYS, "arguments", "environment"):
         raw = re.sub(r"\$\$?\w*\([^()]*\)", "", view.raw(key))
@@ -360,7 +360,7 @@ def _starts_a_shell(view: QueueView) -> bool:
 # -- on the node
 
 
-def _node_paths(view: QueueView) -> Iterator[Finding]:
+def _node_paths(view: QueueView) -> Iterator[LintFinding]:
     """Absolute paths that the program gets, which the node may not have."""
     far: list[str] = []
     scratch: list[str] = []
@@ -398,7 +398,7 @@ def _once(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(path_in(word) for word in words))
 
 
-def _not_brought(view: QueueView) -> Iterator[Finding]:
+def _not_brought(view: QueueView) -> Iterator[LintFinding]:
     """Files of this folder that the arguments name and that stay behind, or arrive elsewhere."""
     files = "transfer_input_files"
     if view.transfers == "no" or view.universe in ("grid", "vm") or view.perhaps(files):
@@ -427,7 +427,7 @@ def _not_brought(view: QueueView) -> Iterator[Finding]:
             yield make("not-brought", where, what, remedy, line)
 
 
-def _outputs(view: QueueView) -> Iterator[Finding]:
+def _outputs(view: QueueView) -> Iterator[LintFinding]:
     where, line = view.at("transfer_output_files")
     items = split_files(view.value("transfer_output_files"))
     for name in items:
@@ -449,10 +449,10 @@ def _outputs(view: QueueView) -> Iterator[Finding]:
     if doubtful:
         what += f"; no script of this job mentions {'it' if len(doubtful) == 1 else 'them'}"
     severity = Severity.WARNING if doubtful else Severity.HINT
-    yield Finding(severity, where, what, remedy, "output-missing", line)
+    yield LintFinding(severity, where, what, remedy, "output-missing", line)
 
 
-def _overwritten(view: QueueView) -> Iterator[Finding]:
+def _overwritten(view: QueueView) -> Iterator[LintFinding]:
     """Files of the access point that several jobs, or the job and HTCondor, write."""
     log = view.said.text("log")
     for key in ("output", "error"):

@@ -25,7 +25,7 @@ _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """One thing seen: `what` happens on the pool, and the `remedy`; `line` is the text at fault."""
 
     severity: Severity
@@ -64,29 +64,29 @@ class Context:
         return "the GPU waits" if self.gpus else "nothing is computed"
 
 
-def error(id: str, where: str, what: str, remedy: str, line: str = "") -> Finding:
-    return Finding(Severity.ERROR, where, what, remedy, id, line)
+def error(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
+    return LintFinding(Severity.ERROR, where, what, remedy, id, line)
 
 
-def warning(id: str, where: str, what: str, remedy: str, line: str = "") -> Finding:
-    return Finding(Severity.WARNING, where, what, remedy, id, line)
+def warning(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
+    return LintFinding(Severity.WARNING, where, what, remedy, id, line)
 
 
-def hint(id: str, where: str, what: str, remedy: str, line: str = "") -> Finding:
-    return Finding(Severity.HINT, where, what, remedy, id, line)
+def hint(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
+    return LintFinding(Severity.HINT, where, what, remedy, id, line)
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[LintFinding]) -> list[LintFinding]:
     """Errors, then warnings, then hints; each thing once, otherwise in the order found."""
     return sorted(dict.fromkeys(findings), key=lambda finding: _ORDER[finding.severity])
 
 
-def errors_of(findings: Iterable[Finding]) -> list[Finding]:
+def errors_of(findings: Iterable[LintFinding]) -> list[LintFinding]:
     """Those that will make the job fail."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
-def raise_errors(findings: Iterable[Finding]) -> None:
+def raise_errors(findings: Iterable[LintFinding]) -> None:
     """Refuse what will fail: PreflightError if there is any error."""
     fatal = errors_of(findings)
     if fatal:
@@ -230,10 +230,10 @@ class Trap:
 
 def found(
     id: str, where: str, line: str, severity: Severity | None = None, **words: object
-) -> Finding:
+) -> LintFinding:
     """The finding for a trap of the table, in words that fit the place."""
     row = TRAPS[id]
-    return Finding(
+    return LintFinding(
         severity or row.severity,
         where,
         row.what.format(**words),
@@ -262,7 +262,7 @@ _IN_SUBMIT_FILES = {
 }
 
 
-def in_submit_file(finding: Finding) -> Finding:
+def in_submit_file(finding: LintFinding) -> LintFinding:
     """A trap of a script with the remedy that a submit file allows."""
     remedy = _IN_SUBMIT_FILES.get(finding.id)
     return replace(finding, remedy=remedy) if remedy else finding

@@ -23,7 +23,6 @@ from headway.pool.lint.queue_view import submit_folder
 from headway.pool.lint.risks import text_risks
 from headway.pool.lint.submit_file import (
     UNCLOSED,
-    Kind,
     Statement,
     SubmitFile,
     canonical,
@@ -32,7 +31,7 @@ from headway.pool.lint.submit_file import (
     split_files,
     split_list,
 )
-from headway.pool.lint.traps import Finding
+from headway.pool.lint.traps import LintFinding
 from headway.pool.prepare import build_agent, is_agent
 from headway.spec import Retries
 
@@ -153,7 +152,7 @@ def _unsure(file: SubmitFile) -> str:
         mentions = re.compile(rf"\$\(({'|'.join(map(re.escape, names))})\b", re.I)
         for statement in file.statements:
             if mentions.search(statement.value) or (
-                statement.kind is Kind.QUEUE and _sets(statement, key)
+                statement.kind == "queue" and _sets(statement, key)
             ):
                 return f"line {statement.first} uses or sets {key}"
     return ""
@@ -170,7 +169,7 @@ def _variables(queue: Statement) -> list[str]:
 
 
 def _queue_names(file: SubmitFile) -> set[str]:
-    queues = [each for each in file.statements if each.kind is Kind.QUEUE]
+    queues = [each for each in file.statements if each.kind == "queue"]
     return {word.lower() for queue in queues for word in _variables(queue)}
 
 
@@ -339,7 +338,7 @@ def wrap_file(
     return target, wrapped
 
 
-def risks_left(wrapped: Wrapped, path: Path) -> list[Finding]:
+def risks_left(wrapped: Wrapped, path: Path) -> list[LintFinding]:
     """What is risky in the original and has not been mended by the wrapping.
 
     Args:
@@ -362,11 +361,11 @@ def _place(file: SubmitFile) -> int:
     """How many lines come before the block: up to the first `queue`, or the `if` around it."""
     start = None
     for statement in file.statements:
-        if statement.kind is Kind.BRANCH and statement.key == "if" and statement.within == 1:
+        if statement.kind == "branch" and statement.key == "if" and statement.within == 1:
             start = statement.first - 1
-        elif statement.kind is Kind.BRANCH and statement.key == "endif" and statement.within == 1:
+        elif statement.kind == "branch" and statement.key == "endif" and statement.within == 1:
             start = None
-        elif statement.kind is Kind.QUEUE:
+        elif statement.kind == "queue":
             return statement.first - 1 if start is None else start
     return len(file.lines) if start is None else start
 
@@ -473,7 +472,7 @@ def _notes(file: SubmitFile, at: int, lines: list[_Line]) -> Iterator[str]:
         yield "+Requirements cannot be added to: a job may go back to a site where it failed"
     added = {canonical(line.key) for line in lines}
     for statement in file.statements:
-        late = statement.kind is Kind.ASSIGN and statement.first > at and statement.name in added
+        late = statement.kind == "assign" and statement.first > at and statement.name in added
         if late and not _is_ours(file, statement.first):
             yield (
                 f"line {statement.first} sets {statement.key} after the first `queue`:"
