@@ -16,7 +16,7 @@ from blocks import replaced, rewrite
 
 from headway.holds.advise import advise
 from headway.holds.history import History
-from headway.holds.table import Entry, filled, table
+from headway.holds.table import HoldMeaning, filled, table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "holds.md"
@@ -57,7 +57,7 @@ def entries() -> Iterator[str]:
         )
 
 
-def _codes(entry: Entry) -> str:
+def _codes(entry: HoldMeaning) -> str:
     if entry.from_code is not None:
         return f"{entry.from_code} or more"
     codes = ", ".join(map(str, sorted(entry.codes or ()))) or "any"

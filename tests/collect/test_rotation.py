@@ -14,7 +14,7 @@ import pytest
 from tests.collect.kept import collect, long_log, tables_of
 
 from headway.collect import Collector, read_collected, status
-from headway.collect.tail import LogFile, opened
+from headway.collect.tail import OpenLog, opened
 from headway.events import read_columns
 
 EVENTS = long_log(2)
@@ -245,7 +245,7 @@ def test_rotated_while_its_files_are_opened(
         append(log, EVENTS[50:100])
         at = 100
 
-        def rotated_meanwhile(*arguments: Any, **options: Any) -> list[LogFile]:
+        def rotated_meanwhile(*arguments: Any, **options: Any) -> list[OpenLog]:
             nonlocal at
             files = list(opened(*arguments, **options))
             if at < 100 + 50 * times:
@@ -268,15 +268,15 @@ def test_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         append(log, EVENTS[:50])
         collector.poll()
         append(log, EVENTS[50:60])
-        refresh = LogFile.refresh
+        refresh = OpenLog.refresh
 
-        def emptied(file: LogFile) -> None:
+        def emptied(file: OpenLog) -> None:
             refresh(file)
             if file.path == log and not log.with_name("EventLog.1").exists():
                 copied(log)
                 append(log, EVENTS[60:200])
 
-        monkeypatch.setattr(LogFile, "refresh", emptied)
+        monkeypatch.setattr(OpenLog, "refresh", emptied)
         for _ in range(4):
             collector.poll()
     the_whole(store, tmp_path, 200)

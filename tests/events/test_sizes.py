@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headway.cli import main
-from headway.collect.tail import Cursor, LogFile
+from headway.collect.tail import Cursor, OpenLog
 from headway.events import Event, Follower, opening, read_columns, read_log
 from headway.events import opening as limits
 from headway.events.ads import JsonParser
@@ -390,7 +390,7 @@ def test_garbage_is_read_in_linear_time(form: str, kind: str, tmp_path: Path) ->
 def test_a_compressed_log_is_collected_in_one_pass(tmp_path: Path) -> None:
     path = tmp_path / "log.gz"
     path.write_bytes(gzip.compress(ONE * 60_000))
-    file = LogFile(path, b"key")
+    file = OpenLog(path, b"key")
     cursor = Cursor(1)
     inflated = 0
     read = file._reader.read

@@ -14,7 +14,7 @@ from headway.holds.checks import CheckResults, check
 from headway.holds.evidence import Ends, Estimate, gather
 from headway.holds.history import History
 from headway.holds.hold import Hold, JobId
-from headway.holds.table import PERMANENT, Entry, table
+from headway.holds.table import PERMANENT, HoldMeaning, table
 
 from . import logs_made as made
 from .logs_made import BEGIN, NOT_FOUND, RESET, URL, hold, submitted
@@ -229,7 +229,7 @@ def test_an_input_that_headway_missed_is_named_and_waits_for_its_own_release() -
 
 
 @pytest.mark.parametrize("entry", table(), ids=lambda entry: entry.id)
-def test_no_line_says_other_than_the_advice(entry: Entry) -> None:
+def test_no_line_says_other_than_the_advice(entry: HoldMeaning) -> None:
     """Never "release" in one line and "nothing", or "release", in the next."""
     code, subcode = min(entry.codes or {999}), min(entry.subcodes or {0})
     found = replace(hold(code, subcode, ""), values={"url": URL})

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headway.holds.evidence import Ends, Evidence, by_counting, gather, interval
 from headway.holds.history import History
-from headway.holds.hold import entry_of
-from headway.holds.table import Entry, table
+from headway.holds.hold import meaning_of
+from headway.holds.table import HoldMeaning, table
 
 from .logs_made import NOT_FOUND, RESET, hold
 
@@ -20,7 +20,7 @@ MISSING = hold(13, 256, NOT_FOUND)
 
 
 def nothing() -> Evidence:
-    return gather(HOLD, History(), entry_of(HOLD))
+    return gather(HOLD, History(), meaning_of(HOLD))
 
 
 def told(ends: Ends, **more: Ends | int | bool) -> Evidence:
@@ -32,7 +32,7 @@ def told(ends: Ends, **more: Ends | int | bool) -> Evidence:
 
 
 @pytest.mark.parametrize("entry", table(), ids=lambda entry: entry.id)
-def test_without_evidence_the_table_rules(entry: Entry) -> None:
+def test_without_evidence_the_table_rules(entry: HoldMeaning) -> None:
     found = by_counting(HOLD, nothing(), entry)
     assert found.probability == pytest.approx(entry.prior)
     assert found.thin and found.cases == 0
@@ -48,19 +48,19 @@ def test_three_cases_do_not_make_a_verdict() -> None:
 
 
 def test_many_cases_rule() -> None:
-    entry = entry_of(MISSING)
+    entry = meaning_of(MISSING)
     assert by_counting(MISSING, told(Ends(success=40)), entry).probability > 0.9
     found = by_counting(MISSING, told(Ends(again=40)), entry)
     assert found.probability < 0.1 and not found.thin and found.cases == 40
 
 
 def test_removed_jobs_say_nothing() -> None:
-    entry = entry_of(HOLD)
+    entry = meaning_of(HOLD)
     assert by_counting(HOLD, told(Ends(censored=50)), entry) == by_counting(HOLD, nothing(), entry)
 
 
 def test_mates_that_have_had_the_object_speak_for_it() -> None:
-    entry = entry_of(MISSING)
+    entry = meaning_of(MISSING)
     plain = by_counting(MISSING, nothing(), entry).probability
     past = replace(nothing(), mates=50, mates_past=30, others_past=30)
     shared = by_counting(MISSING, past, entry).probability
@@ -69,7 +69,7 @@ def test_mates_that_have_had_the_object_speak_for_it() -> None:
 
 
 def test_mates_that_all_fail_speak_against_it() -> None:
-    entry = entry_of(MISSING)
+    entry = meaning_of(MISSING)
     failing = replace(nothing(), mates=50, mates_held=20, alike_recent=20)
     assert by_counting(MISSING, failing, entry).probability < 0.3
 
@@ -77,7 +77,7 @@ def test_mates_that_all_fail_speak_against_it() -> None:
 def test_mates_say_nothing_about_the_job_s_own_memory() -> None:
     over = hold(34, 102, "")
     past = replace(nothing(), mates=50, mates_past=40, others_past=400)
-    assert by_counting(over, past, entry_of(over)).probability == pytest.approx(0.05)
+    assert by_counting(over, past, meaning_of(over)).probability == pytest.approx(0.05)
 
 
 COUNTS = st.integers(0, 500)
@@ -95,7 +95,7 @@ def test_it_is_always_a_probability(a: int, b: int, c: int, d: int, e: int, f: i
 
 @given(COUNTS, COUNTS)
 def test_one_more_success_never_lowers_it(success: int, again: int) -> None:
-    entry = entry_of(HOLD)
+    entry = meaning_of(HOLD)
     fewer = by_counting(HOLD, told(Ends(success, again)), entry).probability
     assert by_counting(HOLD, told(Ends(success + 1, again)), entry).probability >= fewer - 1e-9
 

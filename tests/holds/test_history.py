@@ -11,17 +11,17 @@ from headway.events import Event, read_columns
 from headway.holds.advice import Act
 from headway.holds.advise import advise
 from headway.holds.evidence import Ends, gather
-from headway.holds.history import History, Key, of_columns, read_hold_events
-from headway.holds.hold import Cut, Hold, entry_of
+from headway.holds.history import History, SeriesKey, of_columns, read_hold_events
+from headway.holds.hold import Cut, Hold, meaning_of
 
 from . import logs_made as made
 from .logs_made import BEGIN, RESET, history_of, submitted
 
 LOGS = Path(__file__).parents[1] / "events" / "logs"
-ALL: Key = ("releases", "input-network")
+ALL: SeriesKey = ("releases", "input-network")
 
 
-def ends(history: History, key: Key = ALL) -> Ends:
+def ends(history: History, key: SeriesKey = ALL) -> Ends:
     return Ends(*(round(n) for n in history.total(key, Cut(float("inf")))))
 
 
@@ -110,7 +110,7 @@ def test_cluster_mates_may_write_a_log_each(tmp_path: Path) -> None:
     made.written(tmp_path / "0.log", [submitted(0), *made.tried(0, 100)])
     history = History.from_logs([tmp_path])
     (hold,) = history.held()
-    evidence = gather(hold, history, entry_of(hold))
+    evidence = gather(hold, history, meaning_of(hold))
     assert (evidence.mates, evidence.mates_past, evidence.others_past) == (8, 8, 8)
 
 
@@ -138,7 +138,7 @@ def test_times_in_the_future_are_not_believed() -> None:
             history.add(event, "a.log", now=BEGIN + 5000)
     assert forged.held()[0].at.moment == plain.held()[0].at.moment
     hold = forged.held()[0]
-    assert gather(hold, forged, entry_of(hold)).alike_recent == 0
+    assert gather(hold, forged, meaning_of(hold)).alike_recent == 0
 
 
 def test_a_clock_that_jumps_back_does_not_reorder_a_log() -> None:
@@ -146,8 +146,8 @@ def test_a_clock_that_jumps_back_does_not_reorder_a_log() -> None:
     history = history_of(events)
     first, second = history.held()
     assert (first.proc, second.proc) == (0, 1) and first.at < second.at
-    assert gather(second, history, entry_of(second)).alike_recent == 1
-    assert gather(first, history, entry_of(first)).alike_recent == 0
+    assert gather(second, history, meaning_of(second)).alike_recent == 1
+    assert gather(first, history, meaning_of(first)).alike_recent == 0
 
 
 def answers(history: History, holds: list[Hold]) -> list[object]:
@@ -221,7 +221,7 @@ def failed_exec(proc: int, at: float) -> list[Event]:
 def test_an_attempt_that_ends_in_the_hold_itself_proves_nothing(apart: float) -> None:
     history = history_of(made.in_order(*(failed_exec(n, 10 + n * apart) for n in range(10))))
     for hold in history.held():
-        evidence = gather(hold, history, entry_of(hold))
+        evidence = gather(hold, history, meaning_of(hold))
         assert (evidence.mates_past, evidence.others_past, evidence.own_past) == (0, 0, 0)
         assert (evidence.past_recent, hold.past) == (0, 0)
         advice = advise(hold, history)
@@ -233,7 +233,7 @@ def test_a_start_that_lasts_is_proof() -> None:
     lasting = [[submitted(n), *made.went(n, 10)] for n in range(1, 9)]
     history = history_of(made.in_order(*lasting, failed_exec(0, 100)))
     (hold,) = history.held()
-    assert gather(hold, history, entry_of(hold)).mates_past == 8
+    assert gather(hold, history, meaning_of(hold)).mates_past == 8
 
 
 def test_a_release_that_ends_in_the_same_hold_has_not_succeeded_for_a_moment() -> None:
@@ -268,6 +268,6 @@ def test_a_hold_without_a_reason_takes_that_of_the_exception_before_it(
     if columns:
         monkeypatch.setattr("headway.holds.history._MANY", 0)
     explained, silent = History.from_logs([log]).held()
-    assert entry_of(explained).id == "input-object-not-found" and explained.reason == said
+    assert meaning_of(explained).id == "input-object-not-found" and explained.reason == said
     assert explained.values["url"] == "osdf:///a/b"
-    assert entry_of(silent).id == "unknown"
+    assert meaning_of(silent).id == "unknown"

@@ -14,7 +14,7 @@ from headway.cli.heal import HealPrinter
 from headway.holds.advice import CONDOR, Commands
 from headway.holds.audit import HealState, Intent, read_audit
 from headway.holds.decisions import Verb
-from headway.holds.executor import Answer
+from headway.holds.executor import ActResult
 from headway.holds.heal import Healer
 from headway.holds.hold import Key, QueuedHold
 from headway.holds.queue import QueuedJob
@@ -62,7 +62,7 @@ class Desk:
     def is_empty(self) -> bool:
         return not self.jobs
 
-    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, Answer]:
+    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
         self.asked += intents
         return {intent.id: (True, "") for intent in intents}
 

@@ -12,7 +12,7 @@ from headway.holds import classify
 from headway.holds.advice import Act
 from headway.holds.advise import advise
 from headway.holds.history import History
-from headway.holds.hold import entry_of
+from headway.holds.hold import meaning_of
 from headway.holds.table import CODE_NAMES, DEPENDS, NEVER, PERMANENT, TRANSIENT, VACATE, table
 from headway.node.errors import Exit
 from headway.pool.policy import releases
@@ -130,7 +130,7 @@ WORDS = [tuple(row) for row in read_toml(Path(__file__).with_name("words.toml"))
 
 @pytest.mark.parametrize(("code", "subcode", "reason", "cause"), [*OTHERS, *WORDS])
 def test_the_text_decides_then_the_code(code: int, subcode: int, reason: str, cause: str) -> None:
-    assert entry_of(hold(code, subcode, reason)).id == cause
+    assert meaning_of(hold(code, subcode, reason)).id == cause
 
 
 def test_a_hold_that_the_job_s_own_policy_releases_is_transient() -> None:
@@ -138,7 +138,7 @@ def test_a_hold_that_the_job_s_own_policy_releases_is_transient() -> None:
     for code in range(60):
         for subcode in subcodes:
             if releases(code, subcode, holds=1, starts=0, retries=Retries()):
-                entry = entry_of(hold(code, subcode, ""))
+                entry = meaning_of(hold(code, subcode, ""))
                 assert entry.kind == TRANSIENT, (code, subcode, entry.id)
 
 
@@ -178,12 +178,12 @@ def test_the_table_is_whole() -> None:
 
 def test_every_entry_can_be_met() -> None:
     """None stands in the shade of one before it."""
-    met = {entry_of(hold(code, sub, reason)).id for code, sub, reason, _ in OTHERS + WORDS}
+    met = {meaning_of(hold(code, sub, reason)).id for code, sub, reason, _ in OTHERS + WORDS}
     met |= {cause for cause, _, _ in SCENARIOS.values()}
     met |= {classify(r.get("code"), r.get("subcode"), r["text"]).id for r in reasons()}
     for code in range(60):
         for subcode in (0, 1, 2, 5, 13, 28, 62, 81, 101, 104, 110, 122, 256):
-            met.add(entry_of(hold(code, subcode, "")).id)
+            met.add(meaning_of(hold(code, subcode, "")).id)
     for said in (
         "remaps resulted in a cycle",
         "unsupported protocol x",
@@ -195,7 +195,7 @@ def test_every_entry_can_be_met() -> None:
     ):
         for code in (12, 13):
             way = {12: "Transfer output files failure: ", 13: "Transfer input files failure: "}
-            met.add(entry_of(hold(code, 256, way[code] + said)).id)
+            met.add(meaning_of(hold(code, 256, way[code] + said)).id)
     assert {entry.id for entry in table()} - met == set()
 
 

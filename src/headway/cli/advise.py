@@ -514,11 +514,11 @@ def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[
 
     A request may have been changed since the hold, and HTCondor's log does not tell of that.
     """
-    from headway.holds.hold import entry_of
+    from headway.holds.hold import meaning_of
     from headway.holds.queue import queue_of_run
     from headway.pool import pool_of
 
-    if not any("request" in entry_of(hold).checks for hold in holds):
+    if not any("request" in meaning_of(hold).checks for hold in holds):
         return holds
     facts = run.facts
     ads: dict[int, Mapping[str, object]] = {}

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.collect.ledger import (
-    Batch,
-    Ledger,
-    Part,
+    RowBatch,
+    StoreLedger,
+    StorePart,
     cannot_write,
     compactable,
     day_name,
@@ -29,7 +29,7 @@ from headway.collect.ledger import (
     write_batch,
 )
 from headway.collect.masks import Masks, Pseudonyms, key_of
-from headway.collect.tail import Cursor, Gap, LogFile, Row, Source, Tail
+from headway.collect.tail import Cursor, EventRow, Gap, OpenLog, StoredLog, Tail
 from headway.errors import CollectError, EventLogError
 from headway.events.collected import LEDGER
 from headway.events.files import Rotation, find_logs
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 Ident = tuple[int, int]
 
 
-class Found(NamedTuple):
+class FoundLog(NamedTuple):
     """A log, and whether files beside it may be its rotations."""
 
     path: Path
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     size: int  # of all its files on the disk
 
 
-class _Entry(NamedTuple):
+class _FoundFile(NamedTuple):
     path: Path
     stat: os.stat_result
     named: bool
@@ -79,21 +79,21 @@ class Finder:
             if any(_holds(place, path) for place in self._places):
                 self._logs.setdefault(path)
 
-    def find(self, known: set[Ident]) -> list[Found]:
+    def find(self, known: set[Ident]) -> list[FoundLog]:
         """The logs in the order of their names; `known` are files that need no look."""
         self._beside.clear()
-        families: dict[Path, list[_Entry]] = {}
+        families: dict[Path, list[_FoundFile]] = {}
         for entry in self._entries():
             families.setdefault(Rotation.of(entry.path).base, []).append(entry)
         found = [log for base in sorted(families) for log in self._family(base, families, known)]
         there = {log.path for log in found}
         # A log that has no file at the moment may still be read from the one it has left.
-        found += [Found(path, False, "", 0) for path in self._logs if path not in there]
+        found += [FoundLog(path, False, "", 0) for path in self._logs if path not in there]
         return sorted(found)
 
     def _family(
-        self, base: Path, families: dict[Path, list[_Entry]], known: set[Ident]
-    ) -> Iterator[Found]:
+        self, base: Path, families: dict[Path, list[_FoundFile]], known: set[Ident]
+    ) -> Iterator[FoundLog]:
         members = families[base]
         logs = [one for one in members if one.named or self._is_log(one, known)]
         if not logs:
@@ -102,11 +102,11 @@ class Finder:
         if base in self._logs or any(one.path == base for one in logs):
             self._logs[base] = None
             owner = next((one for one in logs if one.path == base), logs[-1])
-            yield Found(base, len(members) > 1, _user(owner.stat.st_uid), size)
+            yield FoundLog(base, len(members) > 1, _user(owner.stat.st_uid), size)
             return
         for one in logs:
             if one.path in self._logs:
-                yield Found(one.path, False, _user(one.stat.st_uid), one.stat.st_size)
+                yield FoundLog(one.path, False, _user(one.stat.st_uid), one.stat.st_size)
         fresh = [one for one in logs if one.path not in self._logs]
         if not fresh:
             return
@@ -117,9 +117,9 @@ class Finder:
         for chain in chains:
             path = Path(chain.name)
             self._logs[path] = None
-            yield Found(path, len(chain.files) > 1, chain.owner or "", size)
+            yield FoundLog(path, len(chain.files) > 1, chain.owner or "", size)
 
-    def _entries(self) -> Iterator[_Entry]:
+    def _entries(self) -> Iterator[_FoundFile]:
         seen: set[Path] = set()
         for place in self._places:
             for path, named in self._paths(place):
@@ -133,7 +133,7 @@ class Finder:
                         self.unread[str(path)] = f"cannot be read: {error.strerror}"
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    yield _Entry(path, status, named)
+                    yield _FoundFile(path, status, named)
 
     def _paths(self, place: str) -> Iterator[tuple[Path, bool]]:
         if os.path.isdir(place):
@@ -164,7 +164,7 @@ class Finder:
                     found.setdefault(one.base, []).append(one.path)
         return sorted(self._beside[folder].get(path, []))
 
-    def _is_log(self, entry: _Entry, known: set[Ident]) -> bool:
+    def _is_log(self, entry: _FoundFile, known: set[Ident]) -> bool:
         ident = (entry.stat.st_dev, entry.stat.st_ino)
         if ident in known:
             return True
@@ -299,10 +299,10 @@ class Collector:
             live = (one for one in self.ledger.sources if any(not f.gone for f in one.files))
             self._finder.remember(source.name for source in live)
 
-    def _open(self, anonymise: bool, key: str | os.PathLike[str] | None) -> Ledger:
-        ledger = Ledger.read(self.folder)
+    def _open(self, anonymise: bool, key: str | os.PathLike[str] | None) -> StoreLedger:
+        ledger = StoreLedger.read(self.folder)
         if ledger is None:
-            ledger = Ledger(self.folder, anonymised=anonymise)
+            ledger = StoreLedger(self.folder, anonymised=anonymise)
         elif anonymise and not ledger.anonymised:
             raise CollectError(
                 f"{self.folder} holds events that are not anonymised",
@@ -389,7 +389,7 @@ class Collector:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _tail(self, log: Found, known: Mapping[Ident, Cursor]) -> Tail | None:
+    def _tail(self, log: FoundLog, known: Mapping[Ident, Cursor]) -> Tail | None:
         if log.path in self._tails:
             self._writer.source(log)  # who owns it may be known only now
         else:
@@ -404,7 +404,7 @@ class Collector:
         try:
             now = os.stat(path)
             cursor = known.get((now.st_dev, now.st_ino))
-            file = LogFile(path, self.key) if cursor else None
+            file = OpenLog(path, self.key) if cursor else None
         except OSError:
             return False
         if cursor is None or file is None:
@@ -454,10 +454,10 @@ def _without_collection() -> Iterator[None]:
 class _Writer:
     """Gathers rows and commits them together with the cursors behind them."""
 
-    def __init__(self, ledger: Ledger, masks: Masks | None) -> None:
+    def __init__(self, ledger: StoreLedger, masks: Masks | None) -> None:
         self._ledger, self._masks = ledger, masks
         self._sources = {source.name: source for source in ledger.sources}
-        self._batch = Batch()
+        self._batch = RowBatch()
         self._dirty = ledger.number == 0
         self.begin(None)
 
@@ -467,19 +467,19 @@ class _Writer:
         self.events = self.bytes = self.total = 0
         self.gaps: list[Gap] = []
 
-    def _name(self, log: Found) -> str:
+    def _name(self, log: FoundLog) -> str:
         name = str(log.path)
         return f"log-{self._masks.names.digest(name)}" if self._masks else name
 
-    def knows(self, log: Found) -> Source | None:
+    def knows(self, log: FoundLog) -> StoredLog | None:
         """What the ledger knows of a log, if anything."""
         return self._sources.get(self._name(log))
 
-    def source(self, log: Found) -> Source:
+    def source(self, log: FoundLog) -> StoredLog:
         """What the ledger knows of a log, from now on."""
         name = self._name(log)
         if name not in self._sources:
-            made = self._sources[name] = Source(len(self._ledger.sources), name)
+            made = self._sources[name] = StoredLog(len(self._ledger.sources), name)
             self._ledger.sources.append(made)
         found = self._sources[name]
         if log.owner and not found.owner:
@@ -495,7 +495,7 @@ class _Writer:
             if not one.gone
         }
 
-    def add(self, source: Source, cursor: Cursor, rows: list[Row], size: int) -> None:
+    def add(self, source: StoredLog, cursor: Cursor, rows: list[EventRow], size: int) -> None:
         """Take events; commits when there are many."""
         batch = self._batch
         batch.day += self._days(cursor, rows)
@@ -528,11 +528,11 @@ class _Writer:
         if len(self._batch):
             ledger.parts += write_batch(ledger.folder, self._batch, ledger.number + 1)
         ledger.commit()
-        self._batch = Batch()
+        self._batch = RowBatch()
         self._dirty = False
 
     @staticmethod
-    def _days(cursor: Cursor, rows: Sequence[Row]) -> list[int]:
+    def _days(cursor: Cursor, rows: Sequence[EventRow]) -> list[int]:
         """The day of each event; -1 for one that a file cannot sensibly be about."""
         latest = int(time.time() // _DAY) + 2
         known = set(cursor.days)
@@ -563,7 +563,7 @@ class Day:
 
 
 @dataclass(frozen=True)
-class Status:
+class StoreStatus:
     """A store as it was at one commit."""
 
     folder: Path
@@ -598,10 +598,10 @@ class Status:
         }
 
 
-def status(folder: Path) -> Status:
+def status(folder: Path) -> StoreStatus:
     """What is in a store, also while it is written to."""
     for _ in range(5):
-        ledger = Ledger.read(folder)
+        ledger = StoreLedger.read(folder)
         if ledger is None:
             raise CollectError(
                 f"there is no store in {folder}",
@@ -615,12 +615,12 @@ def status(folder: Path) -> Status:
     raise CollectError(f"the parts in {folder} are not there", remedy="has somebody moved them?")
 
 
-def _status(ledger: Ledger, jobs: int) -> Status:
-    days: dict[str, list[Part]] = {}
+def _status(ledger: StoreLedger, jobs: int) -> StoreStatus:
+    days: dict[str, list[StorePart]] = {}
     for part in ledger.parts:
         days.setdefault(part.day, []).append(part)
     dated = [part for part in ledger.parts if part.day != "unknown"]
-    return Status(
+    return StoreStatus(
         ledger.folder,
         ledger.anonymised,
         sum(part.rows for part in ledger.parts),
@@ -639,7 +639,7 @@ def _status(ledger: Ledger, jobs: int) -> Status:
     )
 
 
-def _jobs(ledger: Ledger) -> int:
+def _jobs(ledger: StoreLedger) -> int:
     import polars as pl
 
     if not ledger.parts:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.collect.tail import Gap, Gaps, Row, Source, source_as_json, source_from_json
+from headway.collect.tail import EventRow, Gap, Gaps, StoredLog, source_as_json, source_from_json
 from headway.errors import CollectError
 from headway.events.collected import FORMAT, LEDGER
 from headway.node.files import lock, settle, write_atomically
@@ -29,7 +29,7 @@ _LOCK = "lock"
 
 
 @dataclass(frozen=True)
-class Part:
+class StorePart:
     """One Parquet file of a day."""
 
     day: str  # YYYY-MM-DD, or "unknown"
@@ -46,19 +46,19 @@ class Part:
 
 
 @dataclass
-class Ledger:
+class StoreLedger:
     """All that is true of a store."""
 
     folder: Path
     anonymised: bool = False
     check: str = ""  # what the key makes of a known text
     number: int = 0  # of commits
-    sources: list[Source] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    sources: list[StoredLog] = field(default_factory=list)
+    parts: list[StorePart] = field(default_factory=list)
     gaps: Gaps = field(default_factory=Gaps)
 
     @classmethod
-    def read(cls, folder: Path) -> Ledger | None:
+    def read(cls, folder: Path) -> StoreLedger | None:
         """The ledger of a store, or None where there is no store yet."""
         try:
             found = json.loads((folder / LEDGER).read_bytes())
@@ -79,7 +79,7 @@ class Ledger:
                 found["check"],
                 found["number"],
                 [source_from_json(one) for one in found["sources"]],
-                [Part(**one) for one in found["parts"]],
+                [StorePart(**one) for one in found["parts"]],
                 Gaps([Gap(**one) for one in found["gaps"]], found["gap_count"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -186,20 +186,20 @@ _SMALL_PARTS = 32
 
 
 @dataclass
-class Batch:
+class RowBatch:
     """Rows that will be committed together."""
 
     source: list[int] = field(default_factory=list)
     file: list[int] = field(default_factory=list)
     day: list[int] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[EventRow] = field(default_factory=list)
     size: int = 0  # of the logs' bytes
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def write_batch(folder: Path, batch: Batch, number: int) -> list[Part]:
+def write_batch(folder: Path, batch: RowBatch, number: int) -> list[StorePart]:
     """The parts of a batch, on the disk; they exist once a ledger names them."""
     import polars as pl
 
@@ -230,9 +230,9 @@ def write_batch(folder: Path, batch: Batch, number: int) -> list[Part]:
     ]
 
 
-def compactable(parts: Sequence[Part], today: str) -> list[list[Part]]:
+def compactable(parts: Sequence[StorePart], today: str) -> list[list[StorePart]]:
     """Small parts that can be made one, by day: all of a day that is over, or too many of one."""
-    days: dict[str, list[Part]] = defaultdict(list)
+    days: dict[str, list[StorePart]] = defaultdict(list)
     for part in parts:
         if part.rows < _LARGE:
             days[part.day].append(part)
@@ -240,7 +240,7 @@ def compactable(parts: Sequence[Part], today: str) -> list[list[Part]]:
     for day, small in sorted(days.items()):
         over = day != UNKNOWN and day < today
         if len(small) > (1 if over else _SMALL_PARTS):
-            group: list[Part] = []
+            group: list[StorePart] = []
             for part in small:
                 if group and sum(one.rows for one in group) + part.rows > 2 * _LARGE:
                     found.append(group)
@@ -250,7 +250,7 @@ def compactable(parts: Sequence[Part], today: str) -> list[list[Part]]:
     return [group for group in found if len(group) > 1]
 
 
-def merged(folder: Path, parts: Sequence[Part], number: int) -> Part:
+def merged(folder: Path, parts: Sequence[StorePart], number: int) -> StorePart:
     """One part with the rows of several of the same day."""
     import polars as pl
 
@@ -259,7 +259,7 @@ def merged(folder: Path, parts: Sequence[Part], number: int) -> Part:
     return _write(folder, parts[0].day, f"part-{number:08d}-whole.parquet", table)
 
 
-def forget(folder: Path, parts: Sequence[Part]) -> None:
+def forget(folder: Path, parts: Sequence[StorePart]) -> None:
     """Take away parts that no ledger names any more."""
     for part in parts:
         with contextlib.suppress(OSError):
@@ -273,7 +273,7 @@ def day_name(day: int) -> str:
     return UNKNOWN if day < 0 else date.fromordinal(719163 + day).isoformat()
 
 
-def _write(folder: Path, day: str, name: str, rows: pl.DataFrame) -> Part:
+def _write(folder: Path, day: str, name: str, rows: pl.DataFrame) -> StorePart:
     # Into memory first: polars has no words for a full disk.
     whole = io.BytesIO()
     rows.write_parquet(whole, compression="zstd", compression_level=6)
@@ -288,4 +288,4 @@ def _write(folder: Path, day: str, name: str, rows: pl.DataFrame) -> Part:
         raise cannot_write(place, error) from error
     put(place / name, data)
     times = rows["time"].cast(int)
-    return Part(day, name, rows.height, len(data), int(times.min()), int(times.max()))  # type: ignore[arg-type]
+    return StorePart(day, name, rows.height, len(data), int(times.min()), int(times.max()))  # type: ignore[arg-type]

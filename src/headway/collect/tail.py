@@ -78,7 +78,7 @@ class Cursor:
 
 
 @dataclass
-class Source:
+class StoredLog:
     """A log with all the files that it has had."""
 
     id: int
@@ -119,7 +119,7 @@ class Gaps:
             self.listed.append(gap)
 
 
-def source_as_json(source: Source) -> dict[str, Any]:
+def source_as_json(source: StoredLog) -> dict[str, Any]:
     """A source as the commit holds it; of files that are gone only what a reader needs."""
     kept = [one for one in source.files if not one.gone or one.retell]
     return {
@@ -132,12 +132,12 @@ def source_as_json(source: Source) -> dict[str, Any]:
     }
 
 
-def source_from_json(found: dict[str, Any]) -> Source:
+def source_from_json(found: dict[str, Any]) -> StoredLog:
     """The source that `source_as_json` wrote."""
     known = {one.name for one in fields(Cursor)}
     files = [Cursor(**{k: v for k, v in one.items() if k in known}) for one in found["files"]]
     names = ("id", "name", "owner", "next", "sequence")
-    return Source(**{name: found[name] for name in names}, files=files)
+    return StoredLog(**{name: found[name] for name in names}, files=files)
 
 
 _BLANK = asdict(Cursor(-1))
@@ -178,7 +178,7 @@ _MARKS = re.compile(r"\n(?=\.\.\.\r*(?:\n|\Z))")
 _HEADERS = re.compile(r"([\n\0])(?=\d\d\d \()")
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """One event: where it stands, when it was, its date as written, and the words behind it."""
 
     offset: int
@@ -194,7 +194,7 @@ class Row(NamedTuple):
 class Sliced(NamedTuple):
     """The complete events of some bytes, where the last one ends, and how many bytes are none."""
 
-    rows: list[Row]
+    rows: list[EventRow]
     used: int
     skipped: int
 
@@ -228,13 +228,13 @@ def sliced(data: bytes, offset: int, cursor: Cursor, reference: float) -> Sliced
     return Sliced(rows, used, skipped + lost)
 
 
-def row_of(event: Event, offset: int) -> Row:
+def row_of(event: Event, offset: int) -> EventRow:
     """The row of an event that was not read from a text log."""
     at = datetime.fromtimestamp(event.time, timezone.utc)
     text = _HEADERS.sub(r"\1 ", "\n".join((event.text.replace("\n", " "), *event.body)))
     date = f"{at.year:04d}-{at:%m-%d %H:%M:%S.%f}Z"
     ids = event.number, event.cluster, event.proc, event.subproc
-    return Row(offset, *ids, event.time, date, _harmless(text))
+    return EventRow(offset, *ids, event.time, date, _harmless(text))
 
 
 def _clock(cursor: Cursor, reference: float, zone: tzinfo | None) -> Clock:
@@ -270,8 +270,8 @@ def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
     return cuts, at, skipped + sum(skip.length for skip in long)
 
 
-def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[Row], int]:
-    rows: list[Row] = []
+def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[EventRow], int]:
+    rows: list[EventRow] = []
     lost = 0
     known: tuple[bytes, bytes | None] | None = None
     begin: float | None = None
@@ -293,7 +293,9 @@ def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[Row], int]:
         if "\n..." in text:
             text = _harmless(text)
         date = header.string[header.start(5) : header.end()].decode("ascii").rstrip()
-        rows.append(Row(offset, int(number), int(cluster), int(proc), int(subproc), at, date, text))
+        rows.append(
+            EventRow(offset, int(number), int(cluster), int(proc), int(subproc), at, date, text)
+        )
     return rows, lost
 
 
@@ -317,7 +319,7 @@ _HEAD_OF_POOL = 400
 _STEP = 1 << 20
 
 
-class LogFile:
+class OpenLog:
     """One open file of a log; compressed or not, its bytes are the log's."""
 
     def __init__(self, path: Path, key: bytes) -> None:
@@ -438,7 +440,7 @@ class LogFile:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:32]
 
 
-def opened(path: Path, key: bytes, *, rotations: bool) -> Iterator[LogFile]:
+def opened(path: Path, key: bytes, *, rotations: bool) -> Iterator[OpenLog]:
     """The files of a log, each once, the newest first.
 
     A file only ever moves to an older name, so whoever walks from the newest name to the
@@ -448,7 +450,7 @@ def opened(path: Path, key: bytes, *, rotations: bool) -> Iterator[LogFile]:
     for name in (path, *(back_in_time(path) if rotations else ())):
         file = None
         with suppress(OSError):  # gone, or not ours to read
-            file = LogFile(name, key)
+            file = OpenLog(name, key)
         if file is None:
             continue
         if file.ident in seen or not file.known:
@@ -466,7 +468,7 @@ _SETTLED = 60
 class Sink(Protocol):
     """Where events go, and what was lost."""
 
-    def add(self, source: Source, cursor: Cursor, rows: list[Row], size: int) -> None:
+    def add(self, source: StoredLog, cursor: Cursor, rows: list[EventRow], size: int) -> None:
         """Take the events; the cursor stands behind them already."""
 
     def lost(self, gap: Gap) -> None:
@@ -476,13 +478,13 @@ class Sink(Protocol):
 class Tail:
     """Gives each complete event of a log once, as the log grows and is rotated."""
 
-    def __init__(self, path: Path, source: Source, key: bytes, sink: Sink) -> None:
+    def __init__(self, path: Path, source: StoredLog, key: bytes, sink: Sink) -> None:
         self.path = path
         self.source = source
         self._key, self._sink = key, sink
         self._seen: tuple[int, int, int, int] | None = None
         # The newest file: it can be read to its end even if it has lost all its names.
-        self._held: LogFile | None = None
+        self._held: OpenLog | None = None
         # How many more times to look at all files: writers may be late for a rotation.
         self._full = 2
 
@@ -536,7 +538,7 @@ class Tail:
                     file.close()
         self._seen = seen
 
-    def _take(self, files: list[LogFile], before: _Rotations | None, *, whole: bool) -> None:
+    def _take(self, files: list[OpenLog], before: _Rotations | None, *, whole: bool) -> None:
         """Read these files, of which the newest is the first, from where they were left.
 
         `before`: the rotations as they were before the first of these files was opened. If the log
@@ -573,12 +575,12 @@ class Tail:
             self._drain(file, cursor, final=older)
             cursor.closed = cursor.closed or place > 0
 
-    def _cursor_of(self, file: LogFile) -> Cursor | None:
+    def _cursor_of(self, file: OpenLog) -> Cursor | None:
         known = [one for one in self.source.files if not one.gone]
         known.sort(key=lambda one: ((one.device, one.inode) != file.ident, -one.number))
         return next((one for one in known if file.is_of(one)), None)
 
-    def _begin(self, file: LogFile) -> Cursor:
+    def _begin(self, file: OpenLog) -> Cursor:
         source = self.source
         cursor = Cursor(source.next)
         file.sign(cursor)
@@ -627,20 +629,20 @@ class Tail:
             count = cursor.size - cursor.offset
             self._gap(f"a file is gone whose last {count} bytes were no whole event", cursor.last)
 
-    def _elsewhere(self, cursor: Cursor) -> LogFile | None:
+    def _elsewhere(self, cursor: Cursor) -> OpenLog | None:
         """The file under any name in the log's folder."""
         with suppress(OSError), os.scandir(self.path.parent) as entries:
             for entry in entries:
                 if entry.inode() != cursor.inode:
                     continue
                 with suppress(OSError):
-                    file = LogFile(Path(entry.path), self._key)
+                    file = OpenLog(Path(entry.path), self._key)
                     if file.known and file.ident[0] == cursor.device and file.is_of(cursor):
                         return file
                     file.close()
         return None
 
-    def _drain(self, file: LogFile, cursor: Cursor, *, final: bool) -> None:
+    def _drain(self, file: OpenLog, cursor: Cursor, *, final: bool) -> None:
         """Pass on all complete events behind the cursor; `final`: nobody is expected to write."""
         if file.is_done(cursor):
             return

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from headway.holds.reason import Reason, parse
-from headway.holds.table import Entry, classify, filled, find, table
+from headway.holds.table import HoldMeaning, classify, filled, find, table
 
-__all__ = ["Entry", "Reason", "classify", "filled", "find", "parse", "table"]
+__all__ = ["HoldMeaning", "Reason", "classify", "filled", "find", "parse", "table"]

@@ -18,7 +18,7 @@ from headway.holds.evidence import (
     span,
 )
 from headway.holds.history import History
-from headway.holds.hold import Hold, entry_of
+from headway.holds.hold import Hold, meaning_of
 from headway.holds.reason import Reason
 from headway.holds.table import (
     BEFORE_START,
@@ -26,7 +26,7 @@ from headway.holds.table import (
     PERMANENT,
     TRANSIENT,
     Advisable,
-    Entry,
+    HoldMeaning,
     filled,
     words_of,
 )
@@ -61,7 +61,7 @@ class _Choice:
 
 def make_advice(
     hold: Hold,
-    entry: Entry,
+    entry: HoldMeaning,
     evidence: Evidence,
     estimate: Estimate,
     *,
@@ -112,7 +112,7 @@ def make_advice(
     )
 
 
-def _do(entry: Entry, act: Act, words: dict[str, str], *, checked: bool) -> str:
+def _do(entry: HoldMeaning, act: Act, words: dict[str, str], *, checked: bool) -> str:
     """What to do, in a sentence; the table's own where it says the same as the advice."""
     own = filled(entry.do, words)
     if act is Act.RELEASE:
@@ -133,7 +133,9 @@ def _decided(checks: CheckResults | None) -> bool:
     return bool(checks and (checks.object_there or checks.file_there or checks.request_enough))
 
 
-def _avoids(hold: Hold, entry: Entry, evidence: Evidence, checks: CheckResults | None) -> bool:
+def _avoids(
+    hold: Hold, entry: HoldMeaning, evidence: Evidence, checks: CheckResults | None
+) -> bool:
     well = evidence.past_site_recent or (checks and checks.site_well)
     return entry.elsewhere and bool(hold.site) and not well
 
@@ -147,7 +149,7 @@ def _patience(hold: Hold, now: float) -> Iterator[str]:
 
 def _act(
     hold: Hold,
-    entry: Entry,
+    entry: HoldMeaning,
     evidence: Evidence,
     estimate: Estimate,
     checks: CheckResults | None,
@@ -177,7 +179,7 @@ def _act(
 
 
 def _by_checks(
-    hold: Hold, entry: Entry, evidence: Evidence, estimate: Estimate, checks: CheckResults
+    hold: Hold, entry: HoldMeaning, evidence: Evidence, estimate: Estimate, checks: CheckResults
 ) -> _Choice | None:
     """What a look at the thing itself decides."""
     if _decided(checks):
@@ -202,7 +204,7 @@ def _came_back(evidence: Evidence) -> int:
     return own.again + own.failed
 
 
-def _change(hold: Hold, entry: Entry, estimate: Estimate) -> _Choice:
+def _change(hold: Hold, entry: HoldMeaning, estimate: Estimate) -> _Choice:
     if entry.act == Act.REMOVE.value:
         return _Choice(Act.REMOVE, estimate, next_check=_SECONDS_A_DAY)
     words = _words(hold)
@@ -233,7 +235,7 @@ def _made(hold: Hold, change: Advisable, words: dict[str, str]) -> Change:
     return Change(filled(change.words, words), attribute, old, new, change.line)
 
 
-def _given_up(hold: Hold, entry: Entry, estimate: Estimate, back: int) -> _Choice:
+def _given_up(hold: Hold, entry: HoldMeaning, estimate: Estimate, back: int) -> _Choice:
     """Its own releases speak against it, which no other job's events can make them do.
 
     Nothing is wrong with the job itself, so it is not removed: it can go on when that is mended.
@@ -246,7 +248,7 @@ def _given_up(hold: Hold, entry: Entry, estimate: Estimate, back: int) -> _Choic
 
 def _wait(
     hold: Hold,
-    entry: Entry,
+    entry: HoldMeaning,
     evidence: Evidence,
     estimate: Estimate,
     checks: CheckResults | None,
@@ -311,7 +313,7 @@ def _surer(estimate: Estimate, p: float = _AFTER_CHECK) -> Estimate:
 
 
 def _costs(
-    hold: Hold, entry: Entry, evidence: Evidence, estimate: Estimate
+    hold: Hold, entry: HoldMeaning, evidence: Evidence, estimate: Estimate
 ) -> tuple[float, float, str]:
     """Expected hours lost: by a release that fails, and by removing what would have succeeded.
 
@@ -364,7 +366,7 @@ def advise(
 
     `now` (default: when the job was held) ends waits. Nothing is read or asked here.
     """
-    entry = entry_of(hold)
+    entry = meaning_of(hold)
     evidence = gather(hold, history, entry)
     estimate = by_counting(hold, evidence, entry)
     return make_advice(hold, entry, evidence, estimate, checks=checks, now=now, commands=commands)

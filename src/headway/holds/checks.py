@@ -19,8 +19,8 @@ from headway.holds.advice import enough_now
 from headway.holds.evidence import MINUTES, jobs
 from headway.holds.evidence import holds as holds_words
 from headway.holds.history import History
-from headway.holds.hold import Cut, Hold, entry_of
-from headway.holds.table import BEFORE_START, Entry
+from headway.holds.hold import Cut, Hold, meaning_of
+from headway.holds.table import BEFORE_START, HoldMeaning
 
 _log = logging.getLogger(__name__)
 #: Seconds that all checks together may take, and that one source may.
@@ -52,8 +52,8 @@ class CheckResults:
 
 
 #: What a look at an object gave: whether it is there, and a sentence.
-Seen = tuple[bool | None, str]
-Looker = Callable[[str], Seen]
+LookResult = tuple[bool | None, str]
+Looker = Callable[[str], LookResult]
 
 
 def check(
@@ -70,8 +70,8 @@ def check(
     `offline` asks nobody and only reads what the history has learnt since the holds.
     """
     now = time.time() if now is None else now
-    entries = [entry_of(hold) for hold in holds]
-    seen: Mapping[str, Seen] = {}
+    entries = [meaning_of(hold) for hold in holds]
+    seen: Mapping[str, LookResult] = {}
     if not offline:
         wanted = [
             hold.values["url"]
@@ -89,10 +89,10 @@ def check(
 
 def _found(
     hold: Hold,
-    entry: Entry,
+    entry: HoldMeaning,
     history: History,
     now: float,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, LookResult],
     here: bool | None,
 ) -> CheckResults:
     words: list[str] = []
@@ -123,7 +123,7 @@ def _since(history: History, key: tuple[object, ...], hold: Hold) -> int:
     return round(history.total(key, _NOW)[0] - history.total(key, hold.at)[0])
 
 
-def _quiet(hold: Hold, entry: Entry, history: History, now: float) -> tuple[bool | None, str]:
+def _quiet(hold: Hold, entry: HoldMeaning, history: History, now: float) -> tuple[bool | None, str]:
     step = "start" if entry.step in BEFORE_START else "end"
     past = _since(history, (f"past {step}",), hold)
     after = _since(history, ("holds", hold.template), hold) - 1  # itself
@@ -137,7 +137,7 @@ def _quiet(hold: Hold, entry: Entry, history: History, now: float) -> tuple[bool
     return None, ""
 
 
-def _file(hold: Hold, entry: Entry, here: bool) -> tuple[bool | None, str]:
+def _file(hold: Hold, entry: HoldMeaning, here: bool) -> tuple[bool | None, str]:
     path = hold.values.get("path", "")
     if not path.startswith("/") or _MAPPED.match(os.path.normpath(path)):
         return None, ""
@@ -171,14 +171,14 @@ def askable(url: str) -> bool:
     return not query or all(part in OPTIONS for part in query.split("&"))
 
 
-def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> dict[str, Seen]:
+def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> dict[str, LookResult]:
     """What each object's sources answer, side by side; what takes too long is left out."""
     wanted = list(dict.fromkeys(urls))[:_MOST_OBJECTS]
     if not wanted:
         return {}
     import threading
 
-    found: dict[str, Seen] = {}
+    found: dict[str, LookResult] = {}
     left = list(reversed(wanted))
 
     def work() -> None:
@@ -202,7 +202,7 @@ def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> di
     return dict(found)
 
 
-def see(url: str) -> Seen:
+def see(url: str) -> LookResult:
     """Whether the sources of an object have it, by asking each for its first bytes.
 
     Nobody is shown a token, so a refusal says nothing about the object.
@@ -252,7 +252,9 @@ def see(url: str) -> Seen:
     return _seen(well, absent, guarded, len(offers))
 
 
-def _seen(well: Sequence[str], absent: Sequence[str], guarded: Sequence[str], asked: int) -> Seen:
+def _seen(
+    well: Sequence[str], absent: Sequence[str], guarded: Sequence[str], asked: int
+) -> LookResult:
     if well:
         more = f" and {len(well) - 1} more" if len(well) > 1 else ""
         return True, f"Asked just now: the object answers at {well[0]}{more}."

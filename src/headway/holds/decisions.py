@@ -17,7 +17,7 @@ from headway.events import inert
 from headway.holds.advice import Act, Advice
 from headway.holds.audit import WIDE, HealState, Intent
 from headway.holds.guards import objection, own_release, permitted, sites_to_avoid, spent
-from headway.holds.hold import QueuedHold, entry_of
+from headway.holds.hold import QueuedHold, meaning_of
 from headway.holds.job_log import LoggedJob
 from headway.holds.rules import Rules
 from headway.holds.table import BEFORE_START
@@ -125,7 +125,7 @@ def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decisio
     if before is not None and before.done is None:
         return wait("it is being decided what became of the last try", 1.0)
     if before is not None and before.done and before.is_release:
-        # Seen again with the very same hold: the queue has not caught up.
+        # LookResult again with the very same hold: the queue has not caught up.
         return wait("it was released a moment ago", 5.0)
     if before is not None and before.tries >= rules.most_tries:
         return leave(f"the pool refused {before.tries} times: {before.words}")
@@ -256,7 +256,7 @@ def _intent(state: HealState, case: HeldJob, now: float, verb: Verb) -> Intent:
         code=held.code,
         subcode=held.subcode,
         cause=case.advice.cause,
-        early=entry_of(case.advice.hold).step in BEFORE_START,
+        early=meaning_of(case.advice.hold).step in BEFORE_START,
         log=held.log,
         before=held.claim,
         heals=held.heals,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headway.holds.history import History, object_of
 from headway.holds.hold import Cut, Hold
 from headway.holds.statistics import wilson
-from headway.holds.table import BEFORE_START, OUTPUT, TRANSIENT, Entry
+from headway.holds.table import BEFORE_START, OUTPUT, TRANSIENT, HoldMeaning
 from headway.text import many
 
 MINUTES = 15 * 60.0
@@ -74,7 +74,7 @@ class Evidence:
     start_hours: float | None
 
 
-def gather(hold: Hold, history: History, entry: Entry) -> Evidence:
+def gather(hold: Hold, history: History, entry: HoldMeaning) -> Evidence:
     """What was known when the job was held: each figure costs two searches, whatever the log."""
     cut, moment = hold.at, hold.at.moment
     cluster = hold.job.batch
@@ -161,7 +161,7 @@ class Estimate:
     thin: bool
 
 
-def by_counting(hold: Hold, evidence: Evidence, entry: Entry) -> Estimate:
+def by_counting(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Estimate:
     """From the widest circle to the narrowest, each shrunk towards the one before it.
 
     Releases for the same cause of everybody, for the same reason, of the same object, of the
@@ -194,7 +194,7 @@ def _shrunk(p: float, weight: float, ends: Ends, worth: float) -> tuple[float, f
     return (p * strength + ends.success * worth) / (strength + number), strength + number
 
 
-def _tells_of_others(entry: Entry) -> bool:
+def _tells_of_others(entry: HoldMeaning) -> bool:
     """Whether getting past the step is a matter of files and sites, not of what the job does."""
     # What holds up the results of one job (a full quota, a wrong place) says nothing of others':
     # only a fault that passes does, for each start costs the whole computation.
@@ -230,7 +230,7 @@ _DONE = {
 }
 
 
-def sentences(hold: Hold, evidence: Evidence, entry: Entry) -> Iterator[str]:
+def sentences(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
     """The evidence, what weighs most first."""
     yield from _own(hold, evidence, entry)
     yield from _mates(evidence, entry)
@@ -238,7 +238,7 @@ def sentences(hold: Hold, evidence: Evidence, entry: Entry) -> Iterator[str]:
     yield from _releases(evidence.released)
 
 
-def _own(hold: Hold, evidence: Evidence, entry: Entry) -> Iterator[str]:
+def _own(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
     own = evidence.released_own
     back = own.again + own.failed
     if back:
@@ -250,7 +250,7 @@ def _own(hold: Hold, evidence: Evidence, entry: Entry) -> Iterator[str]:
         yield f"This job itself has got past this step {times(evidence.own_past)} before."
 
 
-def _mates(evidence: Evidence, entry: Entry) -> Iterator[str]:
+def _mates(evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
     done = _DONE[entry.step]
     before_start = entry.step in BEFORE_START
     if evidence.mates_past:

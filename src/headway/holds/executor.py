@@ -23,7 +23,7 @@ _REMOVED, _COMPLETED = 3, 4
 _ACTIONS = {"release": "Release", "remove": "Remove"}
 Guard = Callable[[Intent], str]
 #: Whether an intent was carried out (None: only the log can tell), and if not, why.
-Answer = tuple[bool | None, str]
+ActResult = tuple[bool | None, str]
 
 
 class Executor:
@@ -39,7 +39,7 @@ class Executor:
         self._schedd = schedd
         self._scope = f"({scope})"
 
-    def carry_out(self, intents: Sequence[Intent]) -> dict[str, Answer]:
+    def carry_out(self, intents: Sequence[Intent]) -> dict[str, ActResult]:
         """What became of each intent, by its id; doing it again does no more."""
         for (act, claim), some in _by(intents, lambda i: (i.act, i.claim)).items():
             self._edit(some, _free, CLAIM, quoted(claim))
@@ -111,7 +111,7 @@ class Executor:
         return f"{self._scope} && ({guarded})"
 
 
-def _told(intent: Intent, ad: Mapping[str, Any] | None) -> Answer:
+def _told(intent: Intent, ad: Mapping[str, Any] | None) -> ActResult:
     """Whether an intent was carried out, by what the queue says after it."""
     if intent.act == "remove":
         gone = ad is None or ad["JobStatus"] in (_REMOVED, _COMPLETED)
@@ -167,7 +167,7 @@ def _by(intents: Sequence[Intent], name: Callable[[Intent], Any]) -> dict[Any, l
     return dict(found)
 
 
-def carry_out_locally(pool: Pool, folder: RunFolder, intent: Intent) -> Answer:
+def carry_out_locally(pool: Pool, folder: RunFolder, intent: Intent) -> ActResult:
     """Act on a job of the embedded pool that was just seen to be held as intended."""
     job = intent.key.proc
     for edit in intent.edits:

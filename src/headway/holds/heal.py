@@ -18,13 +18,13 @@ from headway.errors import EventLogError, HeadwayError, PoolError, PoolUnreachab
 from headway.events import Event, EventType, Follower
 from headway.holds.advise import advise
 from headway.holds.audit import Audit, HealAction, HealState, Intent, ReleaseEnding, read_audit
-from headway.holds.checks import Seen, check, see
+from headway.holds.checks import LookResult, check, see
 from headway.holds.decisions import Decision, HeldJob, Verb, claim_of, decide, decision_id
-from headway.holds.executor import Answer
+from headway.holds.executor import ActResult
 from headway.holds.guards import objection, spent
 from headway.holds.history import History
 from headway.holds.hold import HELD_STATUS, Hold, JobId, Key, QueuedHold
-from headway.holds.job_log import LoggedJob, Step, is_same_cause, news_of
+from headway.holds.job_log import JobStep, LoggedJob, is_same_cause, news_of
 from headway.holds.queue import JobQueue
 from headway.holds.rules import Rules
 from headway.pool import Pool, RunFolder
@@ -121,7 +121,7 @@ _SOON = 1.0
 _BEHIND = 10.0  # so long the queue may lag behind the log
 
 
-class Clock:
+class SteadyClock:
     """The time of day, which never goes back here.
 
     A clock that is set back must not make heal wait until it has caught up.
@@ -147,7 +147,7 @@ class Healer:
         self.logs = FollowedLogs()
         #: When the next look may bring something new, by the monotonic clock.
         self.due = 0.0
-        self._clock = Clock()
+        self._clock = SteadyClock()
         self.decisions: list[Decision] = []
         self._audit = Audit(audit) if do else None
         records = self._audit.records if self._audit else list(read_audit(audit))
@@ -157,7 +157,7 @@ class Healer:
         self._missing: set[Key] = set()
         self._patience = _SOON
         self._refusals = 0
-        self._seen: dict[str, tuple[float, Seen]] = {}
+        self._seen: dict[str, tuple[float, LookResult]] = {}
         #: When each hold was first seen, by the monotonic clock, and how old it was.
         self._first: dict[str, tuple[float, float]] = {}
 
@@ -270,7 +270,7 @@ class Healer:
             for number, (job, hold) in enumerate(zip(held, holds, strict=True))
         ]
 
-    def _looks(self, url: str) -> Seen:
+    def _looks(self, url: str) -> LookResult:
         """What an object's sources answer, which is not asked more often than it can change."""
         then, seen = self._seen.get(url, (0.0, (None, "")))
         now = time.monotonic()
@@ -320,7 +320,7 @@ class Healer:
             self.logs.poll()
         self._write(*(self._result(intent, results[intent.id]) for intent in intents))
 
-    def _result(self, intent: Intent, answer: Answer) -> dict[str, Any]:
+    def _result(self, intent: Intent, answer: ActResult) -> dict[str, Any]:
         done, words = answer
         _log.info("%s %s: done %s %s", intent.act, intent.key, done, words)
         if done is None:
@@ -330,7 +330,7 @@ class Healer:
             words = words if done else "somebody else was first, and it has left the queue"
         return {"kind": "result", "id": intent.id, "done": done, "words": words}
 
-    def _steps(self, intent: Intent) -> list[Step]:
+    def _steps(self, intent: Intent) -> list[JobStep]:
         """What the log tells of the job since it was first held; nothing: there is no log."""
         job = self.logs.job(intent.log, intent.key)
         return list(job.steps or ()) if job else []

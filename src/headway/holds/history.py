@@ -31,9 +31,9 @@ from headway.events.event import TERMINAL, Event, Kind, Status, kind_of
 from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
 from headway.events.opening import Skip
-from headway.holds.hold import Cut, Hold, JobId, entry_of
+from headway.holds.hold import Cut, Hold, JobId, meaning_of
 from headway.holds.reason import parse, says_nothing
-from headway.holds.table import BEFORE_START, NEVER, Entry, find
+from headway.holds.table import BEFORE_START, NEVER, HoldMeaning, find
 
 if TYPE_CHECKING:
     from headway.events.columnar.columns import Columns, Floats
@@ -324,15 +324,15 @@ _MOST_MARKS = 1000
 _SETTLES, _TOGETHER = 30.0, 5.0
 _NOWHERE = Cut(0.0)
 
-Key = tuple[object, ...]
+SeriesKey = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class _Release:
     """A release whose end is not known yet, and what has been counted for it so far."""
 
-    entry: Entry
-    keys: tuple[Key, ...]
+    entry: HoldMeaning
+    keys: tuple[SeriesKey, ...]
     counted: int | None = None
     at: Cut = _NOWHERE  # where that was counted
 
@@ -372,9 +372,9 @@ class History:
         self._jobs: dict[JobId, _Job] = {}
         self._twins: dict[tuple[int, int, float], JobId] = {}
         self._alias: dict[JobId, JobId] = {}
-        self._series: dict[Key, Series] = {}
+        self._series: dict[SeriesKey, Series] = {}
         self._machines: dict[str, str] = {}  # the site of a machine, where a 001 has told
-        self._objects: dict[Key, str] = {}
+        self._objects: dict[SeriesKey, str] = {}
         self._holds: dict[JobId, list[Hold]] = {}
 
     @classmethod
@@ -432,12 +432,12 @@ class History:
             job.cluster == cluster and (proc is None or job.proc == proc) for job in self._jobs
         )
 
-    def total(self, key: Key, cut: Cut, since: float = float("-inf")) -> tuple[float, ...]:
+    def total(self, key: SeriesKey, cut: Cut, since: float = float("-inf")) -> tuple[float, ...]:
         """The sums of a series before the cut; see `evidence` for the keys."""
         series = self._series.get(key)
         return series.total(cut, since) if series else (0.0,) * _WIDTH[key[0]]
 
-    def last(self, key: Key, cut: Cut) -> float | None:
+    def last(self, key: SeriesKey, cut: Cut) -> float | None:
         """When something last happened before the cut."""
         series = self._series.get(key)
         return series.last(cut) if series else None
@@ -590,12 +590,12 @@ class History:
         job.hold = hold
         self._holds.setdefault(job.id, []).append(hold)
 
-    def _count_hold(self, job: _Job, hold: Hold, entry: Entry, at: Cut) -> None:
+    def _count_hold(self, job: _Job, hold: Hold, entry: HoldMeaning, at: Cut) -> None:
         thing = object_of(hold)
         self._count(("holds", hold.template), at)
         self._count(("holds", hold.template, hold.site), at)
         self._count(("holds of", thing, hold.template), at)
-        mates: Key = ("mates held", *job.cluster, hold.template)
+        mates: SeriesKey = ("mates held", *job.cluster, hold.template)
         self._count(mates, at)
         first = self._objects.setdefault(mates, thing)
         if first != thing:
@@ -604,9 +604,9 @@ class History:
             self._count(("hold hours", entry.id, *job.cluster), at, job.last_cost, 1)
 
     def _released(self, job: _Job, hold: Hold) -> None:
-        entry = entry_of(hold)
+        entry = meaning_of(hold)
         if entry.kind != NEVER:
-            keys: tuple[Key, ...] = (
+            keys: tuple[SeriesKey, ...] = (
                 ("releases", entry.id),
                 ("releases", entry.id, hold.template),
                 ("releases", entry.id, hold.template, object_of(hold)),
@@ -644,7 +644,7 @@ class History:
             self._ended(job, CENSORED, at)
         job.release = None
 
-    def _count(self, key: Key, at: Cut, *amounts: float) -> None:
+    def _count(self, key: SeriesKey, at: Cut, *amounts: float) -> None:
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = Series(_WIDTH[key[0]])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headway.holds.reason import Reason, parse
-from headway.holds.table import Entry, find
+from headway.holds.table import HoldMeaning, find
 
 
 class Cut(NamedTuple):
@@ -150,7 +150,7 @@ def _number(value: object) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def entry_of(hold: Hold) -> Entry:
+def meaning_of(hold: Hold) -> HoldMeaning:
     """What the table knows of a hold."""
     return find(hold.code, hold.subcode, Reason(hold.template, hold.values))
 

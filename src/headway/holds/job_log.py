@@ -29,7 +29,7 @@ _STEPS = _ENDS | {
 }  # fmt: skip
 
 
-class Step(NamedTuple):
+class JobStep(NamedTuple):
     """What one event says of how a job goes on."""
 
     kind: Kind
@@ -55,7 +55,7 @@ class LoggedJob:
     reason: str = ""
     time: float = 0.0
     #: Its last steps; of a job that was never held, and most never are, none are kept.
-    steps: deque[Step] | None = None
+    steps: deque[JobStep] | None = None
 
     def take(self, event: Event) -> bool:
         """Take in one event; tells whether it says how a job that was held goes on."""
@@ -86,13 +86,13 @@ class LoggedJob:
         reason = event.reason if kind in (Kind.HELD, Kind.RELEASED) else ""
         value = event.return_value if kind in (Kind.SUCCEEDED, Kind.FAILED) else None
         self.steps.append(
-            Step(kind, event.time, event.code, event.subcode, value, reason[:_COMPARED])
+            JobStep(kind, event.time, event.code, event.subcode, value, reason[:_COMPARED])
         )
         return True
 
 
 def news_of(
-    entry: HealAction, steps: Sequence[Step], now: float, rules: Rules
+    entry: HealAction, steps: Sequence[JobStep], now: float, rules: Rules
 ) -> list[dict[str, Any]]:
     """The lines of the audit that the steps of its job add to an act."""
     intent = entry.intent
@@ -109,7 +109,7 @@ def news_of(
     return lines
 
 
-def _after(intent: Intent, steps: Sequence[Step]) -> Sequence[Step]:
+def _after(intent: Intent, steps: Sequence[JobStep]) -> Sequence[JobStep]:
     """What came after the release of this hold, a removal while it was held included."""
     ours = [
         n
@@ -148,7 +148,7 @@ def is_same_cause(intent: Intent, code: int, subcode: int, reason: str) -> bool:
     return before is now or both_inputs or (bool(now.raises) and before.raises == now.raises)
 
 
-def _ending(intent: Intent, step: Step) -> dict[str, Any]:
+def _ending(intent: Intent, step: JobStep) -> dict[str, Any]:
     facts: dict[str, Any] = {"at": step.time}
     if step.kind is Kind.REMOVED:
         return {"how": ReleaseEnding.REMOVED.value, **facts}

@@ -13,7 +13,7 @@ from headway.errors import PoolError, RunError
 from headway.events import Follower, Jobs, JobState, Status
 from headway.holds.advice import CONDOR, Commands, RunCommands
 from headway.holds.audit import Intent
-from headway.holds.executor import Answer, Executor, carry_out_locally
+from headway.holds.executor import ActResult, Executor, carry_out_locally
 from headway.holds.history import History
 from headway.holds.hold import (
     CLAIM,
@@ -79,7 +79,7 @@ class JobQueue(Protocol):
     def is_empty(self) -> bool:
         """Whether no job is left in it."""
 
-    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, Answer]:
+    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
         """Do what is intended, however far an earlier try of it has come."""
 
 
@@ -139,7 +139,7 @@ class CondorQueue:
     def is_empty(self) -> bool:
         return not self._schedd.query(self._scope, ["ProcId"])
 
-    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, Answer]:
+    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
         return self._executor.carry_out(intents)
 
 
@@ -192,8 +192,8 @@ class LocalQueue:
             state.terminal for state in states.values()
         )
 
-    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, Answer]:
-        found: dict[str, Answer] = {}
+    def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
+        found: dict[str, ActResult] = {}
         for intent in intents:
             state = self._states().get(intent.key.proc)
             same = (

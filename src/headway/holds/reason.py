@@ -169,7 +169,7 @@ def about(expression: str) -> str:
     return topics.pop() if len(topics) == 1 and topics != {"other"} else ""
 
 
-class _Kind(NamedTuple):
+class _Template(NamedTuple):
     """What all reasons of one template have in common; there are few templates."""
 
     template: str
@@ -178,7 +178,7 @@ class _Kind(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def _settled(text: str) -> _Kind:
+def _settled(text: str) -> _Template:
     values: dict[str, str] = {}
     for _ in range(4):  # what stands beside a value may read as another one once it is gone
         masked = _masked(text, values)
@@ -187,7 +187,7 @@ def _settled(text: str) -> _Kind:
         text = masked
     lowered = text.lower()
     patterns = tuple((name, pattern) for name, hint, pattern in _VALUES if hint in lowered)
-    return _Kind(text, values, patterns)
+    return _Template(text, values, patterns)
 
 
 def _masked(text: str, values: dict[str, str]) -> str:

@@ -52,7 +52,7 @@ class Advisable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class HoldMeaning:
     """One row of the table; holds.toml says what its columns mean."""
 
     id: str
@@ -211,13 +211,13 @@ def _codes(code: int, subcode: int, text: str, errno: str, way: str) -> tuple[in
 
 
 @cache
-def table() -> tuple[Entry, ...]:
+def table() -> tuple[HoldMeaning, ...]:
     """All entries, in their order."""
     path = Path(__file__).with_name("holds.toml")
     return tuple(_entry(row) for row in _toml(path.read_bytes())["hold"])
 
 
-def classify(code: int | None, subcode: int | None, reason: str) -> Entry:
+def classify(code: int | None, subcode: int | None, reason: str) -> HoldMeaning:
     """What the table knows of a hold, an exception (007) or an eviction (004).
 
     Args:
@@ -231,7 +231,7 @@ def classify(code: int | None, subcode: int | None, reason: str) -> Entry:
     return find(code or 0, subcode or 0, parse(reason))
 
 
-def find(code: int, subcode: int, reason: Reason) -> Entry:
+def find(code: int, subcode: int, reason: Reason) -> HoldMeaning:
     """As `classify`, for a reason that is parsed already."""
     values = reason.values
     return _find(
@@ -248,7 +248,7 @@ def find(code: int, subcode: int, reason: Reason) -> Entry:
 @lru_cache(maxsize=32768)
 def _find(
     code: int, subcode: int, template: str, quoted: str, status: str, errno: str, rule: str
-) -> Entry:
+) -> HoldMeaning:
     text = f"{template} {quoted}" if quoted else template
     way, said = way_of(code, text)
     code, subcode = _codes(code, subcode, text, errno, way if said else "")
@@ -295,14 +295,14 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{text})" for text in patterns), re.IGNORECASE)
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _entry(row: dict[str, Any]) -> HoldMeaning:
     known = {key: row.pop(key) for key in list(row)}
 
     def numbers(key: str) -> frozenset[int] | None:
         found = known.pop(key, None)
         return None if found is None else frozenset(found)
 
-    made = Entry(
+    made = HoldMeaning(
         id=known.pop("id"),
         kind=known.pop("class"),
         headline=known.pop("headline"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, Entry
+from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, HoldMeaning
 from headway.node.errors import MEANING
 from headway.report.accounts import Accounts, once
 from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
@@ -174,12 +174,12 @@ def _burst_why(told: HoldText, arrived: int) -> str:
     return there
 
 
-def _by_url(entry: Entry) -> bool:
+def _by_url(entry: HoldMeaning) -> bool:
     """Whether it is about an input that a source gives, not about a file of the access point."""
     return entry.way == INPUT and "file" not in entry.checks
 
 
-def _may_release(entry: Entry, arrived: int) -> bool:
+def _may_release(entry: HoldMeaning, arrived: int) -> bool:
     """Whether a plain release is worth its try: it is cheap, or what failed passes by itself."""
     if _by_url(entry):
         return bool(arrived)

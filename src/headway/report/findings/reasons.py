@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from headway.holds import Entry, Reason, filled, parse, table
+from headway.holds import HoldMeaning, Reason, filled, parse, table
 from headway.holds.reason import NOTHING
 from headway.holds.table import NEVER, words_of
 from headway.report.accounting import LONGEST, with_cause
@@ -54,7 +54,7 @@ def on_purpose() -> list[str]:
     return [entry.id for entry in table() if entry.kind == NEVER]
 
 
-def entry_named(cause: str) -> Entry:
+def entry_named(cause: str) -> HoldMeaning:
     """The entry of the table with this id."""
     return next(entry for entry in table() if entry.id == cause)
 
