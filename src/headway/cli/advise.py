@@ -19,7 +19,7 @@ from headway.cli.commands import OK
 from headway.cli.parser import Parser, UsageError
 from headway.cli.terminal import metered, paint, patience, print_json, print_table, printable
 from headway.errors import HeadwayError, PoolError
-from headway.holds.advice import CONDOR, Act, Advice, Change, Commands, RunCommands, set_words
+from headway.holds.advice import CONDOR, Act, Advice, Change, Commands, set_words
 from headway.holds.evidence import span
 from headway.text import many, wrapped
 
@@ -497,7 +497,7 @@ def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
     holds = [hold for hold in _chosen(history, jobs) if not here or hold.log in here]
     local = run.facts.pool.get("kind") == "local"
     holds = _with_requests(run, holds, offline=arguments.offline)
-    asked = HeldJobs(run.label, history, holds, RunCommands(run.label, local), here=True)
+    asked = HeldJobs(run.label, history, holds, Commands(run.label, local), here=True)
     asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
     if address.job is not None:
         asked.one = str(address)

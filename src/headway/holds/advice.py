@@ -1,31 +1,30 @@
-"""What to do about a hold: the advice, larger requests, the commands to type."""
+"""Advice on a hold as a value: what to do, which request to raise and to what, what to type."""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from headway.events import inert
-from headway.holds.hold import HELD, Hold, JobId
+from headway.holds.hold import HELD, Hold, JobId, Key
 from headway.pool.policy import MORE, enough_for
 from headway.spec.units import exact_size
 from headway.text import printable
-
-# Advice: what to do about one hold, how sure that is, and why.
 
 
 class Act(str, Enum):
     """What to do about a held job."""
 
     RELEASE = "release"
-    CHANGE = "change"  # and release then
+    CHANGE = "change"  # then release
     REMOVE = "remove"
-    WAIT = "wait"  # until what `Advice.until_words` says, and release then
+    WAIT = "wait"  # for what `Advice.until_words` says, then release
     UNKNOWN = "cannot tell"
     LEAVE = "leave"  # somebody holds it on purpose: no advice
 
@@ -34,9 +33,9 @@ class Act(str, Enum):
 class Change:
     """One thing to change before the job is released.
 
-    `attribute` is the job's, and `new` a ClassAd expression for it, as for `Pool.edit`; both are
-    empty where only a person can make the change. `line` is what to write into job.toml or the
-    submit file, for the jobs to come.
+    `new` is a ClassAd expression for the job's `attribute`, as for `Pool.edit`; both are empty if
+    only a person can make the change. `line` is what to write into job.toml or the submit file for
+    later jobs.
     """
 
     words: str
@@ -45,25 +44,15 @@ class Change:
     new: str = ""
     line: str = ""
 
-    def as_json(self) -> dict[str, str]:
-        """In types that JSON knows."""
-        return {
-            "words": self.words,
-            "attribute": self.attribute,
-            "old": self.old,
-            "new": self.new,
-            "line": self.line,
-        }
-
 
 @dataclass(frozen=True)
 class Advice:
     """What to do about one hold.
 
-    `probability` is that of a release succeeding, after the change where one is advised; None
-    where nobody should ask (`leave`). `low` and `high` are its 90 % interval, `cases` how many
-    releases and starts of others stand behind it, `thin` that they are too few to overrule the
-    table of holds.
+    `probability` is that a release succeeds, after the change if one is advised; None if the job
+    is to be left alone. `low` and `high` are its 90 % interval. `cases` is the number of releases
+    and starts of other jobs that it is based on, and `thin` says that they are too few to overrule
+    the table of holds.
     """
 
     hold: Hold
@@ -78,43 +67,29 @@ class Advice:
     headline: str
     reasons: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
-    until: float | None = None  # seconds since the epoch, where the wait has a known end
+    until: float | None = None  # seconds since the epoch, if the wait has a known end
     until_words: str = ""
-    #: Whether the next start had better be at another site.
+    #: Whether the next start should be at another site.
     avoid_site: bool = False
     #: Expected hours lost, in `cost_unit`; None: not known.
     cost_release: float | None = None
     cost_remove: float | None = None
     cost_unit: str = "GPU hours"
     command: str = ""
-    #: Seconds to wait before it is worth asking again.
+    #: Seconds until it is worth asking again.
     next_check: float = 900.0
 
     def as_json(self) -> dict[str, Any]:
-        """In types that JSON knows; text of the log is made harmless."""
+        """The advice in types that JSON has, with control characters of the log removed."""
         hold = self.hold
-        return {
-            "job": str(hold.job),
-            "log": hold.log,
+        facts: dict[str, Any] = {"job": str(hold.job), "log": hold.log, **vars(self)}
+        for name in ("probability", "low", "high", "cost_release", "cost_remove"):
+            if facts[name] is not None:
+                facts[name] = round(facts[name], 4)
+        return facts | {
             "act": self.act.value,
-            "cause": self.cause,
-            "kind": self.kind,
-            "probability": _rounded(self.probability),
-            "low": _rounded(self.low),
-            "high": _rounded(self.high),
-            "cases": self.cases,
-            "thin": self.thin,
-            "headline": self.headline,
             "reasons": list(self.reasons),
-            "changes": [change.as_json() for change in self.changes],
-            "until": self.until,
-            "until_words": self.until_words,
-            "avoid_site": self.avoid_site,
-            "cost_release": _rounded(self.cost_release),
-            "cost_remove": _rounded(self.cost_remove),
-            "cost_unit": self.cost_unit,
-            "command": self.command,
-            "next_check": self.next_check,
+            "changes": [dict(vars(change)) for change in self.changes],
             "hold": {
                 "time": hold.time,
                 "code": hold.code,
@@ -131,14 +106,7 @@ class Advice:
         }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-# Raising a request: to what, after a job used more than it asked for.
-#
-# Every face gives this one answer: `advise` with a log, a run or the queue, `heal` and `report`.
-# For held jobs `Hold.knowing` takes the facts from the queue's ad and the log.
+# Raising a request that was too small. `advise`, `heal` and `report` all give this one answer.
 
 
 _MB_OF = {
@@ -146,16 +114,41 @@ _MB_OF = {
     "mib": 1.0, "megabytes": 1.0, "gb": 1024.0, "gib": 1024.0, "gigabytes": 1024.0, "tb": 1048576.0,
     "tib": 1048576.0,
 }  # fmt: skip
-#: The largest request that a log may talk us into, in MB: no node has more.
+#: The largest request that a log can make us advise, in MB: no node has more.
 _MOST = {"memory": 64 * 1024 * 1024.0, "disk": 1024 * 1024 * 1024.0}
 
 
+class _Amounts(NamedTuple):
+    """Memory or disk of a held job, in MB; None: not known."""
+
+    asked: float | None  # what it asks for now
+    used: float | None
+    limit: float | None  # where it was stopped
+
+
+def _amounts(hold: Hold, what: str) -> _Amounts:
+    """What the queue, the log and the reason say of the job's memory or disk."""
+    name = what.capitalize()
+    scale = 1.0 if what == "memory" else 1 / 1024  # RequestDisk is in KB
+    unit = _MB_OF.get(hold.values.get("unit", ""), 0.0)
+
+    def fact(key: str) -> float | None:
+        return _number(hold.facts.get(key), scale)
+
+    limit, used = (_number(hold.values.get(key), unit) for key in ("limit", "used"))
+    return _Amounts(
+        fact(f"Request{name}") or limit,
+        max(filter(None, (fact(f"{name}Usage"), used)), default=None),
+        limit or fact(f"{name}Provisioned") or fact(f"{HELD}Request{name}"),
+    )
+
+
 def raised(hold: Hold, what: str) -> Change:
-    """The change of the memory or disk request; `new` is empty where nothing tells how much."""
-    asked, used = amounts(hold, what)
-    limit = _limit(hold, what)
-    attribute = {"memory": "RequestMemory", "disk": "RequestDisk"}[what]
-    known = max(used or 0.0, asked or 0.0, limit or 0.0)
+    """The change of the memory or disk request; `new` is empty if the size is not known."""
+    amounts = _amounts(hold, what)
+    asked, used, _ = amounts
+    known = max(filter(None, amounts), default=0.0)
+    attribute = f"Request{what.capitalize()}"
     if not known or known > _MOST[what]:
         return Change(
             words=f"raise the {what} request by half",
@@ -175,40 +168,15 @@ def raised(hold: Hold, what: str) -> Change:
     )
 
 
-def amounts(hold: Hold, what: str) -> tuple[float | None, float | None]:
-    """What was asked for and what was used, in MB, by the queue, the log or the reason."""
-    scale = 1.0 if what == "memory" else 1 / 1024  # RequestDisk is in KB
-    name = {"memory": "Memory", "disk": "Disk"}[what]
-    asked = _number(hold.facts.get(f"Request{name}"), scale)
-    used = _number(hold.facts.get(f"{name}Usage"), scale)
-    unit = _MB_OF.get(hold.values.get("unit", ""))
-    if unit is not None:
-        said = {key: _number(hold.values.get(key), unit) for key in ("limit", "used")}
-        asked = asked or said["limit"]
-        used = max(filter(None, (used, said["used"])), default=None)
-    return asked, used
-
-
 def enough_now(hold: Hold, what: str) -> bool | None:
-    """Whether the request is by now larger than what was used; None: not known.
+    """Whether the request is now larger than what was used; None: not known.
 
-    The job was stopped at its limit, however little of that a sample of its use had seen.
+    The job was stopped at its limit, so it needs at least that, even if less use was measured.
     """
-    asked, used = amounts(hold, what)
-    limit = _limit(hold, what)
+    asked, used, limit = _amounts(hold, what)
     if not asked or not limit:
         return None
     return asked > max(used or 0.0, limit) * 1.1
-
-
-def _limit(hold: Hold, what: str) -> float | None:
-    """Where the job was stopped, in MB: by its reason, or what it had or asked for then."""
-    scale = 1.0 if what == "memory" else 1 / 1024
-    name = {"memory": "Memory", "disk": "Disk"}[what]
-    unit = _MB_OF.get(hold.values.get("unit", ""))
-    said = _number(hold.values.get("limit"), unit) if unit is not None else None
-    had = (hold.facts.get(key) for key in (f"{name}Provisioned", f"{HELD}Request{name}"))
-    return said or next((n for n in (_number(value, scale) for value in had) if n), None)
 
 
 _TIMES = {46: "AllowedJobDuration", 47: "AllowedExecuteDuration"}
@@ -218,10 +186,7 @@ _CLOCK = re.compile(r"(?:([0-9]{1,5})\+)?(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2
 
 
 def raised_time(hold: Hold) -> Change | None:
-    """The change of a time limit that the job itself set; None: it set none, or the pool did.
-
-    The job was stopped at the limit, so the limit is also what it used.
-    """
+    """The change of a time limit that the job itself set; None: it set none, or the pool did."""
     attribute = _TIMES.get(hold.code)
     limit = _number(hold.facts.get(attribute or ""), 1.0) or _seconds(hold.values.get("limit", ""))
     if attribute is None or not limit or limit > 365 * 86400:
@@ -240,7 +205,7 @@ def raised_time(hold: Hold) -> Change | None:
 
 
 def _seconds(text: str) -> float | None:
-    """From HTCondor's clock: "1+16:00:00", "20:00:00", "00:05"."""
+    """The seconds of a time as HTCondor writes it: "1+16:00:00", "20:00:00", "00:05"."""
     match = _CLOCK.match(text)
     if match is None:
         return None
@@ -262,46 +227,11 @@ def _shown(megabytes: float) -> str:
     return f"{megabytes:.3g} MiB" if megabytes < 1000 else f"{megabytes:.0f} MiB"
 
 
-# The command to type, which is made of numbers and of the table's words alone.
+# The command to type. It is made only of numbers and of the table's own text.
 
 
 _LONGEST_URL = 1000
-
-
-class Commands(Protocol):
-    """How one acts on jobs."""
-
-    def release(self, jobs: Sequence[JobId]) -> str:
-        """Let them go on."""
-
-    def remove(self, jobs: Sequence[JobId]) -> str:
-        """Take them out of the queue."""
-
-    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
-        """Set an attribute."""
-
-
-class Condor:
-    """HTCondor's own tools."""
-
-    def release(self, jobs: Sequence[JobId]) -> str:
-        """`condor_release` with the jobs' numbers."""
-        return f"condor_release {_named(jobs)}"
-
-    def remove(self, jobs: Sequence[JobId]) -> str:
-        """`condor_rm` with the jobs' numbers."""
-        return f"condor_rm {_named(jobs)}"
-
-    def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
-        """`condor_qedit` takes one job, one cluster or a constraint."""
-        if len(jobs) == 1:
-            return f"condor_qedit {jobs[0]} {attribute} {shlex.quote(value)}"
-        return f"condor_qedit -constraint {shlex.quote(constraint(jobs))} {attribute} " + (
-            shlex.quote(value)
-        )
-
-
-CONDOR = Condor()
+_MOST_NAMED = 10  # jobs in a `headway` command
 #: What `headway set` calls an attribute of a job's ad; `headway.spec.override` reads it.
 _SETS = {
     "RequestMemory": "memory={}MiB",
@@ -310,40 +240,49 @@ _SETS = {
     "RequestGPUs": "gpus={}",
     "JobDurationCategory": "duration={}",
 }
-_MOST_NAMED = 10
 
 
-class RunCommands:
-    """How one acts on the jobs of a run."""
+@dataclass(frozen=True)
+class Commands:
+    """The commands that act on jobs: `headway` for the jobs of a run, else HTCondor's own tools.
 
-    def __init__(self, label: str, local: bool) -> None:
-        self._label = label
-        self._local = local
+    `run` is the label of the run, and `local` says that HTCondor's tools do not know its jobs.
+    """
+
+    run: str = ""
+    local: bool = False
 
     def release(self, jobs: Sequence[JobId]) -> str:
-        """`headway release`, or for very many jobs HTCondor's own tool, which takes a rule."""
-        return f"headway release {self._names(jobs)}" if self._few(jobs) else CONDOR.release(jobs)
+        """The command that releases the jobs."""
+        return self._headway("release", jobs) or f"condor_release {_named(jobs)}"
 
     def remove(self, jobs: Sequence[JobId]) -> str:
-        """As `release`."""
-        return f"headway remove {self._names(jobs)}" if self._few(jobs) else CONDOR.remove(jobs)
+        """The command that removes the jobs from the queue."""
+        return self._headway("remove", jobs) or f"condor_rm {_named(jobs)}"
 
     def edit(self, jobs: Sequence[JobId], attribute: str, value: str) -> str:
-        """`headway set`; of attributes that it does not know, HTCondor's own tool."""
-        words = set_words(attribute, value)
-        if words and self._few(jobs):
-            return f"headway set {self._names(jobs)} {words}"
-        return "" if self._local else CONDOR.edit(jobs, attribute, value)
+        """The command that sets an attribute of the jobs; empty: there is none."""
+        setting = set_words(attribute, value)
+        if setting and (command := self._headway("set", jobs)):
+            return f"{command} {setting}"
+        if self.local:
+            return ""
+        # condor_qedit takes one job, one cluster or a constraint.
+        which = str(jobs[0]) if len(jobs) == 1 else f"-constraint {shlex.quote(constraint(jobs))}"
+        return f"condor_qedit {which} {attribute} {shlex.quote(value)}"
 
-    def _few(self, jobs: Sequence[JobId]) -> bool:
-        return self._local or len(jobs) <= _MOST_NAMED
+    def _headway(self, verb: str, jobs: Sequence[JobId]) -> str:
+        """`headway VERB JOB…`; empty: they are not jobs of a run, or too many to name."""
+        if not self.run or (len(jobs) > _MOST_NAMED and not self.local):
+            return ""
+        return f"headway {verb} " + " ".join(f"{self.run}.{job.proc}" for job in jobs)
 
-    def _names(self, jobs: Sequence[JobId]) -> str:
-        return " ".join(f"{self._label}.{job.proc}" for job in jobs)
+
+CONDOR = Commands()
 
 
 def set_words(attribute: str, value: str) -> str:
-    """A change as `headway set` takes it, such as memory=2048MiB; empty: it takes no such one."""
+    """A change as `headway set` takes it, such as memory=2048MiB; empty: it does not take it."""
     value = value.strip('"')
     if attribute == "RequestDisk" and value.isdigit() and int(value) % 1024 == 0:
         return f"disk={int(value) // 1024}MiB"
@@ -351,41 +290,34 @@ def set_words(attribute: str, value: str) -> str:
 
 
 def look(url: str) -> str:
-    """How one asks whether an object answers."""
+    """The command that asks the sources of an object whether they have it."""
     return f"headway sources {shlex.quote(printable(url[:_LONGEST_URL]))}"
 
 
-def constraint(jobs: Sequence[JobId]) -> str:
+def constraint(jobs: Sequence[JobId | Key]) -> str:
     """The ClassAd expression that is true for these jobs."""
-    clusters: dict[int, list[int]] = {}
+    clusters: defaultdict[int, set[int]] = defaultdict(set)
     for job in jobs:
-        clusters.setdefault(job.cluster, []).append(job.proc)
-    return " || ".join(_of_cluster(cluster, procs) for cluster, procs in sorted(clusters.items()))
+        clusters[job.cluster].add(job.proc)
+    return " || ".join(
+        f"(ClusterId == {cluster} && ({_any_proc(procs)}))"
+        for cluster, procs in sorted(clusters.items())
+    )
 
 
-def _of_cluster(cluster: int, procs: Sequence[int]) -> str:
-    parts = []
-    for first, last in _ranges(procs):
-        if first == last:
-            parts.append(f"ProcId == {first}")
-        else:
-            parts.append(f"(ProcId >= {first} && ProcId <= {last})")
-    return f"(ClusterId == {cluster} && ({' || '.join(parts)}))"
-
-
-def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
+def _any_proc(procs: set[int]) -> str:
+    ranges: list[tuple[int, int]] = []
+    for proc in sorted(procs):
+        first = ranges.pop()[0] if ranges and proc == ranges[-1][1] + 1 else proc
+        ranges.append((first, proc))
+    return " || ".join(
+        f"ProcId == {first}" if first == last else f"(ProcId >= {first} && ProcId <= {last})"
+        for first, last in ranges
+    )
 
 
 def _named(jobs: Sequence[JobId]) -> str:
-    """A few numbers as they are, more as a constraint that is shorter."""
-    plain = " ".join(str(job) for job in jobs)
+    """A few jobs by their ids, more by a constraint, which is shorter."""
     if len(jobs) <= 5:
-        return plain
+        return " ".join(str(job) for job in jobs)
     return f"-constraint {shlex.quote(constraint(jobs))}"

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from headway.holds.history import History, object_of
 from headway.holds.hold import Cut, Hold
-from headway.holds.statistics import wilson
-from headway.holds.table import BEFORE_START, OUTPUT, TRANSIENT, HoldMeaning
+from headway.holds.table import BEFORE_START, OUTPUT, TRANSIENT, HoldMeaning, wilson
 from headway.text import many
 
 MINUTES = 15 * 60.0

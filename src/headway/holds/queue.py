@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headway.errors import PoolError, RunError
 from headway.events import Follower, Jobs, JobState, Status
-from headway.holds.advice import CONDOR, Commands, RunCommands
+from headway.holds.advice import CONDOR, Commands
 from headway.holds.audit import Intent
 from headway.holds.executor import ActResult, Executor, carry_out_locally
 from headway.holds.history import History
@@ -88,7 +88,7 @@ class CondorQueue:
 
     def __init__(self, schedd: Schedd, scope: str, name: str) -> None:
         self.name = name
-        self.commands: Commands = CONDOR
+        self.commands = CONDOR
         self.is_here = schedd.name is None
         self._schedd = schedd
         self._scope = f"({scope})"
@@ -104,7 +104,7 @@ class CondorQueue:
             )
         schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
         made = cls(schedd, run_scope(facts.cluster, facts.id), folder.label)
-        made.commands = RunCommands(folder.label, local=False)
+        made.commands = Commands(folder.label, local=False)
         return made
 
     def held(self, *, edits: bool = True) -> list[QueuedHold]:
@@ -154,7 +154,7 @@ class LocalQueue:
 
     def __init__(self, folder: RunFolder, pool: Pool) -> None:
         self.name = folder.label
-        self.commands: Commands = RunCommands(folder.label, local=True)
+        self.commands = Commands(folder.label, local=True)
         self._folder = folder
         self._pool = pool
         self._follower = Follower(folder.events)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -53,35 +54,35 @@ class Advisable(NamedTuple):
 
 @dataclass(frozen=True)
 class HoldMeaning:
-    """One row of the table; holds.toml says what its columns mean."""
+    """What a kind of hold means: one entry of holds.toml, which says what each field is for."""
 
     id: str
     kind: str
     headline: str
     why: str
     do: str
-    codes: frozenset[int] | None
-    from_code: int | None
-    rule: str
-    general: bool
-    subcodes: frozenset[int] | None
-    least: int | None
-    way: str
-    status: frozenset[int] | None
-    reason: re.Pattern[str] | None
-    either: bool
-    either_subcode: bool
-    prior: float
-    worth: float
-    step: str
-    elsewhere: bool
-    wait: str
-    checks: tuple[str, ...]
-    raises: str
-    changes: tuple[Advisable, ...]
-    act: str
-    cost: float
-    versions: str
+    codes: frozenset[int] | None = None
+    from_code: int | None = None
+    rule: str = ""
+    general: bool = False
+    subcodes: frozenset[int] | None = None
+    least: int | None = None
+    way: str = ""
+    status: frozenset[int] | None = None
+    reason: re.Pattern[str] | None = None
+    either: bool = False
+    either_subcode: bool = False
+    prior: float = 0.0
+    worth: float = 0.0
+    step: str = "run"
+    elsewhere: bool = False
+    wait: str = ""
+    checks: tuple[str, ...] = ()
+    raises: str = ""
+    changes: tuple[Advisable, ...] = ()
+    act: str = ""
+    cost: float = 0.5
+    versions: str = ""
 
     def fits(self, case: Symptom, *, by_words: bool) -> bool:
         """Whether the entry is about this case; what costs least is looked at first.
@@ -213,8 +214,12 @@ def _codes(code: int, subcode: int, text: str, errno: str, way: str) -> tuple[in
 @cache
 def table() -> tuple[HoldMeaning, ...]:
     """All entries, in their order."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     path = Path(__file__).with_name("holds.toml")
-    return tuple(_entry(row) for row in _toml(path.read_bytes())["hold"])
+    return tuple(_meaning(row) for row in tomllib.loads(path.read_text("utf-8"))["hold"])
 
 
 def classify(code: int | None, subcode: int | None, reason: str) -> HoldMeaning:
@@ -281,59 +286,24 @@ def filled(words: str, values: Mapping[str, str]) -> str:
     return _FIELD.sub(put, words)
 
 
-def _toml(data: bytes) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(data.decode("utf-8"))
+#: Fields whose names in holds.toml are words of Python.
+_RENAMED = {"class": "kind", "from": "least", "raise": "raises", "change": "changes"}
+_CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "codes": frozenset,
+    "subcodes": frozenset,
+    "status": frozenset,
+    "reason": lambda texts: re.compile("|".join(f"(?:{text})" for text in texts), re.IGNORECASE),
+    "checks": tuple,
+    "changes": lambda changes: tuple(Advisable(**change) for change in changes),
+}
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    if not patterns:
-        return None
-    return re.compile("|".join(f"(?:{text})" for text in patterns), re.IGNORECASE)
-
-
-def _entry(row: dict[str, Any]) -> HoldMeaning:
-    known = {key: row.pop(key) for key in list(row)}
-
-    def numbers(key: str) -> frozenset[int] | None:
-        found = known.pop(key, None)
-        return None if found is None else frozenset(found)
-
-    made = HoldMeaning(
-        id=known.pop("id"),
-        kind=known.pop("class"),
-        headline=known.pop("headline"),
-        why=known.pop("why"),
-        do=known.pop("do"),
-        codes=numbers("codes"),
-        from_code=known.pop("from_code", None),
-        rule=known.pop("rule", ""),
-        general=known.pop("general", False),
-        subcodes=numbers("subcodes"),
-        least=known.pop("from", None),
-        way=known.pop("way", ""),
-        status=numbers("status"),
-        reason=_any_of(known.pop("reason", ())),
-        either=known.pop("either", False),
-        either_subcode=known.pop("either_subcode", False),
-        prior=known.pop("prior", 0.0),
-        worth=known.pop("worth", 0.0),
-        step=known.pop("step", "run"),
-        elsewhere=known.pop("elsewhere", False),
-        wait=known.pop("wait", ""),
-        checks=tuple(known.pop("checks", ())),
-        raises=known.pop("raise", ""),
-        changes=tuple(Advisable(**change) for change in known.pop("change", ())),
-        act=known.pop("act", ""),
-        cost=known.pop("cost", 0.5),
-        versions=known.pop("versions", ""),
-    )
-    if known:
-        raise ValueError(f"holds.toml: {made.id}: unknown {', '.join(known)}")
-    return made
+def _meaning(row: dict[str, Any]) -> HoldMeaning:
+    """An entry of holds.toml; TypeError if it has a field that is not known."""
+    fields = {_RENAMED.get(key, key): value for key, value in row.items()}
+    for name in fields.keys() & _CONVERTED.keys():
+        fields[name] = _CONVERTED[name](fields[name])
+    return HoldMeaning(**fields)
 
 
 _LONGEST_WORD = 300
@@ -372,3 +342,23 @@ def words_of(
     else:
         made["program"] = made["path"]
     return made
+
+
+def wilson(hits: float, of: float, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a rate, which is right for few cases, too, and for rates near 0 and 1.
+
+    Args:
+        hits: In how many cases it happened.
+        of: How many cases there are; a case may weigh more or less than one.
+        z: How many standard errors wide: 1.96 gives a 95 % interval, 1.645 one of 90 %.
+
+    Returns:
+        Its two bounds, between 0 and 1; without a case nothing is known.
+    """
+    if of <= 0:
+        return 0.0, 1.0
+    share = hits / of
+    scale, middle = 1 + z * z / of, share + z * z / (2 * of)
+    half = z * math.sqrt(max(0.0, share * (1 - share)) / of + z * z / (4 * of * of))
+    low, high = (middle - half) / scale, (middle + half) / scale
+    return max(0.0, min(share, low)), min(1.0, max(share, high))

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headway.holds.statistics import wilson as wilson
+from headway.holds.table import wilson as wilson
 from headway.report.accounts import Accounts, once
 from headway.report.enums import Cause
 from headway.report.findings.finding import is_address
