@@ -107,9 +107,9 @@ def test_all_faces_give_one_answer(
             assert told["advice"][0]["command"] == command
     for face, history in (("queue and log", History.from_logs([log])), ("queue", History())):
         (hold,) = holds_of([QueuedHold.of_ad(ad)], history)
-        found[face] = [change.as_json() for change in advise(hold, history).changes]
+        found[face] = [vars(change) for change in advise(hold, history).changes]
     for face, path in (("heal", run.events), ("heal without a log", None)):
-        found[face] = [change.as_json() for change in by_heal(ad, path).changes]
+        found[face] = [vars(change) for change in by_heal(ad, path).changes]
     for face, changes in found.items():
         assert (changes[-1]["attribute"], changes[-1]["new"]) == (attribute, new), (face, changes)
 
