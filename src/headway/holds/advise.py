@@ -1,9 +1,10 @@
-"""Advice on a hold: from what is known of it to what to do about it. Nothing is read or asked."""
+"""From what is known of a hold to advice on it. Pure: nothing is read, and nobody is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headway.holds.advice import CONDOR, Act, Advice, Change, Commands, look, raised, raised_time
 from headway.holds.checks import CheckResults
@@ -31,21 +32,22 @@ from headway.holds.table import (
     words_of,
 )
 
-#: From here on a release is worth its try; below the second figure it is not.
+#: A release is worth trying from the first probability on, and not below the second.
 _LIKELY, _UNLIKELY = 0.5, 0.2
-#: Holds for one reason in 15 minutes that make a storm, if nobody gets past meanwhile.
+#: So many holds for one reason in 15 minutes, while no job gets past, are a storm.
 _STORM = 5
-#: Own releases that came back, after which a hold that passes is no longer believed to.
+#: After so many releases that came back, a hold is no longer expected to pass.
 _ENOUGH = 3
 _PAUSE, _LONGEST_PAUSE = 300.0, 3600.0
-#: How likely a release succeeds once the change is made, and how many cases that guess is worth.
+#: How likely a release succeeds after the change, and how many cases that guess is worth.
 _AFTER, _AFTER_WORTH = 0.75, 4.0
 _AFTER_CHECK, _AFTER_QUIET, _CHECK_WORTH = 0.9, 0.75, 8.0
 _NO_CASES = "The logs at hand show no other case, so the chance is that of the table of holds."
 _CATEGORY, _MEDIUM_LIMIT = "JobDurationCategory", "20:00:00"
 _SECONDS_A_DAY = 86400.0
-#: So much later than announced a job may be released by itself.
+#: HTCondor may release a job so much later than announced.
 _LATE = 120.0
+_NO_ESTIMATE = {"probability": None, "low": None, "high": None, "cases": 0, "thin": False}
 
 
 @dataclass(frozen=True)
@@ -59,167 +61,203 @@ class _Choice:
     next_check: float = MINUTES
 
 
-def make_advice(
-    hold: Hold,
-    entry: HoldMeaning,
-    evidence: Evidence,
-    estimate: Estimate,
-    *,
-    checks: CheckResults | None = None,
-    now: float | None = None,
-    commands: Commands = CONDOR,
-) -> Advice:
-    """The advice; the same arguments give the same advice."""
-    now = hold.at.moment if now is None else now
-    if entry.kind == NEVER:
-        decision = _Choice(Act.LEAVE, None, next_check=_SECONDS_A_DAY)
-    else:
-        decision = _act(hold, entry, evidence, estimate, checks, now)
-    words = _words(hold)
-    reasons = [filled(entry.why, words)]
-    if entry.kind != NEVER:
-        reasons += list(sentences(hold, evidence, entry)) or [_NO_CASES]
-        reasons += checks.words if checks else ()
-        reasons += decision.because
-        reasons += _patience(hold, now)
-    if decision.act is Act.UNKNOWN and _came_back(evidence) >= _ENOUGH:
-        reasons.append("Find out what stops it before it is released again.")
-    else:
-        reasons.append(_do(entry, decision.act, words, checked=_decided(checks)))
-    found = decision.estimate
-    lost, forgone, unit = _costs(hold, entry, evidence, estimate)
-    return Advice(
-        hold=hold,
-        act=decision.act,
-        cause=entry.id,
-        kind=entry.kind,
-        probability=found.probability if found else None,
-        low=found.low if found else None,
-        high=found.high if found else None,
-        cases=found.cases if found else 0,
-        thin=found.thin if found else False,
-        headline=filled(entry.headline, words),
-        reasons=tuple(reasons),
-        changes=decision.changes,
-        until=decision.until,
-        until_words=decision.until_words,
-        avoid_site=_avoids(hold, entry, evidence, checks),
-        cost_release=None if entry.kind == NEVER else lost,
-        cost_remove=None if entry.kind == NEVER else forgone,
-        cost_unit=unit,
-        command=_command(hold, decision, commands),
-        next_check=decision.next_check,
-    )
+@dataclass(frozen=True)
+class _Case:
+    """All that is known of one hold, and what follows from it."""
 
+    hold: Hold
+    meaning: HoldMeaning
+    evidence: Evidence
+    estimate: Estimate
+    checks: CheckResults
+    now: float
 
-def _do(entry: HoldMeaning, act: Act, words: dict[str, str], *, checked: bool) -> str:
-    """What to do, in a sentence; the table's own where it says the same as the advice."""
-    own = filled(entry.do, words)
-    if act is Act.RELEASE:
-        return own if own.startswith("Release") and not checked else "Release it."
-    if act is Act.WAIT:
-        if entry.wait == "own":
+    @property
+    def checked(self) -> bool:
+        """Whether a check of the thing itself speaks for a release."""
+        checks = self.checks
+        return bool(checks.object_there or checks.file_there or checks.request_enough)
+
+    @property
+    def came_back(self) -> int:
+        """How many releases of this job ended in a hold for the same cause, or in a failure."""
+        own = self.evidence.released_own
+        return own.again + own.failed
+
+    def choose(self) -> _Choice:
+        """The action, with the reasons that the evidence alone does not give."""
+        meaning, p = self.meaning, self.estimate.probability
+        if meaning.kind == NEVER:
+            return _Choice(Act.LEAVE, None, next_check=_SECONDS_A_DAY)
+        if choice := self._by_checks():
+            return choice
+        # Others who got past it after a long run had mostly changed something, which no log tells.
+        if meaning.kind == PERMANENT and (p < _LIKELY or meaning.step not in BEFORE_START):
+            return self._change()
+        if self.came_back >= _ENOUGH and not self.evidence.released_own.success and p < _LIKELY:
+            return self._give_up()
+        if waiting := self._wait():
+            return waiting
+        if meaning.kind == TRANSIENT or p >= _LIKELY:
+            return _release(self.estimate)
+        if (meaning.changes or meaning.raises) and (p < _UNLIKELY or not meaning.wait):
+            return self._change()
+        if meaning.wait and p >= _UNLIKELY:  # it has waited
+            return _release(self.estimate)
+        return _Choice(Act.UNKNOWN, self.estimate, next_check=3600.0)
+
+    def _by_checks(self) -> _Choice | None:
+        """What a check of the thing itself decides."""
+        evidence, checks = self.evidence, self.checks
+        if self.checked:
+            return _release(_surer(self.estimate, _AFTER_CHECK))
+        if checks.object_there is False:
+            if evidence.shared and (evidence.mates_past or evidence.own_past):
+                words = "until the object answers again: other jobs have had it"
+                return _Choice(Act.WAIT, self.estimate, until_words=words, next_check=_PAUSE)
+            return self._change() if self.meaning.changes else None
+        if checks.quiet and self.meaning.kind != PERMANENT and self.came_back < _ENOUGH:
+            return _release(_surer(self.estimate, _AFTER_QUIET))
+        return None
+
+    def _change(self) -> _Choice:
+        hold, meaning = self.hold, self.meaning
+        if meaning.act == Act.REMOVE.value:
+            return _Choice(Act.REMOVE, self.estimate, next_check=_SECONDS_A_DAY)
+        words = _words(hold)
+        changes = [raised(hold, meaning.raises)] if meaning.raises else []
+        longer = raised_time(hold)
+        changes += [
+            _made(hold, each, words)
+            for each in meaning.changes
+            # No duration category lifts a limit that the job itself has set.
+            if not _is_so(hold, each) and not (longer and each.attribute == _CATEGORY)
+        ]
+        changes += [longer] if longer else []
+        low, high = interval(_AFTER, _AFTER_WORTH)
+        after = replace(self.estimate, probability=_AFTER, low=low, high=high, thin=True)
+        unchanged = (
+            f"Released as it is, it would succeed with about {self.estimate.probability:.0%}."
+        )
+        return _Choice(
+            Act.CHANGE, after, changes=tuple(changes), because=(unchanged,), next_check=3600.0
+        )
+
+    def _give_up(self) -> _Choice:
+        """The job's own releases speak against another one, whatever other jobs' logs say.
+
+        Nothing is wrong with the job itself, so it is not removed: it can go on after a repair.
+        """
+        if self.meaning.changes or self.meaning.raises:
+            return self._change()
+        why = f"It has come back {self.came_back} times: what stops it does not pass by itself."
+        return _Choice(Act.UNKNOWN, self.estimate, because=(why,), next_check=_SECONDS_A_DAY)
+
+    def _wait(self) -> _Choice | None:
+        """A wait that is not over yet, for what stopped this job, or many, to pass."""
+        wait, evidence, held = self.meaning.wait, self.evidence, self.hold.at.moment
+        if self.checks.quiet and self.now >= held + MINUTES:
+            return None
+        if wait == "own":
+            return self._wait_for_own_release()
+        until, words = 0.0, ""
+        if wait and evidence.alike_recent >= _STORM and not evidence.past_recent:
+            until = held + MINUTES
+            words = "until no such hold has come for 15 minutes: many jobs are held like this now"
+        if wait and self.estimate.probability < _LIKELY:
+            for_object = wait == "object"
+            until = max(until, held + (_PAUSE if for_object else MINUTES))
+            words = words or f"until the {'object answers' if for_object else 'cause is gone'}"
+        if self.came_back:
+            pause = min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(self.came_back, 10))
+            until = max(until, held + pause)
+            words = words or f"for {span(pause)}: its last release came back"
+        if wait == "object" and "object" not in words and until:
+            words = f"until the object answers, or {words.removeprefix('until ')}"
+        if self.checks.quiet is False:
+            until = max(until, self.now + MINUTES)
+            words = words or "until no such hold has come for 15 minutes"
+        return self._wait_until(until, words)
+
+    def _wait_for_own_release(self) -> _Choice | None:
+        """The job is released by itself after a pause; HTCondor looks for that once a minute."""
+        said = self.hold.values.get("pause", "")
+        pause = min(_LONGEST_PAUSE, float(said)) if said else _LONGEST_PAUSE
+        after = f"{span(pause)} after the hold" if said else "after a pause"
+        until = self.hold.at.moment + pause + _LATE
+        return self._wait_until(until, f"for the job's own release, {after}")
+
+    def _wait_until(self, until: float, words: str) -> _Choice | None:
+        if until <= self.now:
+            return None
+        again = min(_SECONDS_A_DAY, max(60.0, until - self.now))
+        return _Choice(Act.WAIT, self.estimate, until, words, next_check=again)
+
+    def reasons(self, choice: _Choice) -> Iterator[str]:
+        """Why, what weighs most first, and last what to do."""
+        words = _words(self.hold)
+        yield filled(self.meaning.why, words)
+        if self.meaning.kind != NEVER:
+            yield from list(sentences(self.hold, self.evidence, self.meaning)) or [_NO_CASES]
+            yield from self.checks.words
+            yield from choice.because
+            days = (self.now - self.hold.at.moment) / _SECONDS_A_DAY
+            if self.hold.at.moment > 0 and days >= 10:
+                yield f"It has been held for {days:,.0f} days: pools may remove held jobs after 14."
+        yield self._what_to_do(choice.act, filled(self.meaning.do, words))
+
+    def _what_to_do(self, act: Act, from_table: str) -> str:
+        """One sentence: the table's own if it says the same as the advice."""
+        if act is Act.UNKNOWN and self.came_back >= _ENOUGH:
+            return "Find out what stops it before it is released again."
+        if act is Act.RELEASE and (self.checked or not from_table.startswith("Release")):
+            return "Release it."
+        if act is Act.WAIT and self.meaning.wait == "own":
             return "Leave it: it is released by itself. Or release it when the input is there."
-        return "Release it when the wait is over."
-    if act is Act.CHANGE:
-        return own if entry.kind == PERMANENT else "Make the change, then release it."
-    if act is Act.REMOVE and entry.act != Act.REMOVE.value:
-        return "Remove it, mend what stops it, and submit it again."
-    return own
+        if act is Act.WAIT:
+            return "Release it when the wait is over."
+        if act is Act.CHANGE and self.meaning.kind != PERMANENT:
+            return "Make the change, then release it."
+        if act is Act.REMOVE and self.meaning.act != Act.REMOVE.value:
+            return "Remove it, mend what stops it, and submit it again."
+        return from_table
+
+    def avoids_site(self) -> bool:
+        """Whether the next start should be at another site."""
+        well = self.evidence.past_site_recent or self.checks.site_well
+        return self.meaning.elsewhere and bool(self.hold.site) and not well
+
+    def costs(self) -> dict[str, Any]:
+        """Expected hours lost: by a release that fails, and by removing what would have succeeded.
+
+        A release that fails costs what an attempt like this one took. A removal throws away what
+        the job has used so far, and a start, if a release would have succeeded.
+        """
+        hold, evidence, p = self.hold, self.evidence, self.estimate.probability
+        gpus = hold.facts.get("RequestGpus")
+        has_gpus = isinstance(gpus, (int, float)) and gpus > 0
+        unit = "GPU hours" if has_gpus else "slot hours"
+        if self.meaning.kind == NEVER:
+            return {"cost_unit": unit}
+        number = float(gpus) if isinstance(gpus, (int, float)) and 0 < gpus < 1024 else 1.0
+        known = (hours for hours in (hold.attempt, evidence.attempt_hours) if hours is not None)
+        start = evidence.start_hours or 0.0
+        return {
+            "cost_release": (1 - p) * next(known, self.meaning.cost) * number,
+            "cost_remove": p * (hold.spent + start) * number,
+            "cost_unit": unit,
+        }
 
 
-def _decided(checks: CheckResults | None) -> bool:
-    """Whether a look at the thing itself speaks for a release."""
-    return bool(checks and (checks.object_there or checks.file_there or checks.request_enough))
+def _release(estimate: Estimate) -> _Choice:
+    return _Choice(Act.RELEASE, estimate, next_check=60.0)
 
 
-def _avoids(
-    hold: Hold, entry: HoldMeaning, evidence: Evidence, checks: CheckResults | None
-) -> bool:
-    well = evidence.past_site_recent or (checks and checks.site_well)
-    return entry.elsewhere and bool(hold.site) and not well
-
-
-def _patience(hold: Hold, now: float) -> Iterator[str]:
-    """What pools do with jobs that wait for too long."""
-    days = (now - hold.at.moment) / _SECONDS_A_DAY
-    if hold.at.moment > 0 and days >= 10:
-        yield f"It has been held for {days:,.0f} days: pools may remove a held job after 14."
-
-
-def _act(
-    hold: Hold,
-    entry: HoldMeaning,
-    evidence: Evidence,
-    estimate: Estimate,
-    checks: CheckResults | None,
-    now: float,
-) -> _Choice:
-    if checks:
-        checked = _by_checks(hold, entry, evidence, estimate, checks)
-        if checked:
-            return checked
-    p = estimate.probability
-    # Others who got past it after a long run had mostly changed something, which no log tells.
-    if entry.kind == PERMANENT and (p < _LIKELY or entry.step not in BEFORE_START):
-        return _change(hold, entry, estimate)
-    back = _came_back(evidence)
-    if back >= _ENOUGH and not evidence.released_own.success and p < _LIKELY:
-        return _given_up(hold, entry, estimate, back)
-    waiting = _wait(hold, entry, evidence, estimate, checks, now)
-    if waiting:
-        return waiting
-    if entry.kind == TRANSIENT or p >= _LIKELY:
-        return _Choice(Act.RELEASE, estimate, next_check=60.0)
-    if (entry.changes or entry.raises) and (p < _UNLIKELY or not entry.wait):
-        return _change(hold, entry, estimate)
-    if entry.wait and p >= _UNLIKELY:  # it has waited
-        return _Choice(Act.RELEASE, estimate, next_check=60.0)
-    return _Choice(Act.UNKNOWN, estimate, next_check=3600.0)
-
-
-def _by_checks(
-    hold: Hold, entry: HoldMeaning, evidence: Evidence, estimate: Estimate, checks: CheckResults
-) -> _Choice | None:
-    """What a look at the thing itself decides."""
-    if _decided(checks):
-        return _Choice(Act.RELEASE, _surer(estimate), next_check=60.0)
-    if checks.object_there is False:
-        known = evidence.mates_past or evidence.own_past
-        if known and evidence.shared:
-            return _Choice(
-                Act.WAIT,
-                estimate,
-                until_words="until the object answers again: other jobs have had it",
-                next_check=_PAUSE,
-            )
-        return _change(hold, entry, estimate) if entry.changes else None
-    if checks.quiet and entry.kind != PERMANENT and _came_back(evidence) < _ENOUGH:
-        return _Choice(Act.RELEASE, _surer(estimate, _AFTER_QUIET), next_check=60.0)
-    return None
-
-
-def _came_back(evidence: Evidence) -> int:
-    own = evidence.released_own
-    return own.again + own.failed
-
-
-def _change(hold: Hold, entry: HoldMeaning, estimate: Estimate) -> _Choice:
-    if entry.act == Act.REMOVE.value:
-        return _Choice(Act.REMOVE, estimate, next_check=_SECONDS_A_DAY)
-    words = _words(hold)
-    changes = [raised(hold, entry.raises)] if entry.raises else []
-    longer = raised_time(hold)
-    for each in entry.changes:
-        # No duration category lifts a limit that the job itself has set.
-        if not _is_so(hold, each) and not (longer and each.attribute == _CATEGORY):
-            changes.append(_made(hold, each, words))
-    changes += [longer] if longer else []
-    p = estimate.probability
-    because = (f"Released as it is, it would succeed with about {p:.0%}.",)
-    low, high = interval(_AFTER, _AFTER_WORTH)
-    after = replace(estimate, probability=_AFTER, low=low, high=high, thin=True)
-    return _Choice(Act.CHANGE, after, changes=tuple(changes), because=because, next_check=3600.0)
+def _surer(estimate: Estimate, p: float) -> Estimate:
+    if estimate.probability >= p:
+        return estimate
+    low, high = interval(p, _CHECK_WORTH)
+    return replace(estimate, probability=p, low=low, high=high)
 
 
 def _is_so(hold: Hold, change: Advisable) -> bool:
@@ -235,115 +273,19 @@ def _made(hold: Hold, change: Advisable, words: dict[str, str]) -> Change:
     return Change(filled(change.words, words), attribute, old, new, change.line)
 
 
-def _given_up(hold: Hold, entry: HoldMeaning, estimate: Estimate, back: int) -> _Choice:
-    """Its own releases speak against it, which no other job's events can make them do.
-
-    Nothing is wrong with the job itself, so it is not removed: it can go on when that is mended.
-    """
-    if entry.changes or entry.raises:
-        return _change(hold, entry, estimate)
-    said = f"It has come back {back} times: what stops it does not pass by itself."
-    return _Choice(Act.UNKNOWN, estimate, because=(said,), next_check=_SECONDS_A_DAY)
-
-
-def _wait(
-    hold: Hold,
-    entry: HoldMeaning,
-    evidence: Evidence,
-    estimate: Estimate,
-    checks: CheckResults | None,
-    now: float,
-) -> _Choice | None:
-    """A wait that is not over yet, for what stopped this job, or many, to pass."""
-    if checks and checks.quiet and now >= hold.at.moment + MINUTES:
-        return None
-    if entry.wait == "own":
-        return _wait_for_own(hold, estimate, now)
-    back = _came_back(evidence)
-    until, words = 0.0, ""
-    if entry.wait and evidence.alike_recent >= _STORM and not evidence.past_recent:
-        until = hold.at.moment + MINUTES
-        words = "until no such hold has come for 15 minutes: many jobs are held like this now"
-    if entry.wait and estimate.probability < _LIKELY:
-        asked = entry.wait == "object"
-        until = max(until, hold.at.moment + (_PAUSE if asked else MINUTES))
-        words = words or ("until the object answers" if asked else "until the cause is gone")
-    if back:
-        pause = min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(back, 10))
-        until = max(until, hold.at.moment + pause)
-        words = words or f"for {span(pause)}: its last release came back"
-    if entry.wait == "object" and "object" not in words and until:
-        words = f"until the object answers, or {words.removeprefix('until ')}"
-    if checks and checks.quiet is False:
-        until = max(until, now + MINUTES)
-        words = words or "until no such hold has come for 15 minutes"
-    if until <= now:
-        return None
-    return _Choice(
-        Act.WAIT,
-        estimate,
-        until=until,
-        until_words=words,
-        next_check=min(_SECONDS_A_DAY, max(60.0, until - now)),
-    )
-
-
-def _wait_for_own(hold: Hold, estimate: Estimate, now: float) -> _Choice | None:
-    """The job is released by itself after a pause; HTCondor looks for that once a minute."""
-    said = hold.values.get("pause", "")
-    pause = min(_LONGEST_PAUSE, float(said)) if said else _LONGEST_PAUSE
-    until = hold.at.moment + pause + _LATE
-    if until <= now:
-        return None
-    after = f"{span(pause)} after the hold" if said else "after a pause"
-    return _Choice(
-        Act.WAIT,
-        estimate,
-        until=until,
-        until_words=f"for the job's own release, {after}",
-        next_check=max(60.0, until - now),
-    )
-
-
-def _surer(estimate: Estimate, p: float = _AFTER_CHECK) -> Estimate:
-    low, high = interval(p, _CHECK_WORTH)
-    if estimate.probability >= p:
-        return estimate
-    return replace(estimate, probability=p, low=low, high=high)
-
-
-def _costs(
-    hold: Hold, entry: HoldMeaning, evidence: Evidence, estimate: Estimate
-) -> tuple[float, float, str]:
-    """Expected hours lost: by a release that fails, and by removing what would have succeeded.
-
-    A release that fails costs what an attempt like this one took. A removal throws away what the
-    job has taken so far, and a start, if a release would have succeeded.
-    """
-    gpus = hold.facts.get("RequestGpus")
-    number = float(gpus) if isinstance(gpus, (int, float)) and 0 < gpus < 1024 else 1.0
-    unit = "GPU hours" if isinstance(gpus, (int, float)) and gpus > 0 else "slot hours"
-    attempt = next(
-        (hours for hours in (hold.attempt, evidence.attempt_hours) if hours is not None), entry.cost
-    )
-    start = evidence.start_hours or 0.0
-    p = estimate.probability
-    return (1 - p) * attempt * number, p * (hold.spent + start) * number, unit
-
-
-def _command(hold: Hold, decision: _Choice, commands: Commands) -> str:
+def _command(hold: Hold, choice: _Choice, commands: Commands) -> str:
     release = commands.release([hold.job])
-    if decision.act is Act.RELEASE:
+    if choice.act is Act.RELEASE:
         return release
-    if decision.act is Act.REMOVE:
+    if choice.act is Act.REMOVE:
         return commands.remove([hold.job])
-    if decision.act is Act.CHANGE:
-        edits = [change for change in decision.changes if change.attribute and change.new]
+    if choice.act is Act.CHANGE:
+        edits = [change for change in choice.changes if change.attribute and change.new]
         parts = [commands.edit([hold.job], edit.attribute, edit.new) for edit in edits]
         return " && ".join(part for part in [*parts, release] if part)
-    if decision.act is Act.WAIT and (url := hold.values.get("url")):
+    if choice.act is Act.WAIT and (url := hold.values.get("url")):
         return f"{look(url)} && {release}"
-    return release if decision.act is Act.WAIT else ""
+    return release if choice.act is Act.WAIT else ""
 
 
 def _words(hold: Hold) -> dict[str, str]:
@@ -351,7 +293,36 @@ def _words(hold: Hold) -> dict[str, str]:
     return words_of(hold.code, hold.subcode, hold.reason, reason, hold.facts)
 
 
-# The advisor: what to do about held jobs, from what logs tell and what can be looked at now.
+def make_advice(
+    hold: Hold,
+    meaning: HoldMeaning,
+    evidence: Evidence,
+    estimate: Estimate,
+    *,
+    checks: CheckResults | None = None,
+    now: float | None = None,
+    commands: Commands = CONDOR,
+) -> Advice:
+    """The advice; the same arguments give the same advice."""
+    now = hold.at.moment if now is None else now
+    case = _Case(hold, meaning, evidence, estimate, checks or CheckResults(), now)
+    choice = case.choose()
+    return Advice(
+        hold=hold,
+        act=choice.act,
+        cause=meaning.id,
+        kind=meaning.kind,
+        headline=filled(meaning.headline, _words(hold)),
+        reasons=tuple(case.reasons(choice)),
+        changes=choice.changes,
+        until=choice.until,
+        until_words=choice.until_words,
+        avoid_site=case.avoids_site(),
+        command=_command(hold, choice, commands),
+        next_check=choice.next_check,
+        **(vars(choice.estimate) if choice.estimate else _NO_ESTIMATE),
+        **case.costs(),
+    )
 
 
 def advise(
@@ -362,11 +333,16 @@ def advise(
     *,
     commands: Commands = CONDOR,
 ) -> Advice:
-    """What to do about a hold, by all that was known before it and what `checks` found since.
+    """What to do about a hold, by all that was known before it and what checks have found since.
 
-    `now` (default: when the job was held) ends waits. Nothing is read or asked here.
+    Args:
+        hold: The hold.
+        history: What the logs at hand show.
+        checks: What was found when somebody looked; None: nobody has.
+        now: Seconds since the epoch, by which waits end; default: when the job was held.
+        commands: How a person acts on the job.
     """
-    entry = meaning_of(hold)
-    evidence = gather(hold, history, entry)
-    estimate = by_counting(hold, evidence, entry)
-    return make_advice(hold, entry, evidence, estimate, checks=checks, now=now, commands=commands)
+    meaning = meaning_of(hold)
+    evidence = gather(hold, history, meaning)
+    estimate = by_counting(hold, evidence, meaning)
+    return make_advice(hold, meaning, evidence, estimate, checks=checks, now=now, commands=commands)
