@@ -337,7 +337,7 @@ def test_the_largest_request_of_a_table(folder: Path) -> None:
         ("gpus_minimum_memory = 8GB", "without request_gpus"),
         ("checkpoint_exit_code = 85", "makes up the checkpoint"),
         ('+Attribute = "$(Cluster)"', "at submit"),
-        ("use template : Something(1)", "pool's"),
+        ("use template : Something(1)", "only the pool knows"),
         ("container_image = image.sif", "no file"),
         ("transfer_output_files = plan.json", "used by Headway"),
         ("requirements = $(undefined) == 1", "nothing in the file sets it"),
@@ -348,7 +348,7 @@ def test_what_is_not_taken_over_stays_with_its_line_and_the_reason(
 ) -> None:
     (folder / "job.sub").write_text(f"executable = run.sh\n{line}\nqueue\n")
     target, text, made = convert_file(folder / "job.sub")
-    assert any(why in left.reason for left in made.left), made.left
+    assert any(why in each.reason for each in made.skipped), made.skipped
     assert why in text.partition("# Not taken over")[2]
     assert load_job(target).command == ("./run.sh",)
 
@@ -388,7 +388,7 @@ def test_checkpoints_and_limits(folder: Path) -> None:
         ("executable = /home/nobody/run.sh\nqueue\n", "lies outside"),
         ("universe = docker\ndocker_image = a/b\nqueue\n", "no `executable`"),
         ("universe = grid\nexecutable = run.sh\nqueue\n", "universe grid"),
-        ("executable = run.sh\nqueue a from seq 3 |\n", "a program gives the rows"),
+        ("executable = run.sh\nqueue a from seq 3 |\n", "a program prints the rows"),
         ("executable = run.sh\nqueue\nexecutable = run.sh\nqueue\n", "second `queue`"),
         ('executable = run.sh\narguments = "a \'b"\nqueue\n', "no partner"),
     ],
@@ -495,7 +495,7 @@ def test_any_file_gives_one_that_loads_or_a_reason(
 def test_a_conversion_tells_each_line_once(folder: Path) -> None:
     path = folder / "job.sub"
     path.write_text("executable = run.sh\ninitialdir = $(Cluster)\ninput = x\nqueue\n")
-    left = convert(path, folder).left
+    left = convert(path, folder).skipped
     assert len(left) == len(set(left))
 
 

@@ -1,8 +1,8 @@
-"""A job.toml for a submit file: what can be said in it is, the rest is named with the reason.
+"""A job.toml for a submit file: the lines that job.toml can express, and why not the others.
 
-The description becomes the document that `spec` reads, one key at a time. What `spec` refuses is
-taken out again and told as a comment, so that the file that is written always loads; without a
-command there is nothing to write.
+The description becomes the document that `spec` reads, key by key. What `spec` refuses is removed
+again and becomes a comment, so that the written file always loads. Without a command there is
+nothing to write.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from headway.errors import ConversionError, PreflightError, Problem, SpecError
 from headway.node.transfer.urls import shown as shown_url
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.submit import submit_description
-from headway.pool.lint.evaluate import Description, Left, Setting, evaluate, marks, plain, template
+from headway.pool.lint.evaluate import Description, SkippedLine, evaluate, marks, plain, template
 from headway.pool.lint.submit_file import (
+    Statement,
     Unknown,
     arithmetic,
     canonical,
@@ -39,31 +40,39 @@ from headway.spec.places import INPUT_SCHEMES
 
 _SUFFIXES = (".sub", ".submit", ".condor", ".jdl", ".jds", ".htc", ".htcondor", ".submitfile")
 _TRUE = ("true", "yes", "1", "t")
+_FALSE = ("false", "no", "0", "f", "never")
+_NEVER = ("no", "false", "never")
 _ON_THE_NODE = ("/bin/", "/usr/", "/sbin/", "/opt/", "/cvmfs/")
 _MOST_FILES = 2000
 _MOST_REFUSALS = 500
+_OUTSIDE = (
+    "it lies outside the folder of job.toml: copy it here, or put it behind a URL and declare"
+)
+_OUTSIDE += " it as an input"
 _LINKS = 'while [ "$1" != -- ]; do ln -sf "$1" . || exit 1; shift; done; shift; exec "$@"'
 _STDIN = 'in=$1; shift; exec "$@" < "$in"'
 _SIZE = re.compile(r"(?P<number>.*?[\d.)])\s*(?P<unit>[KMGTP])?(?:i?B)?\Z", re.I)
+_GPU_KEYS = ("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime")
+_GPU_KEYS += ("require_gpus", "gpus_maximum_capability")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
-# What Headway does by itself, in the words that say where to find it.
+# Submit commands for what Headway does itself, and where to find it.
 _OWN = {
     "log": "the run's events.log; `headway status` reads it",
     "output": "`headway logs` shows what the command printed",
     "error": "`headway logs` shows what the command printed",
     "stream_output": "`headway logs -f` follows a running job",
     "stream_error": "`headway logs -f` follows a running job",
-    "notification": "`headway run` waits for the jobs, and `headway status` tells of them",
-    "notify_user": "`headway run` waits for the jobs, and `headway status` tells of them",
+    "notification": "`headway run` waits for the jobs, and `headway status` shows them",
+    "notify_user": "`headway run` waits for the jobs, and `headway status` shows them",
     "periodic_release": "Headway releases transient holds by itself: see [retries]",
-    "max_materialize": "Headway puts large runs into the queue bit by bit",
-    "max_idle": "Headway puts large runs into the queue bit by bit",
+    "max_materialize": "Headway submits large runs bit by bit",
+    "max_idle": "Headway submits large runs bit by bit",
     "skip_filechecks": "Headway packs the files at submit",
     "job_lease_duration": "Headway leaves it to the pool",
     "copy_to_spool": "Headway packs the files at submit",
 }
-# What job.toml cannot say, and what to do.
+# Submit commands that job.toml cannot express, and what to do.
 _NO_WORDS = {
     "on_exit_hold": "Headway has its own rule for what ends a job: see [retries]",
     "on_exit_remove": "Headway has its own rule for what ends a job: see [retries]",
@@ -75,12 +84,12 @@ _NO_WORDS = {
     "periodic_vacate": "use `time_limit` for a job that runs too long",
     "transfer_input_remaps": "give the input a `path` of its own",
     "hold": "Headway submits jobs that may start",
-    "leave_in_queue": "the run folder keeps what happened",
+    "leave_in_queue": "the run folder records what happened",
     "kill_sig": "the command gets SIGTERM, and `grace` says how long it has",
     "noop_job": "Headway submits jobs that run",
     "transfer_plugins": "Headway fetches http, https, osdf, stash and pelican by itself",
 }
-# Further submit commands, which [submit] passes on as they are.
+# Further submit commands, which [submit] passes on unchanged.
 _PASSED = (
     "accounting_group accounting_group_user priority job_prio nice_user rank preferences "
     "concurrency_limits concurrency_limits_expr x509userproxy use_x509userproxy "
@@ -98,19 +107,19 @@ _PASSED = (
 
 @dataclass
 class Converted:
-    """A document that loads, the lines that are not in it, and what is to be known about it."""
+    """A document that loads, and the lines of the submit file that are not in it."""
 
     name: str  # of the submit file
     document: dict[str, Any]
     rows: list[dict[str, str]]
-    left: list[Left] = field(default_factory=list)  # not taken over
-    own: list[Left] = field(default_factory=list)  # done by Headway without a word
+    skipped: list[SkippedLine] = field(default_factory=list)
+    own: list[SkippedLine] = field(default_factory=list)  # Headway does it by itself
     notes: list[str] = field(default_factory=list)
     guessed: dict[str, int] = field(default_factory=dict)  # outputs that a script seems to write
 
 
 def is_submit_file(path: Path) -> bool:
-    """Whether a file is a submit description rather than a script, by its name or what it says."""
+    """Whether a file is a submit description and not a script, by its name or its contents."""
     if path.suffix.lower() in _SUFFIXES:
         return True
     if path.suffix.lower() in (".py", ".sh", ".bash", ".r", ".jl", ".pl") or not path.is_file():
@@ -127,8 +136,8 @@ def is_submit_file(path: Path) -> bool:
 def folder_of(path: Path, here: Path) -> Path:
     """The folder that the file's paths are relative to, and that job.toml is written to.
 
-    HTCondor takes them from the folder in which condor_submit is called. That is this one if
-    something that the file names is here, and otherwise the file's own.
+    For HTCondor it is the folder in which condor_submit is called. That is the current folder if
+    the executable is here, and otherwise the file's own.
     """
     file = read(read_text(path))
     program = file.value("executable")
@@ -138,27 +147,25 @@ def folder_of(path: Path, here: Path) -> Path:
 
 
 def convert(path: Path, base: Path) -> Converted:
-    """The job that a submit file describes, as far as job.toml can say it.
+    """The job that a submit file describes, as far as job.toml can express it.
 
     Args:
-        path: the submit file.
-        base: the folder of the job.toml to be, to which the file's paths are relative.
+        path: The submit file.
+        base: The folder of the new job.toml, which the file's paths are relative to.
 
     Returns:
         What to write; its document has been loaded once.
 
     Raises:
-        ConversionError: there is no command, or no way to know the jobs.
+        ConversionError: There is no command, or the jobs are not known.
     """
     text = read_text(path)
     if any(0xD800 <= ord(char) < 0xE000 for char in text):
         raise ConversionError(f"{path} is not UTF-8", remedy="convert it: iconv -t UTF-8")
     description = evaluate(text, base)
-    work = _Conversion(description, base, path)
-    work.run()
-    made = work.made
+    made = _Conversion(description, base, path).run()
     _until_it_loads(made, description, base)
-    made.left.sort(key=lambda each: each.line)
+    made.skipped.sort(key=lambda each: each.line)
     made.own.sort(key=lambda each: each.line)
     return made
 
@@ -167,18 +174,17 @@ class _Conversion:
     """Goes through the description once, key by key."""
 
     def __init__(self, description: Description, base: Path, path: Path) -> None:
-        self.said = description
+        self.description = description
         self.base = base.absolute()
-        self.taken: set[str] = set()
+        self.stem = path.name.removesuffix(path.suffix)
+        self.taken: set[str] = set()  # keys that are done
         self.files: dict[str, None] = {}
-        self.links: dict[str, None] = {}  # what HTCondor would put beside the command
+        self.links: dict[str, None] = {}  # files that HTCondor would put next to the command
         self.document: dict[str, Any] = {}
-        stem = path.name.removesuffix(path.suffix)
         self.made = Converted(path.name, self.document, description.rows)
-        self.made.left += description.left
-        self.stem = stem
+        self.made.skipped += description.skipped
 
-    def run(self) -> None:
+    def run(self) -> Converted:
         self._universe()
         self.document["name"] = self._name()
         program = self._program()
@@ -191,57 +197,56 @@ class _Conversion:
         self._outputs(program)
         self._checkpoint()
         self._rest()
-        if self.files:
-            self.document["files"] = list(self.files)
+        self.document["files"] = list(self.files)
+        return self.made
 
     # -- what every part uses
 
-    def _take(self, key: str) -> Setting | None:
-        """The line of a key, which is then not told as left."""
+    def _take(self, key: str) -> Statement | None:
+        """The assignment of a key, which is then done."""
         self.taken.add(canonical(key))
-        return self.said.setting(key)
+        return self.description.assignment(key)
 
     def _text(self, key: str) -> str:
-        """What a key is, with marks; a line that cannot be known is left, and empty here."""
-        setting = self._take(key)
-        if setting is None:
-            return ""
+        """The value of a key, with marks; empty, and the line skipped, if it is not known."""
+        given = self._take(key)
         try:
-            return self.said.text(key)
+            return self.description.text(key)
         except Unknown as why:
-            self._leave(setting, str(why))
+            self._skip(given, str(why))
             return ""
 
     def _same(self, key: str) -> str:
-        """The same for a key that cannot differ from job to job."""
+        """The same for a key that must have one value for all jobs."""
         text = self._text(key)
-        if marks(text):
-            setting = self.said.setting(key)
-            assert setting is not None
-            self._leave(setting, "job.toml has one value for all jobs, and here each has its own")
-            return ""
-        return text
+        if not marks(text):
+            return text
+        why = "job.toml has one value for all jobs, and here each has its own"
+        self._skip(self._take(key), why)
+        return ""
 
-    def _leave(self, setting: Setting | None, reason: str, item: str = "") -> None:
-        """Tell of a line, or of one item in it, that is not taken over."""
+    def _skip(self, given: Statement | None, reason: str, item: str = "") -> None:
+        """Report a line, or one item in it, that is not in job.toml."""
         words = f"{plain(item)}: {reason}" if item else reason
-        left = Left(setting.line, setting.text, words) if setting else Left(0, item, reason)
-        if left not in self.made.left:
-            self.made.left.append(left)
+        line = (
+            SkippedLine(given.first, given.text, words) if given else SkippedLine(0, item, reason)
+        )
+        if line not in self.made.skipped:
+            self.made.skipped.append(line)
 
     def _each(self, text: str) -> list[str]:
-        return self.said.each(text)
+        return self.description.each(text)
 
     def _needed(self, key: str) -> str:
-        """What a key is, where there is no job without it."""
-        setting = self._take(key)
+        """The value of a key that the job cannot do without."""
+        given = self._take(key)
         try:
-            return self.said.text(key)
+            return self.description.text(key)
         except Unknown as why:
-            assert setting is not None
+            assert given is not None
             raise ConversionError(
-                f"line {setting.line}: {setting.text}\n  {why}",
-                remedy="write what is meant into the file, and try again",
+                f"line {given.first}: {given.text}\n  {why}",
+                remedy="write the value into the file, and try again",
             ) from None
 
     # -- the program
@@ -250,18 +255,17 @@ class _Conversion:
         universe = self._same("universe").lower()
         if universe not in ("", "vanilla", "container", "docker", "5"):
             raise ConversionError(
-                f"universe {universe} is not one in which Headway runs jobs",
+                f"Headway does not run jobs in universe {universe}",
                 remedy="use `headway wrap`, which leaves the file as it is",
             )
         for key in ("should_transfer_files", "when_to_transfer_output"):
             value = self._same(key).lower()
-            setting = self.said.setting(key)
-            if setting and value in ("no", "false", "never", "if_needed"):
+            if value in (*_NEVER, "if_needed"):
                 why = "Headway brings files itself, with or without a shared file system"
-                self._leave(setting, why)
-            elif setting and value == "on_exit_or_evict":
-                why = "a [checkpoint] is what Headway keeps when a job is evicted"
-                self._leave(setting, why)
+                self._skip(self._take(key), why)
+            elif value == "on_exit_or_evict":
+                why = "Headway keeps a [checkpoint] when a job is evicted"
+                self._skip(self._take(key), why)
 
     def _name(self) -> str:
         given = self._same("batch_name") or self._same("JobBatchName")
@@ -272,15 +276,14 @@ class _Conversion:
         if not program:
             raise ConversionError(
                 "there is no `executable`",
-                remedy="name the program: job.toml has no image's own entry point",
+                remedy="name the program: job.toml cannot use an image's entry point",
             )
-        moved = self._same("transfer_executable").lower() not in ("false", "no", "0", "f", "never")
-        shared = self._same("should_transfer_files").lower() in ("no", "false", "never")
+        moved = self._same("transfer_executable").lower() not in _FALSE
+        shared = self._same("should_transfer_files").lower() in _NEVER
         names: list[str] = []
         for each in dict.fromkeys(self._each(program)):
             name = self._within(each)
-            here = name is not None and os.path.isfile(self.base / name)
-            if here and name is not None:
+            if name is not None and os.path.isfile(self.base / name):
                 names.append(name)
                 self.files[name] = None
             elif each.startswith(_ON_THE_NODE) or (each.startswith("/") and (not moved or shared)):
@@ -292,21 +295,21 @@ class _Conversion:
                 names.append(each)  # a program of the node, or of the image
             else:
                 self._no_program(each, name)
-        if len(names) == 1:
-            return program_words(self.base / names[0], names[0])
         first = program_words(self.base / names[0], names[0])
+        if len(names) == 1:
+            return first
         inside = self._relative_template(program)
         if len(first) > 1:
             return [first[0], inside]
         return [inside if inside.startswith("/") else f"./{inside}"]
 
     def _no_program(self, each: str, name: str | None) -> None:
-        setting = self.said.setting("executable")
-        line = f"line {setting.line}: " if setting else ""
+        given = self.description.assignment("executable")
+        line = f"line {given.first}: " if given else ""
         if name is None:
             raise ConversionError(
                 f"{line}the executable {each} lies outside {self.base.name}/, where job.toml would"
-                " be, and `files` holds only what lies inside",
+                " be, and `files` cannot name it",
                 remedy=f"copy it there and name the copy: cp {shlex.quote(each)} .",
             )
         raise ConversionError(
@@ -315,30 +318,27 @@ class _Conversion:
         )
 
     def _within(self, path: str) -> str | None:
-        """A path relative to the folder of job.toml; None for one that leads out of it."""
-        whole = os.path.normpath(self.base / path)
-        inside = os.path.relpath(whole, self.base)
+        """A path relative to the folder of job.toml; None if it lies outside."""
+        inside = os.path.relpath(os.path.normpath(self.base / path), self.base)
         return None if inside == ".." or inside.startswith("../") else inside
 
     def _relative_template(self, text: str) -> str:
         """A path with marks, relative to the folder of job.toml."""
-        beside = f"{self.base}/"
-        text = text.removeprefix(beside)
-        return text.removeprefix("./")
+        return text.removeprefix(f"{self.base}/").removeprefix("./")
 
     def _arguments(self) -> list[str]:
         text = self._needed("arguments")
-        setting = self.said.setting("arguments")
-        if setting is None or not text:
+        given = self._take("arguments")
+        if given is None or not text:
             return []
         values = self._each(text)
         try:
             words = split_arguments(text)
             each = [split_arguments(value) for value in values]
         except ValueError as wrong:
-            raise ConversionError(f"line {setting.line}: {setting.text}\n  {wrong}") from None
+            raise ConversionError(f"line {given.first}: {given.text}\n  {wrong}") from None
         fits = all(
-            [self.said.filled(word, job) for word in words] == each[job]
+            [self.description.filled(word, job) for word in words] == each[job]
             for job in range(len(each))
             if marks(text)
         )
@@ -346,9 +346,11 @@ class _Conversion:
             return words
         if len({len(argv) for argv in each}) == 1:  # a row's value is several words
             columns = zip(*each, strict=True)
-            return [self.said.column(f"arg{at}", values) for at, values in enumerate(columns, 1)]
-        # How many words there are differs from row to row: a shell parts them.
-        line = self.said.column("words", [shlex.join(argv) for argv in each])
+            return [
+                self.description.column(f"arg{at}", values) for at, values in enumerate(columns, 1)
+            ]
+        # The number of words differs from row to row: a shell splits them.
+        line = self.description.column("words", [shlex.join(argv) for argv in each])
         return ["\x03", line]
 
     def _command(self, words: list[str]) -> None:
@@ -361,44 +363,38 @@ class _Conversion:
         if self.links:
             words = ["sh", "-c", _LINKS, "sh", *self.links, "--", *words]
             self.made.notes.append(
-                "HTCondor puts inputs side by side whatever folder they come from; the links do the"
-                " same"
+                "HTCondor puts all inputs into one folder, wherever they come from; so do the links"
             )
         self.document["command"] = [template(word) for word in words]
 
     def _stdin(self) -> str:
-        setting = self.said.setting("input")
         text = self._text("input")
-        if not setting or not text or text == "/dev/null":
+        if text in ("", "/dev/null") or not self._take_file("input", text):
             return ""
-        if self._take_file(setting, text):
-            return self._relative_template(self._from_initialdir(text))
-        return ""
+        return self._relative_template(self._from_initialdir(text))
 
     # -- inputs
 
     def _inputs(self) -> None:
-        setting = self._take("transfer_input_files")
-        text = self._text("transfer_input_files")
+        key = "transfer_input_files"
         keep = self._same("preserve_relative_paths").lower() in _TRUE
         inputs: list[dict[str, str]] = []
         image = self._image()
-        for item in split_files(text) if setting else ():
+        for item in split_files(self._text(key)):
             values = self._each(item)
             if any("," in value for value in values):
-                self._leave(setting, "its rows hold several files each", item)
+                self._skip(self._take(key), "its rows name several files each", item)
             elif any("://" in value for value in values):
-                self._url(setting, item, values, inputs)
+                self._url(self._take(key), item, values, inputs)
             elif image and os.path.basename(image) == os.path.basename(item):
-                continue  # the container's image comes by itself
-            elif self._take_file(setting, item) and not keep:
+                continue  # `container` brings the image
+            elif self._take_file(key, item) and not keep:
                 self._link(item)
-        if inputs:
-            self.document["inputs"] = inputs
+        self.document["inputs"] = inputs
 
     def _url(
         self,
-        setting: Setting | None,
+        given: Statement | None,
         item: str,
         values: Sequence[str],
         inputs: list[dict[str, str]],
@@ -406,44 +402,42 @@ class _Conversion:
         schemes = {value.partition("://")[0].lower().rpartition("+")[2] for value in values}
         if not schemes <= set(INPUT_SCHEMES):
             odd = next(iter(schemes - set(INPUT_SCHEMES)))
-            self._leave(setting, f"Headway does not fetch from {odd}://", shown_url(item))
+            self._skip(given, f"Headway does not fetch from {odd}://", shown_url(item))
             return
         paths = [value.partition("?")[0] for value in values]
         if any(path.endswith("/") for path in paths) or any("recursive" in v for v in values):
-            self._leave(setting, "Headway fetches single objects: pack the folder", item)
+            self._skip(given, "Headway fetches single objects: pack the folder", item)
             return
         names = [path.rpartition("/")[2] for path in paths]
         name = item.partition("?")[0].rpartition("/")[2]
-        if self._each(name) != names:  # the whole URL is a row's value
-            name = self.said.column("file", names)
+        if self._each(name) != names:  # the row has the whole URL
+            name = self.description.column("file", names)
         inputs.append({"url": template(item), "path": template(name)})
 
     def _from_initialdir(self, item: str) -> str:
         folder = self._text("initialdir")
         return posixpath.join(folder, item) if folder else item
 
-    def _take_file(self, setting: Setting | None, item: str) -> bool:
-        """Put what a name stands for into `files`; false where it cannot be there."""
+    def _take_file(self, key: str, item: str) -> bool:
+        """Put the files that an item of a key stands for into `files`; False if that fails."""
         found: dict[str, None] = {}
+        why, culprit = "", item
         for value in dict.fromkeys(self._each(self._from_initialdir(item))):
             name = self._within(value)
             if name is None:
-                why = (
-                    "it lies outside the folder of job.toml: copy it here, or put it behind a URL"
-                    " and declare it as an input"
-                )
-                self._leave(setting, why, value)
-                return False
-            if name == ".":
-                self._leave(setting, "the whole folder: name in `files` what is needed", item)
-                return False
-            if not os.path.exists(self.base / name):
-                self._leave(setting, "there is no such file here", value)
-                return False
-            found[name] = None
+                why, culprit = _OUTSIDE, value
+            elif name == ".":
+                why = "the whole folder: name in `files` what is needed"
+            elif not os.path.exists(self.base / name):
+                why, culprit = "there is no such file here", value
+            else:
+                found[name] = None
+                continue
+            break
         if len(found) > _MOST_FILES:
             why = f"{len(found):,} files: put them behind URLs and declare those as inputs"
-            self._leave(setting, why, item)
+        if why:
+            self._skip(self._take(key), why, culprit)
             return False
         if len(found) > 1:
             note = f"every job gets all {len(found)} files that {plain(item)} stands for"
@@ -452,7 +446,7 @@ class _Conversion:
         return True
 
     def _link(self, item: str) -> None:
-        """Have a file of a folder lie where HTCondor puts it, beside the command."""
+        """Link a file of a folder to where HTCondor would put it, next to the command."""
         path = self._relative_template(self._from_initialdir(item))
         if item.endswith("/") and not marks(path):
             names = sorted(os.listdir(self.base / path))
@@ -466,44 +460,41 @@ class _Conversion:
     # -- what the job has
 
     def _environment(self) -> None:
-        setting = self.said.setting("environment")
+        given = self._take("environment")
         environment: dict[str, str] = {}
-        if setting is not None:
-            self._take("environment")
+        if given is not None:
             try:
-                text = setting.value
-                if re.fullmatch(r'"?\s*\$\(\w+\)\s*"?', text):  # one macro holds all of it
-                    text = self.said.expand(text)
+                text = given.value
+                if re.fullmatch(r'"?\s*\$\(\w+\)\s*"?', text):  # a single macro
+                    text = self.description.expand(text)
                 for name, value in split_environment(text):
-                    self._variable(setting, environment, name, value)
+                    self._variable(given, environment, name, value)
             except (ValueError, Unknown) as wrong:
-                self._leave(setting, str(wrong))
-        wanted = self._same("getenv")
-        given = self.said.setting("getenv")
-        if given is not None and wanted.lower() in _TRUE:
+                self._skip(given, str(wrong))
+        wanted, given = self._same("getenv"), self._take("getenv")
+        if wanted.lower() in _TRUE:
             why = "variables of this machine mean nothing on a node; name those that are needed"
-            self._leave(given, why)
-        elif given is not None and wanted.lower() not in ("", "false", "no", "0", "f"):
+            self._skip(given, why)
+        elif wanted.lower() not in ("", *_FALSE):
             for name in re.split(r"[,\s]+", wanted):
                 if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
                     environment.setdefault(name, f"${name}")
                 else:
-                    self._leave(given, "name the variables one by one", name)
-        if environment:
-            self.document["environment"] = environment
+                    self._skip(given, "name the variables one by one", name)
+        self.document["environment"] = environment
 
     def _variable(
-        self, setting: Setting, environment: dict[str, str], name: str, value: str
+        self, given: Statement, environment: dict[str, str], name: str, value: str
     ) -> None:
-        """One variable; `$ENV(KEY)` alone is taken from the shell at submit here too."""
+        """One variable; `$ENV(KEY)` alone comes from the shell at submit in job.toml too."""
         from_shell = re.fullmatch(r"\$ENV\(([A-Za-z_]\w*)\)", value.strip(), re.ASCII)
         if from_shell:
             environment[name] = f"${from_shell[1]}"
             return
         try:
-            text = template(self.said.expand(value))
+            text = template(self.description.expand(value))
         except Unknown as why:
-            self._leave(setting, str(why), name)
+            self._skip(given, str(why), name)
             return
         environment[name] = f"${text}" if shell_name(text) else text  # `$NAME` is text there
 
@@ -515,7 +506,8 @@ class _Conversion:
         image = self._image()
         if not image:
             return
-        if self.said.setting("docker_image") and not self.said.setting("container_image"):
+        has = self.description.assignment
+        if has("docker_image") and not has("container_image"):
             image = image if "://" in image else f"docker://{image}"
         if "://" not in image:
             name = self._within(image)
@@ -523,34 +515,27 @@ class _Conversion:
         self.document["container"] = image
 
     def _resources(self) -> None:
-        resources: dict[str, Any] = {}
         cpus = self._number("request_cpus")
-        if cpus is not None:
-            resources["cpus"] = max(1, math.ceil(cpus))
-        memory = self._size("request_memory", "M")
-        if memory is not None:
-            resources["memory"] = memory
-        disk = self._size("request_disk", "K")
-        if disk is not None:
-            resources["disk"] = disk
-        gpus = self._gpus()
-        if gpus:
-            resources["gpus"] = gpus
-        if resources:
-            self.document["resources"] = resources
+        resources = {
+            "cpus": None if cpus is None else max(1, math.ceil(cpus)),
+            "memory": self._size("request_memory", "M"),
+            "disk": self._size("request_disk", "K"),
+            "gpus": self._gpus() or None,
+        }
+        self.document["resources"] = _given(resources)
 
     def _largest(self, key: str, read: Callable[[str], float | None], what: str) -> float | None:
-        setting = self._take(key)
+        given = self._take(key)
         text = self._text(key)
-        if setting is None or not text:
+        if not text:
             return None
         values = [read(value) for value in dict.fromkeys(self._each(text))]
         known = [value for value in values if value is not None]
         if len(known) < len(values):
-            self._leave(setting, f"it is not {what}; job.toml has a default")
+            self._skip(given, f"it is not {what}; job.toml has a default")
             return None
         if len(known) > 1:
-            self.made.notes.append(f"{key} differs from job to job: the largest is taken")
+            self.made.notes.append(f"{key} differs from job to job: the largest is used")
         return max(known)
 
     def _number(self, key: str) -> float | None:
@@ -568,32 +553,28 @@ class _Conversion:
 
     def _gpus(self) -> dict[str, Any]:
         count = self._number("request_gpus")
-        bounds = ("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime")
         if not count:
-            for key in (*bounds, "require_gpus", "gpus_maximum_capability"):
-                setting = self._take(key)
-                if setting is not None:
-                    self._leave(setting, "without request_gpus HTCondor does not look at it")
+            for key in _GPU_KEYS:
+                given = self._take(key)
+                if given is not None:
+                    self._skip(given, "without request_gpus HTCondor ignores it")
             return {}
-        gpus: dict[str, Any] = {"count": math.ceil(count)}
-        memory = self._size("gpus_minimum_memory", "M")
-        if memory is not None:
-            gpus["memory"] = memory
-        capability = self._number("gpus_minimum_capability")
-        if capability is not None:
-            gpus["capability"] = capability
         runtime = self._same("gpus_minimum_runtime")
-        if runtime:
-            gpus["runtime"] = _runtime(runtime)
+        if re.fullmatch(r"\d{4,5}", runtime):  # 12010 is CUDA 12.1
+            runtime = f"{int(runtime) // 1000}.{int(runtime) % 1000 // 10}"
+        gpus = {
+            "count": math.ceil(count),
+            "memory": self._size("gpus_minimum_memory", "M"),
+            "capability": self._number("gpus_minimum_capability"),
+            "runtime": runtime or None,
+        }
+        gpus = _given(gpus)
         self._require_gpus(gpus)
         return gpus
 
     def _require_gpus(self, gpus: dict[str, Any]) -> None:
-        setting = self._take("require_gpus")
         text = self._same("require_gpus")
-        if setting is None or not text:
-            return
-        for term in re.split(r"&&", text):
+        for term in text.split("&&") if text else ():
             bare = term.strip().strip("()").strip()
             match = re.fullmatch(r"(?:TARGET\.)?(\w+)\s*(>=|>)\s*([\d.]+)", bare)
             name = match[1].lower() if match else ""
@@ -603,42 +584,40 @@ class _Conversion:
                 gpus.setdefault("memory", f"{math.ceil(float(match[3]))} MiB")
             else:
                 why = f"of a GPU job.toml knows memory, capability and runtime, not {bare}"
-                self._leave(setting, why)
+                self._skip(self._take("require_gpus"), why)
 
     # -- what comes home
 
     def _outputs(self, program: Sequence[str]) -> None:
-        setting = self._take("transfer_output_files")
+        given = self._take("transfer_output_files")
         remaps = self._remaps()
         outputs: list[dict[str, Any]] = []
-        items = split_files(self._text("transfer_output_files")) if setting else []
+        items = split_files(self._text("transfer_output_files"))
         for item in items:
             if any(value.startswith("/") or "://" in value for value in self._each(item)):
-                self._leave(setting, "an output lies within the job's own folder", item)
+                self._skip(given, "an output lies within the job's own folder", item)
                 continue
             path = item.rstrip("/")
             to = remaps.pop(path, None) or remaps.pop(posixpath.basename(path), None)
             outputs.append({"path": template(path), **self._to(path, to)})
-        if setting is None or items:
-            for path, to in remaps.items():  # HTCondor brings it home if it is there
+        if given is None or items:
+            for path, to in remaps.items():  # HTCondor transfers it if it exists
                 outputs.append({"path": template(path), **self._to(path, to), "required": False})
-        if outputs:
-            self.document["outputs"] = outputs
-        elif setting is None:
+        self.document["outputs"] = outputs
+        if given is None and not outputs:
             self._guess_outputs(program)
 
     def _guess_outputs(self, program: Sequence[str]) -> None:
-        """Without transfer_output_files every new file came home: what do the scripts write?"""
+        """HTCondor would return every new file, so look for what the scripts write."""
         known = [word for word in program if os.path.isfile(self.base / word.removeprefix("./"))]
         scripts = [*known, *(name for name in self.files if name.endswith((".py", ".sh")))]
         for name in dict.fromkeys(posixpath.normpath(word) for word in scripts):
             for path, line in guess(self.base / name).outputs.items():
                 self.made.guessed.setdefault(path, line)
-        if self.made.guessed:
-            self.document["outputs"] = [{"path": template(path)} for path in self.made.guessed]
+        self.document["outputs"] = [{"path": template(path)} for path in self.made.guessed]
 
     def _remaps(self) -> dict[str, str]:
-        setting = self._take("transfer_output_remaps")
+        given = self._take("transfer_output_remaps")
         text = self._text("transfer_output_remaps").strip('"')
         found: dict[str, str] = {}
         for pair in re.split(r"(?<!\\);", text):
@@ -646,11 +625,11 @@ class _Conversion:
             if equals and name and to:
                 found[name.replace("\\=", "=")] = to.replace("\\;", ";")
             elif pair.strip():
-                self._leave(setting, "it is not name = place", pair)
+                self._skip(given, "it is not name = place", pair)
         return found
 
     def _to(self, path: str, to: str | None) -> dict[str, str]:
-        """Where an output goes; the run folder where nothing is said."""
+        """Where an output goes; the run folder if the file does not say."""
         destination = self._same("output_destination")
         if to is None and destination:
             to = f"{destination.rstrip('/')}/{posixpath.basename(path)}"
@@ -669,10 +648,10 @@ class _Conversion:
         number = self._number("checkpoint_exit_code")
         names = split_files(self._same("transfer_checkpoint_files"))
         if code is not None and not names:
-            why = "name in [checkpoint] what makes up the checkpoint: HTCondor took everything"
-            self._leave(code, why)
+            why = "name in [checkpoint] what makes up the checkpoint: HTCondor takes everything"
+            self._skip(code, why)
         elif paths is not None and number is None:
-            self._leave(paths, "without checkpoint_exit_code HTCondor does not look at it")
+            self._skip(paths, "without checkpoint_exit_code HTCondor ignores it")
         elif names and number is not None:
             checkpoint = {"paths": [name.rstrip("/") for name in names], "exit_code": int(number)}
             self.document["checkpoint"] = checkpoint
@@ -690,43 +669,41 @@ class _Conversion:
         duration = self._same("JobDurationCategory").strip('"')
         if duration in ("Medium", "Long"):
             self.document["duration"] = duration
-        requirements = self._same("requirements")
-        if requirements:
-            self.document["requirements"] = requirements
+        self.document["requirements"] = self._same("requirements")
 
     def _rest(self) -> None:
-        """Every other line: to [submit], or told with the reason."""
+        """Every other line: it goes to [submit], or is reported with the reason."""
         self.taken |= {canonical(key) for key in ("initialdir", "executable")}
         own = {canonical(key): words for key, words in _OWN.items()}
         no_words = {canonical(key): words for key, words in _NO_WORDS.items()}
         passed = {canonical(key) for key in _PASSED.split()}
         submit: dict[str, str] = {}
-        for name, setting in self.said.settings.items():
+        for name, given in self.description.assignments.items():
             if name in self.taken:
                 continue
-            attribute = setting.key.startswith("+") or setting.key.lower().startswith("my.")
+            attribute = given.key.startswith("+") or given.key.lower().startswith("my.")
             if name in own and not attribute:
-                self.made.own.append(Left(setting.line, setting.text, own[name]))
+                self.made.own.append(SkippedLine(given.first, given.text, own[name]))
             elif name in no_words:
-                self._leave(setting, no_words[name])
+                self._skip(given, no_words[name])
             elif attribute or name in passed or name.endswith("oauthpermissions"):
-                self._pass_on(setting, submit)
-        if submit:
-            self.document["submit"] = submit
+                self._pass_on(given, submit)
+        self.document["submit"] = submit
 
-    def _pass_on(self, setting: Setting, submit: dict[str, str]) -> None:
+    def _pass_on(self, given: Statement, submit: dict[str, str]) -> None:
         try:
-            text = self.said.expand(setting.value).strip()
+            text = self.description.expand(given.value).strip()
         except Unknown as why:
-            self._leave(setting, str(why))
+            self._skip(given, str(why))
             return
         if set(marks(text)) - {"job"}:
-            self._leave(setting, "job.toml passes on what is the same for all jobs")
+            self._skip(given, "job.toml passes on only what is the same for all jobs")
         elif text:
-            submit[setting.key] = plain(text)
+            submit[given.key] = plain(text)
 
 
-# -- reading HTCondor's values
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _bytes(text: str, unit: str) -> float | None:
@@ -737,68 +714,57 @@ def _bytes(text: str, unit: str) -> float | None:
     return value * _UNITS[(match["unit"] or unit).upper()]
 
 
-def _runtime(text: str) -> str:
-    """A CUDA version: 12.1, or 12010 as HTCondor also counts it."""
-    if re.fullmatch(r"\d{4,5}", text):
-        return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
-    return text
-
-
-# -- what loads
-
-
 def _until_it_loads(made: Converted, description: Description, base: Path) -> None:
-    """Take out what `spec` refuses, with its reason, until it accepts the document."""
+    """Remove what `spec` refuses, with its reason, until it accepts the document."""
     for _ in range(_MOST_REFUSALS):
-        document = {key: value for key, value in made.document.items() if value not in ({}, [])}
-        made.document.clear()
-        made.document.update(document)
+        for key in [key for key, value in made.document.items() if value in ({}, [], "")]:
+            del made.document[key]
         table = {"table": made.rows} if description.columns else {}
         count = {"count": len(made.rows)} if len(made.rows) > 1 and not table else {}
         try:
-            job = build_job({**document, **table, **count}, folder=base, source="")
+            job = build_job({**made.document, **table, **count}, folder=base, source="")
             submit_description(
                 job, RunFolder(base.absolute() / ".headway/runs/init-1"), "none", base
             )
             return
         except (SpecError, PreflightError) as refusal:
             problems = refusal.problems
-        if not any(_take_out(made, problem) for problem in problems):  # one: numbers shift
+        if not any(
+            _take_out(made, problem) for problem in problems
+        ):  # one at a time: numbers shift
             told = "\n".join(f"  {problem}" for problem in problems)
             raise ConversionError(
                 f"{made.name} cannot be written as a job.toml:\n{told}",
-                remedy="mend these in the submit file, and try again",
+                remedy="correct these in the submit file, and try again",
             )
     raise ConversionError(f"{made.name} cannot be written as a job.toml")
 
 
 def _take_out(made: Converted, problem: Problem) -> bool:
-    """Remove the key that a problem names; false where it cannot be done without."""
+    """Remove the key that a problem names; False if the job cannot do without it."""
     path = problem.where.removeprefix(": ").strip()
     match = re.match(r"(\w+)(?:\[(\d+)\])?(?:\.(\"[^\"]*\"|[\w+.]+))?", path)
     if match is None or match[1] in ("name", "command", "table", "count"):
         return False
-    key, number, inner = match[1], match[2], (match[3] or "").strip('"')
+    key, number, inner = match[1], int(match[2] or -1), (match[3] or "").strip('"')
     holder: Any = made.document.get(key)
-    reason = f"{problem.what}" + (f"; {problem.remedy}" if problem.remedy else "")
     if holder is None:
         return False
-    if number is not None and int(number) < len(holder):
-        item = holder[int(number)]
+    if match[2] is not None and number < len(holder):
+        item = holder[number]
         if isinstance(item, dict) and inner in ("to", "required") and inner in item:
-            made.left.append(
-                Left(0, f"{inner} of the output {item['path']}: {item.pop(inner)}", reason)
-            )
+            text = f"{inner} of the output {item['path']}: {item.pop(inner)}"
         else:
             shown = item if isinstance(item, str) else item.get("url") or item.get("path")
-            made.left.append(Left(0, f"{key}: {shown}", reason))
-            del holder[int(number)]
+            text = f"{key}: {shown}"
+            del holder[number]
     elif isinstance(holder, dict) and inner:
         first = next((name for name in (inner, inner.partition(".")[0]) if name in holder), None)
         if first is None:
             return False
-        made.left.append(Left(0, f"{first} = {holder.pop(first)}", reason))
+        text = f"{first} = {holder.pop(first)}"
     else:
-        made.left.append(Left(0, f"{key} = {holder}", reason))
-        del made.document[key]
+        text = f"{key} = {made.document.pop(key)}"
+    reason = problem.what + (f"; {problem.remedy}" if problem.remedy else "")
+    made.skipped.append(SkippedLine(0, text, reason))
     return True

@@ -60,11 +60,11 @@ def _converted(path: Path, as_json: bool) -> int:
     from headway.text import many
 
     target, text, made = convert_file(path)
-    left = [asdict(each) for each in made.left]
+    left = [asdict(each) for each in made.skipped]
     _say_written(target, {"text": text, "left": left, "notes": made.notes}, as_json=as_json)
-    if made.left and not as_json:
-        print(f"not taken over, and why ({many(len(made.left), 'line')}):", file=sys.stderr)
-        for each in made.left:
+    if made.skipped and not as_json:
+        print(f"not taken over, and why ({many(len(made.skipped), 'line')}):", file=sys.stderr)
+        for each in made.skipped:
             where = f"{path.name}:{each.line}: " if each.line else ""
             print(f"  {printable(where + each.text)}", file=sys.stderr)
             print(f"    {printable(each.reason)}", file=sys.stderr)
@@ -315,9 +315,9 @@ def _table(made: Converted, table: str | None) -> list[str]:
 
 def _told(made: Converted) -> list[str]:
     lines: list[str] = []
-    if made.left:
+    if made.skipped:
         lines += ["", f"# Not taken over from {one_line(made.name)}; look at each of these:"]
-    for each in made.left:
+    for each in made.skipped:
         where = f"line {each.line}: " if each.line else ""
         lines += [f"# {where}{one_line(each.text)}", f"#   {one_line(each.reason)}"]
     if made.own:

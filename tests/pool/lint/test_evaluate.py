@@ -177,7 +177,7 @@ def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: 
     monkeypatch.chdir(tmp_path)
     try:
         found = evaluate(f"executable = x\n{queue}\n", tmp_path)
-        assert "program" in found.left[0].reason
+        assert "program" in found.skipped[0].reason
     except ConversionError as refusal:
         assert "program" in str(refusal)
     assert not (tmp_path / "ran").exists()
@@ -190,7 +190,7 @@ def test_included_lines_and_those_that_hold_for_no_job(tmp_path: Path) -> None:
         tmp_path,
     )
     assert found.text("request_memory") == "3GB"
-    assert [left.line for left in found.left] == [4, 7]
+    assert [each.line for each in found.skipped] == [4, 7]
     (tmp_path / "loop.inc").write_text("include : loop.inc\n")
     with pytest.raises(ConversionError, match="one another"):
         evaluate("include : loop.inc\nqueue\n", tmp_path)
@@ -206,7 +206,7 @@ def test_included_lines_and_those_that_hold_for_no_job(tmp_path: Path) -> None:
         ("executable = x\nqueue a from missing.txt\n", "no file"),
         ("executable = x\nqueue a matching *.nothing\n", "matches"),
         ("executable = x\na @=end\n", "closes"),
-        ("if $(what)\nqueue\nendif\n", "known only"),
+        ("if $(what)\nqueue\nendif\n", "only HTCondor knows"),
     ],
 )
 def test_what_cannot_be_read_as_one_kind_of_job(tmp_path: Path, text: str, why: str) -> None:

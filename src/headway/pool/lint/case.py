@@ -12,9 +12,14 @@ from pathlib import Path
 
 from headway.node.plan import placeholders
 from headway.pool.base import Limits
-from headway.pool.lint.script_traps import read_script, script_traps, uses_loader, worker_options
+from headway.pool.lint.script_traps import (
+    asked_workers,
+    read_script,
+    script_traps,
+    uses_loader,
+    worker_options,
+)
 from headway.pool.lint.shell import scan
-from headway.pool.lint.shell_traps import asked_workers
 from headway.pool.lint.traps import Context, LintFinding, error, unwrapped, warning
 from headway.pool.prepare import packed_files
 from headway.spec import Job
@@ -257,10 +262,10 @@ def _program(case: PreflightCase, argv: list[str], programs: set[str]) -> Iterat
     if name in case.sizes:
         if bare:
             what = f"{program} is in the job's folder, not on the node's PATH"
-            yield error("program-path", "command", what, f"write ./{program}")
+            yield error("program-path", what, f"write ./{program}", "command")
         elif not os.access(case.packed[name], os.X_OK):
             what = f"{program} is not executable (exit code 126)"
-            yield error("program-mode", "command", what, f"chmod +x {name}")
+            yield error("program-mode", what, f"chmod +x {name}", "command")
         programs.add(name)
     elif case.brings(name):
         return
@@ -314,7 +319,7 @@ def _module(case: PreflightCase, module: str) -> Iterator[LintFinding]:
     if here is not None:
         entry = here if "/" not in here else here.split("/")[0]
         what = f"python -m {module} would not find {here}: it does not go with the job"
-        yield error("script-missing", "command", what, _add_to_files(case, entry))
+        yield error("script-missing", what, _add_to_files(case, entry), "command")
 
 
 def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
@@ -337,18 +342,18 @@ def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
         more = f" (and {len(left) - 1:,} more)" if len(left) > 1 else ""
         what = f"{first}{more} is here, but does not go with the job"
         entry = posixpath.dirname(first) if len(left) > 1 else ""
-        yield warning("file-not-brought", "command", what, _add_to_files(case, entry or first))
+        yield warning("file-not-brought", what, _add_to_files(case, entry or first), "command")
 
 
 def _not_brought(case: PreflightCase, id: str, word: str, name: str) -> LintFinding:
     if case.is_here(name):
         what = f"{word} is here, but does not go with the job"
-        return error(id, "command", what, _add_to_files(case, name))
+        return error(id, what, _add_to_files(case, name), "command")
     candidates = {*case.provided, *case.siblings(posixpath.dirname(name))}
     near = closest(posixpath.basename(name), sorted(candidates))
     what = f"{word} does not exist, and no input brings it"
     remedy = f"did you mean {near}?" if near else "correct the name, and add the file to `files`"
-    return error(id, "command", what, remedy)
+    return error(id, what, remedy, "command")
 
 
 def _add_to_files(case: PreflightCase, name: str) -> str:

@@ -1,12 +1,12 @@
-"""A submit description at its `queue`: which lines hold, what macros stand for, and its rows.
+"""A submit description at its `queue`: which lines apply, the values of its macros, and its rows.
 
-Nothing is run: `include command : …` and `queue … from program |` are said to be unknown. What
-differs from job to job stays in a text as a mark, the column's name between two control
-characters; `template` makes a `{column}` of it.
+Nothing is run, so `include command : …` and `queue … from program |` stay unknown. A value that
+differs from job to job is a mark in the text: the column's name between two control characters.
+`template` turns it into `{column}`.
 
-There are two ways to read. `evaluate` is for a conversion: one `queue`, and `Unknown` is raised for
-what nobody can know before HTCondor has the job. `at_each_queue` is for a check: every `queue`, and
-what cannot be known stays in the text as a mark of its own, so that the rest can be looked at.
+`evaluate` is for a conversion: it takes one `queue`, and raises `Unknown` for a value that only
+HTCondor will know. `at_each_queue` is for a check: it takes every `queue`, and leaves such a value
+in the text as a mark of its own, so that the rest can be checked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from headway.errors import ConversionError
 from headway.node.plan import fill, placeholders
 from headway.pool.lint.submit_file import (
+    QUEUE_ITEMS,
     UNCLOSED,
     Statement,
     SubmitFile,
@@ -48,35 +49,24 @@ _MARK = re.compile("\x01([^\x01\x02]*)\x02")
 _DOLLAR = "\x05"  # of $(DOLLAR), which begins no macro
 _CALL = re.compile(r"\$(\$?\w*)\(([^()$]*)\)")
 _BAD = re.compile(r"[\x00-\x08\x0b-\x1f]")
-_HOW = re.compile(r"(?P<before>.*?)(?:^|(?<=[\s,]))(?P<how>in|from|matching)\b(?P<rest>.*)\Z", re.I)
 _SLICE = re.compile(r"\s*\[(-?\d*):(-?\d*)(?::(-?\d*))?\]")
 _PATH_LETTERS = frozenset("pdnxbqafwu")
 _LATE = {
     **dict.fromkeys(("cluster", "clusterid", "jobid", "taskid"), "HTCondor numbers jobs at submit"),
-    **dict.fromkeys(("year", "month", "day", "submit_time"), "it is the moment of submit"),
+    **dict.fromkeys(("year", "month", "day", "submit_time"), "it is the time of submit"),
     **dict.fromkeys(("arch", "opsys", "opsysver", "opsysmajorver"), "it is the access point's"),
     **dict.fromkeys(("opsysandver", "islinux", "iswindows", "spool"), "it is the access point's"),
     "submit_file": "it is the submit file's own name",
     "node": "it is the parallel universe's",
 }
-# What DAGMan gives the jobs of its nodes.
+# Macros that DAGMan sets for the jobs of its nodes.
 _FROM_DAGMAN = frozenset(("job", "retry", "dagmanjobid", "dag_status", "failed_count", "node_name"))
 _FROM_DAGMAN |= {"dag_parent_names", "my_retry", "splice"}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A line that holds at the `queue`."""
-
-    key: str  # as it is written
-    value: str  # with its macros
-    line: int
-    text: str  # the line as it stands in the file
-
-
-@dataclass(frozen=True)
-class Left:
-    """A line of the file that was not taken over, and why."""
+class SkippedLine:
+    """A line of the file that is not used, and why."""
 
     line: int
     text: str
@@ -85,18 +75,18 @@ class Left:
 
 @dataclass
 class Description:
-    """Everything of a submit description that its jobs have in common, and one row a job."""
+    """What all jobs of a submit description have in common, and one row for each job."""
 
-    base: Path
-    settings: dict[str, Setting] = field(default_factory=dict)  # by canonical key
-    left: list[Left] = field(default_factory=list)
+    base: Path  # the folder in which condor_submit is called
+    assignments: dict[str, Statement] = field(default_factory=dict)  # by canonical key
+    skipped: list[SkippedLine] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)  # in the order of the file, then derived ones
     rows: list[dict[str, str]] = field(default_factory=list)
-    queue: Left | None = None  # the statement itself
-    lenient: bool = False  # what cannot be known stays in texts as a mark
+    queue: Statement | None = None
+    lenient: bool = False  # values that are not known stay in texts as marks
     trouble: ConversionError | None = None  # why the rows, or the rest of the file, are not known
-    perhaps: set[str] = field(default_factory=set)  # keys that an `if` sets which nobody can judge
-    open: bool = False  # lines may come from where nobody looked: `include command`, `use`
+    perhaps: set[str] = field(default_factory=set)  # keys set under an `if` that cannot be judged
+    open: bool = False  # more lines may come from `include command` or `use`
     odd_rows: list[tuple[int, str]] = field(default_factory=list)  # comments and blanks in a file
     undefined: set[str] = field(default_factory=set)  # macros that nothing in the file sets
     unset: set[str] = field(default_factory=set)  # variables of the shell that are not set
@@ -104,22 +94,22 @@ class Description:
     _macros: dict[str, str] = field(default_factory=dict)  # by their exact names, in small letters
     _marks: dict[str, str] = field(default_factory=dict)  # queue variable -> column
     _derived: dict[tuple[str, str], str] = field(default_factory=dict)
-    _deriving: set[str] = field(default_factory=set)  # names whose values are being looked up
+    _deriving: set[str] = field(default_factory=set)  # macros that are being expanded
 
-    def setting(self, key: str) -> Setting | None:
-        return self.settings.get(canonical(key))
+    def assignment(self, key: str) -> Statement | None:
+        return self.assignments.get(canonical(key))
 
     def text(self, key: str) -> str:
-        """The value of a key with its macros filled in; empty where it is not set.
+        """The value of a key with its macros filled in; empty if it is not set.
 
         Raises:
-            Unknown: it holds what only HTCondor will know.
+            Unknown: It contains something that only HTCondor will know.
         """
-        setting = self.setting(key)
-        return self.expand(setting.value).strip() if setting else ""
+        given = self.assignment(key)
+        return self.expand(given.value).strip() if given else ""
 
     def expand(self, text: str) -> str:
-        """`text` with every macro filled in, and marks for what differs from job to job."""
+        """`text` with its macros filled in, and marks for what differs from job to job."""
         if self.lenient:
             text = _without_expressions(text)
         for _ in range(_MOST_MACROS):
@@ -140,7 +130,7 @@ class Description:
         return text.replace(_DOLLAR, "$")
 
     def each(self, text: str) -> list[str]:
-        """What an expanded text is for each job; one text where it is the same for all."""
+        """An expanded text for each job; a single one if it is the same for all."""
         if "\x01" not in text:
             return [text]
         return [self.filled(text, job) for job in range(len(self.rows))]
@@ -150,7 +140,7 @@ class Description:
         return _MARK.sub(lambda m: m[0] if m[1].startswith("?") else row[m[1]], text)
 
     def column(self, name: str, values: Sequence[str]) -> str:
-        """A mark for values of which each job has one; no mark where they are all the same."""
+        """A mark for the values of the jobs; the value itself if they are all the same."""
         if len(set(values)) == 1:
             return values[0]
         for known in self.columns:  # before the job's number: rows may be added or taken out
@@ -178,26 +168,23 @@ class Description:
         if function[0] == "F" and set(function[1:].lower()) <= _PATH_LETTERS:
             letters, base = function[1:].lower(), self._folder(function)
             return self._derive(inside, function, lambda path: path_parts(path, letters, base))
+        name, _, form = (part.strip() for part in inside.partition(","))
         if function in ("BASENAME", "DIRNAME"):
-            name, _, suffix = inside.partition(",")
-            return self._derive(name, function.lower(), named_part(function, suffix.strip()))
+            return self._derive(name, function.lower(), named_part(function, form))
         if function in ("INT", "REAL"):
-            name, _, form = inside.partition(",")
-            return self._derive(
-                name, function.lower(), number_in_form(function, form.strip(), match[0])
-            )
+            change = number_in_form(function, form, match[0])
+            return self._derive(name, function.lower(), change)
+        if function == "STRING":
+            return self._derive(name, "string", text_in_form(form, match[0]))
         if function == "EVAL":
             return self._derive(inside, "eval", whole_number(match[0]))
-        if function == "STRING":
-            name, _, form = inside.partition(",")
-            return self._derive(name, "string", text_in_form(form.strip(), match[0]))
         if function == "SUBSTR":
             name, *bounds = inside.split(",")
             return self._derive(name, "substr", self._substring(bounds, match[0]), only_macros=True)
         if function == "CHOICE":
             return self._choice(inside, match[0])
         if function.startswith("RANDOM_"):
-            raise Unknown(f"{match[0]} is drawn by chance at submit")
+            raise Unknown(f"{match[0]} is chosen by chance at submit")
         raise Unknown(f"{match[0]}: this function is not one that `headway init` knows")
 
     def _macro(self, name: str, default: str | None) -> str:
@@ -220,11 +207,11 @@ class Description:
         raise Unknown(f"$({name}): nothing in the file sets it")
 
     def _environment(self, inside: str) -> str:
-        """A variable of this shell, which is condor_submit's too if it is called here."""
+        """A variable of this shell, which condor_submit would see too."""
         name, colon, default = inside.partition(":")
         name = name.strip()
         if re.search("key|token|secret|passw", name, re.I):
-            raise Unknown(f"$ENV({name}) looks like a secret, which job.toml must not hold")
+            raise Unknown(f"$ENV({name}) looks like a secret, which job.toml must not contain")
         value = os.environ.get(name, default if colon else None)
         if value is None:
             self.unset.add(name)
@@ -234,7 +221,7 @@ class Description:
         return value.replace("$", _DOLLAR)
 
     def _folder(self, function: str) -> str:
-        """What `$Ff…` puts before a relative path: the job's initial working directory."""
+        """The job's initial working directory, which `$Ff…` puts before a relative path."""
         if "f" not in function[1:].lower():
             return ""
         return os.path.abspath(self.base / self.text("initialdir"))
@@ -266,14 +253,14 @@ class Description:
         return self._derive(index, "choice", change)
 
     def _plain_macro(self, name: str) -> str:
-        """A macro's value, or the text itself where no macro has that name."""
+        """A macro's value, or the text itself if no macro has that name."""
         name = name.strip()
         return self.expand(f"$({name})") if name.lower() in self._macros else name
 
     def _derive(
         self, name: str, label: str, change: Callable[[str], str], only_macros: bool = False
     ) -> str:
-        """What a function makes of a macro, or of a text that is none."""
+        """The result of a function for a macro, or for a text that is not one."""
         name = name.strip()
         lower = name.lower()
         if lower in self._deriving:
@@ -298,7 +285,7 @@ class Description:
 
 
 def _without_expressions(text: str) -> str:
-    """`text` with a mark for each `$$([…])`, which the machine that runs the job evaluates."""
+    """`text` with a mark for each `$$([…])`, which HTCondor evaluates for the chosen slot."""
     parts: list[str] = []
     while (start := text.find("$$([")) >= 0 and (end := text.find("])", start)) >= 0:
         parts += [text[:start], mark("?" + text[start : end + 2].replace("$", _DOLLAR))]
@@ -307,31 +294,31 @@ def _without_expressions(text: str) -> str:
 
 
 def mark(column: str) -> str:
-    """The sign for a value of each job's own row."""
+    """The sign for a value from the job's row."""
     return f"\x01{column}\x02"
 
 
 def marks(text: str) -> list[str]:
-    """The columns that an expanded text asks for."""
+    """The columns that an expanded text uses."""
     return _MARK.findall(text)
 
 
 def template(text: str) -> str:
-    """An expanded text as job.toml writes it: `{column}`, and braces doubled where they must be.
+    """An expanded text as job.toml has it: `{column}`, and braces doubled where needed.
 
     Raises:
-        ConversionError: job.toml would make something else of it.
+        ConversionError: job.toml cannot express it.
     """
     doubled = text.replace("{", "{{").replace("}", "}}")
     for candidate in (text, doubled):
         written = _MARK.sub(lambda m: f"{{{m[1]}}}", candidate)
         if fill(written, {column: mark(column) for column in placeholders(written)}) == text:
             return written
-    raise ConversionError(f"job.toml cannot say {plain(text)}", remedy="do without `$` before it")
+    raise ConversionError(f"job.toml cannot say {plain(text)}", remedy="remove the `$` before it")
 
 
 def is_known(text: str) -> bool:
-    """Whether nothing in an expanded text is left for HTCondor, or for a row, to fill in."""
+    """Whether an expanded text is complete: neither a row nor HTCondor fills anything in."""
     return "\x01" not in text
 
 
@@ -350,57 +337,52 @@ def evaluate(text: str, base: Path) -> Description:
     """The description as condor_submit would read it in `base`, without running anything.
 
     Args:
-        text: the submit file's text.
-        base: the folder that its paths are relative to.
+        text: The submit file's text.
+        base: The folder that its paths are relative to.
 
     Raises:
-        ConversionError: it has no single `queue` whose rows can be read.
+        ConversionError: It has no single `queue` whose rows can be read.
     """
     if _BAD.search(text.replace("\r\n", "\n")):
         raise ConversionError("it holds control characters", remedy="is it a submit file?")
     found = Description(base)
-    file = read(text)
-    queue = None
-    for statement in _statements(file, found, base):
-        if statement.kind == "assign" and queue is None:
-            _assign(found, file, statement)
-        elif statement.kind == "assign":
-            _leave(found, file, statement, "it stands after `queue`: no job has it")
-        elif statement.kind == "queue" and queue is not None:
+    for statement in _statements(read(text), found):
+        if statement.kind == "queue" and found.queue is not None:
             raise ConversionError(
                 f"line {statement.first} is a second `queue`: job.toml describes one kind of job",
                 remedy="write the differences as one table: queue a, b from (…)",
             )
-        elif statement.kind == "queue":
-            queue = statement
-            shown = _shown(file, statement)
-            found.queue = Left(statement.first, shown, "")
-            _take_rows(found, file, statement, base)
-    if queue is None:
+        if statement.kind == "queue":
+            found.queue = statement
+            _take_rows(found, statement)
+        elif found.queue is None:
+            _assign(found, statement)
+        else:
+            _skip(found, statement, "it stands after `queue`: no job has it")
+    if found.queue is None:
         found.rows = [{}]
     return found
 
 
 def at_each_queue(text: str, base: Path) -> list[Description]:
-    """The description at each `queue`, as far as it can be known; nothing is raised or run.
+    """The description at each `queue`, as far as it is known; nothing is raised or run.
 
     Args:
-        text: the submit file's text.
-        base: the folder in which condor_submit is called.
+        text: The submit file's text.
+        base: The folder in which condor_submit is called.
 
     Returns:
-        One description a `queue`, or a single one where there is none. `trouble` says why the rows
-        are not known; they are empty then, and what they would fill in stays unknown.
+        One description for each `queue`, or a single one if there is none. If the rows are not
+        known, they are empty and `trouble` says why.
     """
     found = Description(base, lenient=True)
-    file = read(_BAD.sub("?", text.replace("\r\n", "\n")))
     queues: list[Description] = []
     try:
-        for statement in _statements(file, found, base):
+        for statement in _statements(read(_BAD.sub("?", text.replace("\r\n", "\n"))), found):
             if statement.kind == "assign":
-                _assign(found, file, statement)
+                _assign(found, statement)
             elif len(queues) < _MOST_QUEUES:
-                queues.append(_at(found, file, statement, base))
+                queues.append(_at(found, statement))
     except ConversionError as trouble:
         found.trouble = trouble
     if not queues:
@@ -411,117 +393,96 @@ def at_each_queue(text: str, base: Path) -> list[Description]:
     return queues
 
 
-def _at(found: Description, file: SubmitFile, queue: Statement, base: Path) -> Description:
-    """What holds for the jobs of one `queue`; later lines do not change it."""
-    here = replace(
-        found,
-        settings=dict(found.settings),
-        left=list(found.left),
-        columns=[],
-        rows=[],
-        queue=Left(queue.first, _shown(file, queue), ""),
+def _at(found: Description, queue: Statement) -> Description:
+    """The description for the jobs of one `queue`; later lines do not change it."""
+    here = Description(
+        found.base,
+        dict(found.assignments),
+        list(found.skipped),
+        queue=queue,
+        lenient=True,
         perhaps=set(found.perhaps),
-        odd_rows=[],
-        undefined=set(),
-        unset=set(),
-        _late=dict(found._late),
+        open=found.open,
         _macros=dict(found._macros),
-        _marks={},
-        _derived={},
-        _deriving=set(),
     )
     try:
-        _take_rows(here, file, queue, base)
+        _take_rows(here, queue)
     except ConversionError as trouble:
         here.trouble, here.rows, here.columns = trouble, [], []
-        names = variables(queue)
+        names = queue.variables
         own = ("process", "procid", "step", "row", "itemindex", "item")
         here._late.update(dict.fromkeys((*own, *map(str.lower, names)), "its rows are not known"))
         here._marks.clear()
-        _set_by_queue(here, names)
+        _set_by_queue(here, queue, names)
     return here
 
 
-def variables(queue: Statement) -> list[str]:
-    """The names that `queue a, b from …` gives each job a value for."""
-    match = _HOW.match(queue.value)
-    return re.findall(r"[A-Za-z_]\w*", match["before"]) if match else []
+def _set_by_queue(found: Description, queue: Statement, names: Sequence[str]) -> None:
+    """Set the submit commands among the variables: `queue arguments from …` sets `arguments`."""
+    for name in filter(is_command, names):
+        assignment = replace(queue, kind="assign", key=name, value=f"$({name})")
+        found.assignments[assignment.name] = assignment
 
 
-def _set_by_queue(found: Description, names: Sequence[str]) -> None:
-    """A variable with the name of a submit command is that command: `queue arguments from …`."""
-    line, shown = (found.queue.line, found.queue.text) if found.queue else (0, "")
-    for name in names:
-        if is_command(name):
-            found.settings[canonical(name)] = Setting(name, f"$({name})", line, shown)
-
-
-def _assign(found: Description, file: SubmitFile, statement: Statement) -> None:
-    shown = _shown(file, statement)
-    setting = Setting(statement.key, statement.value, statement.first, shown)
+def _assign(found: Description, statement: Statement) -> None:
     name = statement.key.lower()
     if name in ("process", "procid", "job"):
-        _leave(found, file, statement, "HTCondor's own macro has this name")
+        _skip(found, statement, "HTCondor's own macro has this name")
         return
     own = re.compile(rf"\$\({re.escape(name)}(:[^()$]*)?\)", re.I)
-    if own.search(setting.value):  # `x = $(x) more`: what it was until now
+    if own.search(statement.value):  # `x = $(x) more`: the value so far
         before = found._macros.get(name)
         value = own.sub(
             lambda m: before if before is not None else (m[1] or ":")[1:], statement.value
         )
-        setting = Setting(statement.key, value, statement.first, shown)
-    found.settings[statement.name] = setting
+        statement = replace(statement, value=value)
+    found.assignments[statement.name] = statement
     bare = name.removeprefix("+").removeprefix("my.")
-    found._macros[name if bare == name else f"my.{bare}"] = setting.value
+    found._macros[name if bare == name else f"my.{bare}"] = statement.value
 
 
-def _leave(found: Description, file: SubmitFile, statement: Statement, reason: str) -> None:
-    found.left.append(Left(statement.first, _shown(file, statement), reason))
-
-
-def _shown(file: SubmitFile, statement: Statement) -> str:
-    lines = [file.lines[at].strip() for at in range(statement.first - 1, statement.last)]
-    lines = [line for line in lines if line and not (line.startswith("#") and len(lines) > 1)]
-    return " ".join(line.removesuffix("\\").rstrip() for line in lines)
+def _skip(found: Description, statement: Statement, reason: str) -> None:
+    found.skipped.append(SkippedLine(statement.first, statement.text, reason))
 
 
 # -- branches and includes
 
 
-def _statements(
-    file: SubmitFile, found: Description, base: Path, depth: int = 0
-) -> Iterator[Statement]:
-    """The statements that hold, in order; those of included files among them."""
+def _statements(file: SubmitFile, found: Description, depth: int = 0) -> Iterator[Statement]:
+    """The assignments and `queue`s that apply, in order; those of included files are assigned."""
     holds: list[bool | None] = []  # of each open `if`; None: not known
-    done: list[bool] = []  # whether a branch of it has been taken
+    done: list[bool] = []  # whether one of its branches applied
     for statement in file.statements:
+        queues = statement.kind == "queue"
         if statement.kind == "branch":
             _branch(statement, found, holds, done)
         elif statement.kind == "nothing" or False in holds:
             continue
         elif None in holds:
-            why = "whether the `if` around it holds is known only to HTCondor"
+            why = "only HTCondor knows whether the `if` around it applies"
+            if queues and found.lenient:
+                yield statement
+            elif queues:
+                raise ConversionError(f"line {statement.first}: {why}", remedy="remove the `if`")
+            else:
+                _skip(found, statement, why)
             if statement.kind == "assign":
                 found.perhaps.add(statement.name)
             found.open = found.open or statement.kind == "other"
-            if statement.kind == "queue" and found.lenient:
-                yield statement
-                continue
-            if statement.kind == "queue":
-                raise ConversionError(f"line {statement.first}: {why}", remedy="take the `if` out")
-            _leave(found, file, statement, why)
         elif statement.key == UNCLOSED:
             raise ConversionError(
                 f"line {statement.first} opens `{statement.value}`, and nothing closes it",
                 remedy="end it with a line that has @ and the same word",
             )
         elif statement.key == "include":
-            _include(statement, file, found, base, depth)
+            _include(statement, found, depth)
         elif statement.kind == "other":
             found.open = found.open or statement.key == "use"
-            why = "is not a line that condor_submit knows" if not statement.key else ""
-            _leave(found, file, statement, why or f"`{statement.key}` is the pool's to fill in")
-        elif depth and statement.kind == "queue":
+            why = "is not a line that condor_submit knows"
+            if statement.key:
+                why = f"only the pool knows what `{statement.key}` stands for"
+            _skip(found, statement, why)
+        elif depth and queues:
             raise ConversionError(
                 "an included file has a `queue` of its own", remedy="move it here"
             )
@@ -537,7 +498,7 @@ def _branch(
         holds.append(_condition(statement.value, found))
         done.append(holds[-1] is True)
     elif not holds:
-        raise ConversionError(f"line {statement.first}: `{word}` without `if`", remedy="mend it")
+        raise ConversionError(f"line {statement.first}: `{word}` without `if`", remedy="correct it")
     elif word == "endif":
         holds.pop()
         done.pop()
@@ -551,7 +512,7 @@ def _branch(
 
 
 def _condition(text: str, found: Description) -> bool | None:
-    """What `if` sees; HTCondor knows defined, version, true, false and numbers."""
+    """Whether an `if` applies: `defined`, `version`, true, false or a number; None: not known."""
     text = text.strip()
     if text.startswith("!"):
         inner = _condition(text[1:], found)
@@ -589,33 +550,31 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 }
 
 
-def _include(
-    statement: Statement, file: SubmitFile, found: Description, base: Path, depth: int
-) -> None:
-    """Take the lines of another file as if they stood here."""
+def _include(statement: Statement, found: Description, depth: int) -> None:
+    """Read the lines of another file as if they stood here."""
     if found.queue is not None:
-        _leave(found, file, statement, "it stands after `queue`: no job has it")
+        _skip(found, statement, "it stands after `queue`: no job has it")
         return
     match = re.match(r"include\b(?P<how>[^:]*):(?P<what>.*)\Z", statement.value, re.I | re.S)
     how = match["how"].strip().lower() if match else "?"
     what = match["what"].strip() if match else ""
     if how not in ("", "ifexist") or what.endswith("|"):
         found.open = True
-        _leave(found, file, statement, "it runs a program, which `headway init` does not")
+        _skip(found, statement, "it runs a program, which `headway init` does not")
         return
     try:
-        path = base / found.expand(what)
+        path = found.base / found.expand(what)
         if how == "ifexist" and not os.path.exists(path):
             return
         inner = read(_read(path))
     except (Unknown, OSError, ValueError) as problem:
         found.open = True
-        _leave(found, file, statement, f"it cannot be included: {problem}")
+        _skip(found, statement, f"it cannot be included: {problem}")
         return
     if depth >= _DEEPEST:
-        raise ConversionError("files include one another without end", remedy="take one out")
-    for each in _statements(inner, found, base, depth + 1):
-        _assign(found, inner, each)
+        raise ConversionError("files include one another without end", remedy="remove one")
+    for each in _statements(inner, found, depth + 1):
+        _assign(found, each)
 
 
 def _read(path: Path) -> str:
@@ -632,27 +591,27 @@ def _read(path: Path) -> str:
 # -- queue
 
 
-def _take_rows(found: Description, file: SubmitFile, statement: Statement, base: Path) -> None:
-    where = f"line {statement.first}: {_shown(file, statement)}"
+def _take_rows(found: Description, statement: Statement) -> None:
+    where = f"line {statement.first}: {statement.text}"
     try:
-        count, names, items = _queue(found, file, statement, base)
+        count, names, items = _queue(found, statement)
     except Unknown as why:
         remedy = "write the rows into the file, or into another that `queue … from` reads"
         raise ConversionError(f"{where}: {why}", remedy=remedy) from None
     except (OSError, ValueError) as problem:
-        raise ConversionError(f"{where}: {problem}", remedy="mend the `queue` line") from None
-    total = count if items is None else count * len(items)
+        raise ConversionError(f"{where}: {problem}", remedy="correct the `queue` line") from None
+    total = count * len(items)
     if not 1 <= total <= MOST_JOBS:
         what = "it queues no job" if total < 1 else f"{total:,} jobs are more than one job.toml has"
-        raise ConversionError(f"{where}: {what}", remedy="mend the `queue` line, or split it")
+        raise ConversionError(f"{where}: {what}", remedy="correct the `queue` line, or split it")
     found._marks.update({"process": mark("job"), "procid": mark("job")})
-    found.columns = _column_names(names) if items is not None else []
-    for item in items if items is not None else [()]:
+    for name in names:
+        found.columns.append(_free(name, found.columns))
+        found._marks[name.lower()] = mark(found.columns[-1])
+    for item in items:
         row = dict(zip(found.columns, item, strict=True))
         found.rows += [dict(row) for _ in range(count)]
-    for name, column in zip(names, found.columns, strict=True) if items is not None else ():
-        found._marks[name.lower()] = mark(column)
-    _set_by_queue(found, names if items is not None else ())
+    _set_by_queue(found, statement, names)
     numbers = range(len(found.rows))
     if count == 1:
         found._marks.update({"step": "0", "row": mark("job"), "itemindex": mark("job")})
@@ -663,12 +622,12 @@ def _take_rows(found: Description, file: SubmitFile, statement: Statement, base:
 
 
 def _queue(
-    found: Description, file: SubmitFile, statement: Statement, base: Path
-) -> tuple[int, list[str], list[tuple[str, ...]] | None]:
-    """How many jobs an item has, the variables, and the items (None: there are no items)."""
-    match = _HOW.match(statement.value)
+    found: Description, statement: Statement
+) -> tuple[int, list[str], list[tuple[str, ...]]]:
+    """How many jobs each item has, the variables, and the items: one empty item without a list."""
+    match = QUEUE_ITEMS.match(statement.value)
     if match is None:
-        return _count(found, statement.value), [], None
+        return _count(found, statement.value), [], [()]
     before = re.match(r"\s*(?P<count>[\d$(].*?(?=\s|\Z))?\s*(?P<names>.*)\Z", match["before"])
     count = _count(found, before["count"] or "") if before else 1
     names = re.split(r"[,\s]+", (before["names"] if before else "").strip(", \t"))
@@ -680,9 +639,9 @@ def _queue(
     rest = rest[kind.end() :] if kind else rest
     part = _SLICE.match(rest)
     rest = (rest[part.end() :] if part else rest).strip()
-    lines = _items(found, file, statement, how, rest, base)
+    lines = _items(found, statement, how, rest)
     if how == "matching":
-        lines = _matching(lines, kind[1].lower() if kind else "any", base)
+        lines = _matching(lines, kind[1].lower() if kind else "any", found.base)
     if len(names) * len(lines) > _MOST_VALUES:
         raise ValueError(f"{len(lines):,} rows of {len(names):,} values are too many")
     items = [_split(line, len(names)) for line in lines]
@@ -699,25 +658,23 @@ def _count(found: Description, text: str) -> int:
     return int(number)
 
 
-def _items(
-    found: Description, file: SubmitFile, statement: Statement, how: str, rest: str, base: Path
-) -> list[str]:
-    """The items as HTCondor reads them: by line for `from`, else parted by commas and spaces."""
+def _items(found: Description, statement: Statement, how: str, rest: str) -> list[str]:
+    """The items as HTCondor reads them: lines for `from`, else separated by commas and spaces."""
     if rest.startswith("("):
         body = rest[1:]
         lines = [body.partition(")")[0]] if ")" in body else [body]
         if ")" not in body:
-            more = file.lines[statement.first : statement.last]
+            more = statement.lines[1:]
             lines += [line for line in more if not line.lstrip().startswith(")")]
     elif how == "from":
         source = found.expand(rest).strip()
         if source.endswith("|"):
-            raise Unknown("a program gives the rows, and `headway init` runs none")
+            raise Unknown("a program prints the rows, and `headway init` runs none")
         if source in ("", "-"):
             raise Unknown("the rows come from the standard input")
         if not is_known(source):
             raise Unknown(f"which file holds the rows is not known: {plain(source)}")
-        return _rows_of_a_file(found, source, _read(base / source))
+        return _rows_of_a_file(found, source, _read(found.base / source))
     else:
         lines = [rest]
     lines = [line.strip() for line in lines]
@@ -729,17 +686,17 @@ def _items(
 
 
 def _rows_of_a_file(found: Description, source: str, text: str) -> list[str]:
-    """The lines of a file with rows: HTCondor makes a job of each, of a comment and a blank too."""
+    """The lines of a file: HTCondor makes a job of each, even of comments and empty lines."""
     lines = [line.strip() for line in text.splitlines()]
     found.odd_rows = [
         (number, line) for number, line in enumerate(lines, 1) if not line or line.startswith("#")
     ]
     if not found.lenient:
         for number, line in found.odd_rows:
-            why = f"line {number} of {source} is no row; HTCondor would make a job of it"
-            found.left.append(Left(0, line, why))
+            why = f"line {number} of {source} is not a row; HTCondor would make a job of it"
+            found.skipped.append(SkippedLine(0, line, why))
         return [line for line in lines if line and not line.startswith("#")]
-    for at, line in enumerate(lines):  # a blank leaves the variables as they are
+    for at, line in enumerate(lines):  # an empty line leaves the variables as they are
         lines[at] = line or (lines[at - 1] if at else "")
     return lines
 
@@ -757,7 +714,7 @@ def _matching(patterns: Sequence[str], kind: str, base: Path) -> list[str]:
 
 
 def _split(item: str, width: int) -> tuple[str, ...]:
-    """One item's values: the last variable has the rest of the line."""
+    """One item's values; the last variable gets the rest of the line."""
     if width == 1:
         return (item.strip(),)
     if "\x1f" in item:
@@ -765,13 +722,6 @@ def _split(item: str, width: int) -> tuple[str, ...]:
     else:
         values = re.split(r"[, \t][ \t]*", item, maxsplit=width - 1)
     return (*values, *[""] * (width - len(values)))
-
-
-def _column_names(names: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for name in names:
-        found.append(_free(name, found))
-    return found
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

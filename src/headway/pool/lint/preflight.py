@@ -93,7 +93,7 @@ def _requests(case: PreflightCase) -> Iterator[LintFinding]:
         remedy = f"--resource {option}={value}"
         if value == "0MB":
             remedy = f"make room: next to no {noun} is free"
-        yield make(f"request-{key}", f"resources.{key}", what, remedy)
+        yield make(f"request-{key}", what, remedy, f"resources.{key}")
 
 
 def _gpus(case: PreflightCase) -> Iterator[LintFinding]:
@@ -110,20 +110,20 @@ def _gpus(case: PreflightCase) -> Iterator[LintFinding]:
         if not there:
             remedy += ", or a pool with GPUs"
         what = f"asks for {many(asked.count, 'GPU')}; {place} {has}"
-        yield make("request-gpus", f"{where}.count", what, remedy)
+        yield make("request-gpus", what, remedy, f"{where}.count")
     if case.ospool and asked.count > _OSPOOL_GPUS:
         what = (
             f"few machines of the OSPool have {asked.count} GPUs free at once: expect a long wait"
         )
         remedy = f"--resource nvidia-gpu={_OSPOOL_GPUS}, or several jobs"
-        yield warning("gpu-count", f"{where}.count", what, remedy)
+        yield warning("gpu-count", what, remedy, f"{where}.count")
     if "count" not in asked.model_fields_set:
         given = " and ".join(sorted(asked.model_fields_set)) or "nothing"
         what = f"says {given} but not how many GPUs: one is asked for"
-        yield hint("gpu-count-missing", where, what, "count = 1")
+        yield hint("gpu-count-missing", what, "count = 1", where)
     if case.job.resources.cpus == 1 and case.uses_loader:
         what = f"one cpu decodes about {_DECODES} JPEGs a second: the GPU waits for it"
-        yield hint("gpu-starved", "resources.cpus", what, "cpus = 4, and as many loader workers")
+        yield hint("gpu-starved", what, "cpus = 4, and as many loader workers", "resources.cpus")
 
 
 def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
@@ -133,16 +133,16 @@ def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
         if case.local and not agent_urls(case.job, given):
             what = "is left to the job's own transfer plugin, and the local pool runs none"
             remedy = "take transfer_plugins out of [submit]; Headway fetches it by itself"
-            yield error("input-plugin", where, what, remedy)
+            yield error("input-plugin", what, remedy, where)
         names = [url.lower().split("?")[0] for url in given.urls]
         if any(name.endswith(".zip") for name in names) and not given.unpack:
             what = "is a zip archive: `unzip` is missing in many containers"
             remedy = "unpack = true has the agent unpack it; or repack it as .tar and read it as is"
-            yield hint("zip", where, what, remedy)
+            yield hint("zip", what, remedy, where)
         if given.unpack and any(name.endswith(ZSTD) for name in names) and not case.local:
             what = "is unpacked only where a node has the program zstd or Python 3.14"
             remedy = "other nodes are passed over; gzip and xz are read everywhere"
-            yield hint("zstd", where, what, remedy)
+            yield hint("zstd", what, remedy, where)
         if given.mode == "stream":
             yield from stream_findings(case, given, where)
     if case.ospool and case.input_bytes > _OSPOOL_INPUT:
@@ -151,12 +151,12 @@ def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
             f" {format_size(_OSPOOL_INPUT)} are a good fit for the OSPool"
         )
         remedy = "split the data into shards, one job each, or stream it (mode)"
-        yield warning("input-guideline", "inputs", what, remedy)
+        yield warning("input-guideline", what, remedy, "inputs")
 
 
 def _environment(case: PreflightCase) -> Iterator[LintFinding]:
     for problem in not_in_shell(case.job):
-        yield error("not-in-shell", problem.where, problem.what, problem.remedy)
+        yield error("not-in-shell", problem.what, problem.remedy, problem.where)
 
 
 def _container(case: PreflightCase) -> Iterator[LintFinding]:
@@ -166,19 +166,19 @@ def _container(case: PreflightCase) -> Iterator[LintFinding]:
     if not case.limits.containers:
         what = f"{image} cannot be run: this pool has no containers"
         remedy = "install apptainer, or take `container` out for a run on this pool"
-        yield error("container-unavailable", "container", what, remedy)
+        yield error("container-unavailable", what, remedy, "container")
         return
     scheme = image.split("://", 1)[0].lower() if "://" in image else ""
     if scheme == "docker" and not case.local:
         what = "each site pulls a docker:// image anew and converts it, which can take many minutes"
         remedy = f"build a .sif once (apptainer build) and {put_where_cached(case)}"
-        yield hint("container-docker", "container", what, remedy)
+        yield hint("container-docker", what, remedy, "container")
     elif scheme in ("osdf", "stash", "pelican") and case.local:
         what = f"{scheme}:// is HTCondor's to bring, and the local pool has none"
-        yield error("container-scheme", "container", what, "name a local .sif, or docker://…")
+        yield error("container-scheme", what, "name a local .sif, or docker://…", "container")
     elif not scheme and not image.startswith("/cvmfs/") and not case.image_path.exists():
         what = f"there is no {image} here"
-        yield error("container-missing", "container", what, "name a .sif file, or docker://…")
+        yield error("container-missing", what, "name a .sif file, or docker://…", "container")
 
 
 def _outputs(case: PreflightCase) -> Iterator[LintFinding]:
@@ -191,7 +191,7 @@ def _outputs(case: PreflightCase) -> Iterator[LintFinding]:
         if output.required and "{" not in name and case.scripts and not case.mentions(name):
             what = f"{output.path} is required, and neither the command nor its scripts mention it"
             remedy = "check the name; without it the attempt counts as failed"
-            yield hint("output-unmentioned", f"{where}.path", what, remedy)
+            yield hint("output-unmentioned", what, remedy, f"{where}.path")
 
 
 def _destination(
@@ -210,12 +210,12 @@ def _destination(
             taken.append(text)
     for folder, reason in blocked.items():
         what = f"nothing can be written to {folder or 'the job folder'}: {reason}"
-        yield error("output-folder", where, what, "create the folder, or choose another")
+        yield error("output-folder", what, "create the folder, or choose another", where)
     if taken and not output.overwrite:
         more = f" (and {len(taken) - 1:,} more)" if len(taken) > 1 else ""
         what = f"{taken[0]}{more} exists already, and would have to be replaced"
         remedy = "move it away, or say overwrite = true"
-        yield error("output-exists", where, what, remedy)
+        yield error("output-exists", what, remedy, where)
 
 
 def _look_into(folder: Path) -> tuple[set[str], str]:
@@ -238,7 +238,7 @@ def _duration(case: PreflightCase) -> Iterator[LintFinding]:
     if case.ospool and job.duration is None and job.checkpoint is None:
         what = "nothing says how long the job takes: the OSPool holds it after 20 h"
         remedy = 'duration = "Medium" (under 10 h) or "Long" (under 20 h), or a [checkpoint]'
-        yield hint("duration", "duration", what, remedy)
+        yield hint("duration", what, remedy, "duration")
     held = _CATEGORIES.get(job.duration or "")
     if held is not None and job.time_limit is not None and job.time_limit > held:
         saved = job.checkpoint is not None
@@ -248,7 +248,7 @@ def _duration(case: PreflightCase) -> Iterator[LintFinding]:
         )
         other = 'duration = "Long", or ' if job.duration == "Medium" else ""
         remedy = f"{other}write a checkpoint at least every 5 h"
-        yield (hint if saved else warning)("duration-limit", "time_limit", what, remedy)
+        yield (hint if saved else warning)("duration-limit", what, remedy, "time_limit")
 
 
 def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
@@ -259,18 +259,18 @@ def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
         what = f"a checkpoint every {format_duration(saved.interval)}: an eviction costs that much"
         if case.ospool:
             what += ", and the OSPool may hold such a job for its length"
-        yield warning("checkpoint-interval", "checkpoint.interval", what, 'interval = "2 h"')
+        yield warning("checkpoint-interval", what, 'interval = "2 h"', "checkpoint.interval")
     if not case.scripts:
         return
     names = {path.rstrip("/").rsplit("/", 1)[-1] for path in saved.paths}
     if not any(case.mentions(name) for name in names):
         what = f"the command and its scripts never mention {' or '.join(sorted(names))}"
         remedy = "write the checkpoint there, and read it at the start if it exists"
-        yield hint("checkpoint-paths", "checkpoint.paths", what, remedy)
+        yield hint("checkpoint-paths", what, remedy, "checkpoint.paths")
     elif not case.mentions(str(saved.exit_code), word=True) and not case.mentions(_KEEPER):
         what = f"the command and its scripts never mention {saved.exit_code}"
         remedy = f"after writing the checkpoint, exit with {saved.exit_code}"
-        yield hint("checkpoint-code", "checkpoint.exit_code", what, remedy)
+        yield hint("checkpoint-code", what, remedy, "checkpoint.exit_code")
 
 
 # The job's files: are they there, can they be packed, and do they fit through the transfer?
@@ -296,25 +296,25 @@ def _one_file(case: PreflightCase, name: str, path: Path) -> Iterator[LintFindin
     except FileNotFoundError:
         if path.is_symlink():
             what = f"is a link to {os.readlink(path)}, which does not exist"
-            yield error("file-dangling", where, what, "mend the link, or leave it out")
+            yield error("file-dangling", what, "mend the link, or leave it out", where)
         else:
             near = closest(path.name, case.siblings(name.rpartition("/")[0]))
             remedy = f"did you mean {near}?" if near else "correct the name in `files`"
-            yield error("file-missing", where, "does not exist", remedy)
+            yield error("file-missing", "does not exist", remedy, where)
         return
     except OSError as problem:
         what = f"cannot be looked at: {(problem.strerror or str(problem)).lower()}"
-        yield error("file-unreadable", where, what, "check its permissions")
+        yield error("file-unreadable", what, "check its permissions", where)
         return
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         what = "is a socket, pipe or device, which cannot be packed"
-        yield error("file-special", where, what, "leave it out of `files`")
+        yield error("file-special", what, "leave it out of `files`", where)
     elif not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(kind) else 0)):
-        yield error("file-unreadable", where, "cannot be read", f"chmod u+r {name}")
+        yield error("file-unreadable", "cannot be read", f"chmod u+r {name}", where)
     elif stat.S_ISDIR(kind) and path.is_symlink() and not _link_holds(case, name, path):
         what = f"is a link to the folder {os.readlink(path)}, which does not go with the job"
         remedy = "copy the folder into place of the link, or declare its files as inputs"
-        yield error("file-link", where, what, remedy)
+        yield error("file-link", what, remedy, where)
 
 
 def _link_holds(case: PreflightCase, name: str, path: Path) -> bool:
@@ -341,11 +341,11 @@ def _transfer(case: PreflightCase) -> Iterator[LintFinding]:
             f" {format_size(limit)} here (hold code 32). The biggest: {named}"
         )
         remedy = "put what is big behind a URL and declare it as an input"
-        yield error("payload-size", "files", what, remedy)
+        yield error("payload-size", what, remedy, "files")
     elif case.image_bytes > _BIG and not case.local:
         what = f"an image of {format_size(case.image_bytes)} goes from here to each node anew"
         remedy = f"{put_where_cached(case)}, and name that in `container`"
-        yield hint("container-size", "container", what, remedy)
+        yield hint("container-size", what, remedy, "container")
 
 
 def _disk(case: PreflightCase) -> Iterator[LintFinding]:
@@ -363,13 +363,13 @@ def _disk(case: PreflightCase) -> Iterator[LintFinding]:
     remedy = f"--resource disk={-(-wanted // 10**9)}GB"
     if need > asked:
         what = f"asks for {format_size(asked)}, and {format_size(need)} are declared: {shown}"
-        yield error("disk", "resources.disk", what, remedy)
+        yield error("disk", what, remedy, "resources.disk")
     elif wanted > asked and need > _HEADROOM:
         what = (
             f"asks for {format_size(asked)}; {format_size(need)} are declared ({shown}), which"
             " leaves little for what the command writes"
         )
-        yield warning("disk", "resources.disk", what, remedy)
+        yield warning("disk", what, remedy, "resources.disk")
 
 
 # What a look at the pool's slots says of a job, for people.
@@ -401,11 +401,11 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
     make = error if strict else warning
     if match.unknown:
         what = f"whether any slot fits is not known: {match.unknown}"
-        yield make("slots-unknown", "pool", what, "`condor_status` shows what the pool has")
+        yield make("slots-unknown", what, "`condor_status` shows what the pool has", "pool")
         return
     if not match.slots:
         what = "the pool has no slots at the moment: the job waits until there is one that fits"
-        yield make("no-slots", "pool", what, "`condor_status` shows what the pool has")
+        yield make("no-slots", what, "`condor_status` shows what the pool has", "pool")
         return
     if strict is None and not match.grows:
         make = error
@@ -414,14 +414,14 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
     words = "; or ".join(_way(needs, way) for way in ways)
     if strict is None:
         words += f"; {'--strict refuses it' if match.grows else '--no-strict submits it anyway'}"
-    yield make("no-slot-fits", "pool", _headline(match), words)
+    yield make("no-slot-fits", _headline(match), words, "pool")
     keys = dict.fromkeys(key for way in ways for key in way.needs)
     every = {key for way in match.lacking for key in way.needs}
     keys |= dict.fromkeys(key for key in needs if key in every and _rules_out_all(match, key))
     for key in keys:
         name = "requirements" if key.startswith("requirements ") else key.replace(".", "-")
         what, remedy = _what(job, match, needs[key]), _remedy(job, match, needs[key])
-        yield make(f"slots-{name}", needs[key].where, what, remedy)
+        yield make(f"slots-{name}", what, remedy, needs[key].where)
 
 
 def _rules_out_all(match: Match, key: str) -> bool:
@@ -558,7 +558,7 @@ def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[L
     if not agent_urls(case.job, given):
         what = "is left to the job's own transfer plugin, which brings it before the command starts"
         remedy = "take transfer_plugins out of [submit], or leave out `mode`"
-        yield error("stream-plugin", f"{where}.mode", what, remedy)
+        yield error("stream-plugin", what, remedy, f"{where}.mode")
     packed = _packed(case, given)
     digest = digest_of(packed) if packed is not None else ""
     if given.manifest is None:
@@ -569,10 +569,10 @@ def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[L
         remedy = "`headway publish` makes the manifest: name its digest as `manifest`"
         if digest:
             remedy = f'{given.file}{SUFFIX} is among the files: add manifest = "{digest}"'
-        yield hint("stream-unproven", where, what, remedy)
+        yield hint("stream-unproven", what, remedy, where)
     elif digest and digest != given.manifest:
         what = f"is not the digest of {given.file}{SUFFIX}, which is among the files"
-        yield error("stream-manifest", f"{where}.manifest", what, f'manifest = "{digest}"')
+        yield error("stream-manifest", what, f'manifest = "{digest}"', f"{where}.manifest")
     if not given.keep and given.window is not None:
         yield _window(given, given.window, where, packed if digest == given.manifest else None)
 
@@ -592,7 +592,7 @@ def _window(given: Input, window: int, where: str, packed: bytes | None) -> Lint
             f"keeps {format_size(window)} of the disk: {size} anew in every epoch, and some"
             " twice; agent.log says how much before the command starts"
         )
-    return hint("stream-again", where, what, "keep = true where the disk has room for all of it")
+    return hint("stream-again", what, "keep = true where the disk has room for all of it", where)
 
 
 def _packed(case: PreflightCase, given: Input) -> bytes | None:

@@ -29,7 +29,7 @@ _MOST_ROWS = 200  # whose arguments are read word by word
 _NUMBERS = {"1": "standard", "5": "vanilla", "7": "scheduler", "8": "mpi", "9": "grid"}
 _NUMBERS |= {"10": "java", "11": "parallel", "12": "local", "13": "vm"}
 _MOST_ABOVE = 4  # folders above a submit file where its own may lie
-_CLOUDS = ("ec2", "gce", "azure")
+CLOUDS = ("ec2", "gce", "azure")
 # How a name looks that another program fills in before condor_submit sees the file.
 _TEMPLATE = re.compile(
     r"\{\{|\{%|\{\w+\}|\$\{?[A-Za-z_]|%\(\w+\)|%[sd]\b|<[\w ./-]+>|__[A-Z]\w*__|@\w+@"
@@ -42,9 +42,9 @@ BATCH = (".bat", ".cmd", ".ps1")  # what Windows alone runs; an .exe may be a pr
 class QueueView:
     """One `queue` of a submit file, and the folder in which condor_submit is called."""
 
-    def __init__(self, file: SubmitFile, said: Description, here: Path, name: str) -> None:
+    def __init__(self, file: SubmitFile, description: Description, here: Path, name: str) -> None:
         self.file = file
-        self.said = said
+        self.description = description
         self.here = Path(os.path.abspath(here))
         self.name = name
 
@@ -52,33 +52,31 @@ class QueueView:
 
     def has(self, key: str) -> bool:
         """Whether a key is set, or may be: by an `if` that nobody can judge."""
-        setting = self.said.setting(key)
-        return setting is not None or self.perhaps(key)
+        return self.has_line(key) or self.perhaps(key)
 
     def perhaps(self, key: str) -> bool:
         """Whether a key may be set where nobody looked, so that nothing can be said of it."""
-        return canonical(key) in self.said.perhaps or self.said.open
+        return canonical(key) in self.description.perhaps or self.description.open
 
     def raw(self, key: str) -> str:
         """The value as it stands in the file."""
-        setting = self.said.setting(key)
-        return setting.value if setting else ""
+        given = self.description.assignment(key)
+        return given.value if given else ""
 
     def value(self, key: str, default: str = "") -> str:
         """The value for people: what differs from job to job stays `$(…)`."""
-        setting = self.said.setting(key)
-        return plain(self.said.text(key)) if setting else default
+        return plain(self.description.text(key)) if self.has_line(key) else default
 
     def each(self, *keys: str) -> list[tuple[str, ...]]:
         """The values of some keys together, each different combination once.
 
         What only HTCondor knows stays in them as a mark: see `is_known`.
         """
-        texts = [self.said.text(key) for key in keys]
+        texts = [self.description.text(key) for key in keys]
         joined = "\x1e".join(texts)
-        if "\x01" not in joined or not self.said.rows:
+        if "\x01" not in joined or not self.description.rows:
             return [tuple(texts)]
-        filled = (self.said.filled(joined, job) for job in range(min(self.jobs, MOST_JOBS)))
+        filled = (self.description.filled(joined, job) for job in range(min(self.jobs, MOST_JOBS)))
         return [tuple(text.split("\x1e")) for text in dict.fromkeys(filled)]
 
     def is_true(self, key: str) -> bool:
@@ -87,14 +85,12 @@ class QueueView:
     @property
     def jobs(self) -> int:
         """How many jobs this `queue` makes; 0 where that is not known."""
-        return len(self.said.rows)
+        return len(self.description.rows)
 
     def at(self, key: str) -> tuple[str, str]:
         """Where a key is set, and the line; the file itself where it is not."""
-        setting = self.said.setting(key)
-        if setting is None:
-            return self.name, ""
-        return f"{self.name}:{setting.line}", setting.text
+        given = self.description.assignment(key)
+        return (f"{self.name}:{given.first}", given.text) if given else (self.name, "")
 
     # -- what kind of job it is
 
@@ -124,7 +120,7 @@ class QueueView:
         return self.universe in ("docker", "container") or any(map(self.has_line, images))
 
     def has_line(self, key: str) -> bool:
-        return self.said.setting(key) is not None
+        return self.description.assignment(key) is not None
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -161,7 +157,7 @@ class QueueView:
 
     def inputs(self) -> list[str]:
         """The items of transfer_input_files as they are for people."""
-        return [plain(item) for item in _files(self.said.text("transfer_input_files"))]
+        return [plain(item) for item in _files(self.description.text("transfer_input_files"))]
 
     def folders(self) -> list[Path]:
         """Each initial working directory whose name is known."""
@@ -198,7 +194,7 @@ class QueueView:
     @property
     def sends_executable(self) -> bool:
         """Whether the executable is a file of this machine: condor_submit heeds only `false`."""
-        if self.universe == "vm" or self.grid_type in _CLOUDS or self.has_line("shell"):
+        if self.universe == "vm" or self.grid_type in CLOUDS or self.has_line("shell"):
             return False
         return not self.value("transfer_executable").lower().startswith("f")
 
@@ -230,7 +226,7 @@ class QueueView:
     @cached_property
     def all_words(self) -> list[str]:
         """The words of all jobs' arguments, each once."""
-        if is_known(self.said.text("arguments")):
+        if is_known(self.description.text("arguments")):
             return self.words
         found: dict[str, None] = {}
         for (text,) in self.each("arguments")[:_MOST_ROWS]:

@@ -1,17 +1,16 @@
-"""What is risky in a submit description, said before it costs an attempt."""
+"""Risks in a submit description, reported before they cost an attempt."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import pairwise
 from pathlib import Path
 
 from headway.pool.lint.evaluate import at_each_queue
-from headway.pool.lint.queue_view import BATCH, QueueView, submit_folder
-from headway.pool.lint.script_traps import read_script, script_traps, worker_options
-from headway.pool.lint.shell_traps import asked_workers
+from headway.pool.lint.queue_view import BATCH, CLOUDS, QueueView, submit_folder
+from headway.pool.lint.script_traps import asked_workers, read_script, script_traps, worker_options
 from headway.pool.lint.submit_file import (
     UNCLOSED,
     Statement,
@@ -28,6 +27,7 @@ from headway.pool.lint.traps import (
     Context,
     LintFinding,
     Severity,
+    base_name,
     error,
     hint,
     in_submit_file,
@@ -37,17 +37,14 @@ from headway.pool.lint.traps import (
 from headway.spec.errors import first_few
 
 _GPU_KEYS = (
-    "gpus_minimum_memory",
-    "gpus_minimum_capability",
-    "gpus_maximum_capability",
-    "gpus_minimum_runtime",
-    "require_gpus",
+    *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_maximum_capability"),
+    *("gpus_minimum_runtime", "require_gpus"),
 )
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
 _BEFORE_START = {"6", "7", "8", "13", "14"}  # hold codes of jobs that may never have started
-_UNIVERSES = (
-    *("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local", "scheduler"),
-)
+_UNIVERSES = ("vanilla", "docker", "container", "java", "parallel", "grid", "vm")
+_UNIVERSES += ("local", "scheduler")
+_GONE = ("standard", "mpi", "globus", "pvm", "pipe", "linda")  # universes of older versions
 _GRIDS = ("condor", "batch", "arc", "ec2", "gce", "azure", "blah", "pbs", "lsf", "sge")
 _STRINGS = (
     *("ProjectName", "JobFlavour", "SingularityImage", "AccountingGroup", "JobBatchName"),
@@ -57,26 +54,33 @@ _STRINGS = (
 _MACRO = re.compile(r"\$\w*\(\s*([A-Za-z_][\w.]*)")
 _HOSTS = re.compile(r'\bMachine\s*(?:==|=\?=)\s*"([^"]{1,200})"', re.I)
 _ALWAYS = ("complete", "always")
+# Findings that are listed up to three times for one file; others twice.
+_EACH = ("no-unit", "folder-missing", "input-missing", "executable-missing", "typo", "same-file")
+_MOST_SCRIPTS = 20  # of one queue
+_SCRIPTS = (
+    *(".py", ".sh", ".bash", ".csh", ".R", ".r", ".jl", ".pl", ".m", ".C", ".mac"),
+    *(".yaml", ".yml", ".cfg", ".conf", ".ini", ".toml", ".json"),
+)
 
 
 def file_risks(path: Path, here: Path | None = None) -> list[LintFinding]:
     """The risks of a submit description on disk, and of the scripts that it names.
 
     Args:
-        path: the submit file.
-        here: the folder in which condor_submit would be called; None: the one that we are in.
+        path: The submit file.
+        here: The folder in which condor_submit would be called; None: the current folder.
 
     Returns:
         The findings, worst first.
 
     Raises:
-        HeadwayError: the file cannot be read, or is no submit description.
+        HeadwayError: The file cannot be read, or is not a submit description.
     """
     return text_risks(read_text(path), path, here)
 
 
 def text_risks(text: str, path: Path, here: Path | None = None) -> list[LintFinding]:
-    """The same for the text of a submit file that has been read already."""
+    """The same as `file_risks` for a submit file whose text has been read already."""
     here = here or Path()
     folder = submit_folder(read(text), path.parent, here)
     found = risks(text, folder, path.name)
@@ -84,7 +88,7 @@ def text_risks(text: str, path: Path, here: Path | None = None) -> list[LintFind
         what = f"its files are not in {here.absolute()}: they were looked for in"
         what += f" {folder.absolute()}"
         remedy = f"condor_submit takes paths from where it is called: cd {folder} first"
-        found = worst_first([warning("other-folder", path.name, what, remedy), *found])
+        found = worst_first([warning("other-folder", what, remedy, path.name), *found])
     return found
 
 
@@ -92,9 +96,9 @@ def risks(text: str, here: Path, name: str = "job.sub") -> list[LintFinding]:
     """The risks of a submit description.
 
     Args:
-        text: the submit file's text.
-        here: the folder in which condor_submit is called.
-        name: the file's name, for the findings.
+        text: The submit file's text.
+        here: The folder in which condor_submit is called.
+        name: The file's name, for the findings.
 
     Returns:
         The findings of all its `queue` statements, worst first, each once.
@@ -102,38 +106,31 @@ def risks(text: str, here: Path, name: str = "job.sub") -> list[LintFinding]:
     file = read(text)
     found = list(_syntax(file, name))
     if not any(finding.id == "not-submit" for finding in found):
-        for said in at_each_queue(text, here.absolute()):
-            view = QueueView(file, said, here, name)
+        for description in at_each_queue(text, here.absolute()):
+            view = QueueView(file, description, here, name)
             found += [finding for check in _CHECKS for finding in check(view)]
-    return worst_first(_once_a_file(found))
+    return worst_first(_grouped(found))
 
 
-def _once_a_file(findings: list[LintFinding]) -> Iterator[LintFinding]:
-    """The same trap on many lines of one script is said once, with the other lines."""
-
-    def kind(finding: LintFinding) -> tuple[str, str]:
+def _grouped(findings: list[LintFinding]) -> Iterator[LintFinding]:
+    """The same trap on many lines of one file becomes one finding that lists the other lines."""
+    groups: dict[tuple[str, str, bool], list[LintFinding]] = {}
+    for finding in dict.fromkeys(findings):
         place, _, line = finding.where.rpartition(":")
-        return (finding.id, place) if line.isdecimal() else (finding.id, finding.where)
-
-    once = list(dict.fromkeys(findings))
-    order = {key: number for number, key in reversed(list(enumerate(map(kind, once))))}
-    for (id, where), group in groupby(sorted(once, key=lambda f: order[kind(f)]), key=kind):
-        same = list(group)
-        if same[0].where == where:  # of the file as a whole: later queues add nothing
+        numbered = line.isdecimal()
+        key = (finding.id, place if numbered else finding.where, numbered)
+        groups.setdefault(key, []).append(finding)
+    for (id, _, numbered), same in groups.items():
+        if not numbered:  # about the file as a whole: later queues add nothing
             yield same[0]
-            continue
-        lines = [f.where.rpartition(":")[2] for f in same[1:]]
-        few = 4 if id in _EACH else 3
-        if len(same) < few or not all(line.isdecimal() for line in lines):
+        elif len(same) < (4 if id in _EACH else 3):
             yield from same
-            continue
-        first = worst_first(same)[0]
-        others = [f.where.rpartition(":")[2] for f in same if f is not first]
-        places = f"line{'s' if len(others) > 1 else ''} {first_few(list(dict.fromkeys(others)))}"
-        yield replace(first, what=f"{first.what}. Also {places}")
-
-
-_EACH = ("no-unit", "folder-missing", "input-missing", "executable-missing", "typo", "same-file")
+        else:
+            first = worst_first(same)[0]
+            others = [each.where.rpartition(":")[2] for each in same if each is not first]
+            lines = list(dict.fromkeys(others))
+            places = f"line{'s' if len(others) > 1 else ''} {first_few(lines)}"
+            yield replace(first, what=f"{first.what}. Also {places}")
 
 
 # -- requests and policy
@@ -142,149 +139,133 @@ _EACH = ("no-unit", "folder-missing", "input-missing", "executable-missing", "ty
 def _gpus(view: QueueView) -> Iterator[LintFinding]:
     if view.asks_for_gpus or view.perhaps("request_gpus"):
         return
-    for key in _GPU_KEYS:
-        if view.has_line(key):
-            where, line = view.at(key)
-            yield error(
-                "gpu-keys",
-                where,
-                f"{key} is silently ignored without request_gpus: the job runs where no GPU is",
-                "request_gpus = 1",
-                line,
-            )
+    remedy = "request_gpus = 1"
+    for key in filter(view.has_line, _GPU_KEYS):
+        what = f"HTCondor ignores {key} without request_gpus: the job may run where no GPU is"
+        yield error("gpu-keys", what, remedy, *view.at(key))
     asked = re.search(r"\b(?:CUDA\w+|TotalGPUs|GPUs_\w+)\b", view.value("requirements"))
     if asked:
-        where, line = view.at("requirements")
-        what = f"{asked[0]} finds a machine with GPUs; without request_gpus none is the job's own"
-        yield warning("gpu-keys", where, what, "request_gpus = 1", line)
+        what = f"{asked[0]} finds a machine with GPUs, but without request_gpus the job gets none"
+        yield warning("gpu-keys", what, remedy, *view.at("requirements"))
 
 
 def _releases(view: QueueView) -> Iterator[LintFinding]:
     value = view.value("periodic_release")
     if not value or value.lower() in ("false", "0") or _BOUNDS.search(value):
         return
-    where, line = view.at("periodic_release")
     slot = "GPU" if view.asks_for_gpus else "slot"
-    what = f"releases for ever: a job that cannot succeed takes a {slot} again and again"
+    what = (
+        f"there is no limit on releases: a job that cannot succeed takes a {slot} again and again"
+    )
     if re.search("numjobstarts", value, re.I):
         codes = re.findall(r"holdreasoncode\s{0,9}=\??=\s{0,9}(\d{1,9})", value, re.I)
         if codes and not set(codes) & _BEFORE_START:
             return
-        what = "NumJobStarts stays 0 when input transfers fail: the job is released for ever"
-    remedy = "bound it: NumHolds <= 5 && NumShadowStarts <= 30, or leave it to `headway wrap`"
-    yield warning("release-unbounded", where, what, remedy, line)
+        what = "NumJobStarts stays 0 when input transfers fail, so the releases never end"
+    remedy = "limit it: NumHolds <= 5 && NumShadowStarts <= 30, or leave it to `headway wrap`"
+    yield warning("release-unbounded", what, remedy, *view.at("periodic_release"))
 
 
 def _universe(view: QueueView) -> Iterator[LintFinding]:
-    where, line = view.at("universe")
-    universe = view.universe
+    universe, at = view.universe, view.at("universe")
     if "$(" in universe:
         return
-    if universe in ("standard", "mpi", "globus", "pvm", "pipe", "linda"):
-        what = f"HTCondor has no {universe} universe any more: condor_submit refuses the file"
+    if universe in _GONE:
+        what = f"HTCondor no longer has the {universe} universe: condor_submit refuses the file"
         remedy = "universe = parallel" if universe in ("mpi", "pvm") else "universe = vanilla"
-        yield error("universe", where, what, remedy, line)
+        yield error("universe", what, remedy, *at)
     elif universe not in _UNIVERSES:
         what = f"condor_submit knows no universe {universe}"
-        yield error("universe", where, what, "universe = vanilla, or leave it out", line)
+        yield error("universe", what, "universe = vanilla, or leave it out", *at)
     needs = {"parallel": "machine_count", "grid": "grid_resource", "vm": "vm_type"}.get(universe)
-    if needs and not view.has(needs) and not (needs == "machine_count" and view.has("node_count")):
-        what = f"the {universe} universe needs {needs}: condor_submit refuses the file"
-        yield error("universe", where, what, f"{needs} = …", line)
+    if universe == "parallel" and view.has("node_count"):
+        needs = None
+    if needs and not view.has(needs):
+        yield _lacks(view, needs)
     if view.grid_type and view.grid_type not in _GRIDS and "$" not in view.grid_type:
-        where, line = view.at("grid_resource")
         what = f"HTCondor knows no grid type {view.grid_type}: condor_submit refuses the file"
         remedy = "grid_resource = condor, batch, arc, ec2, gce or azure …"
         if view.grid_type == "slurm":
             remedy = f"grid_resource = batch {view.value('grid_resource')}"
-        yield error("universe", where, what, remedy, line)
+        yield error("universe", what, remedy, *view.at("grid_resource"))
     images = [key for key in ("docker_image", "container_image") if view.has_line(key)]
     if universe == "docker" and "docker_image" not in images and not view.perhaps("docker_image"):
-        what = "the docker universe needs docker_image: condor_submit refuses the file"
-        yield error("universe", where, what, "docker_image = …", line)
+        yield _lacks(view, "docker_image")
     elif universe == "container" and not images and not view.perhaps("container_image"):
-        what = "the container universe needs container_image: condor_submit refuses the file"
-        yield error("universe", where, what, "container_image = …", line)
+        yield _lacks(view, "container_image")
     elif len(images) == 2:
-        where, line = view.at("docker_image")
         what = "docker_image and container_image together: condor_submit refuses the file"
-        yield error("two-images", where, what, "keep one of them", line)
+        yield error("two-images", what, "keep one of them", *view.at("docker_image"))
     needless = view.contained or view.universe == "vm" or view.has("shell") or view.grid_type
     if not view.has("executable") and not needless:
         what = "there is no executable: condor_submit refuses the file"
-        yield error("executable-missing", view.name, what, "executable = the program")
+        yield error("executable-missing", what, "executable = the program", view.name)
+
+
+def _lacks(view: QueueView, key: str) -> LintFinding:
+    what = f"the {view.universe} universe needs {key}: condor_submit refuses the file"
+    return error("universe", what, f"{key} = …", *view.at("universe"))
 
 
 def _transfers(view: QueueView) -> Iterator[LintFinding]:
-    where, line = view.at("should_transfer_files")
     when = view.value("when_to_transfer_output").upper()
     given = view.value("should_transfer_files")
+    refused = f"with should_transfer_files = {given}: condor_submit refuses it"
     if view.transfers == "no" and not view.runs_here:
-        what = "HTCondor moves no files: the job runs only where this file system is mounted"
+        make, remedy = hint, "fine on a cluster with a shared file system; otherwise use YES"
+        what = "HTCondor transfers no files: the job runs only where this file system is mounted"
         if view.ospool:
+            make, remedy = error, "should_transfer_files = YES"
             what = "the OSPool shares no file system with you: the job never matches"
-            yield error("no-transfer", where, what, "should_transfer_files = YES", line)
-        else:
-            remedy = (
-                "right on a cluster with a shared file system; else should_transfer_files = YES"
-            )
-            yield hint("no-transfer", where, what, remedy, line)
+        yield make("no-transfer", what, remedy, *view.at("should_transfer_files"))
         listed = [k for k in ("transfer_input_files", "transfer_output_files") if view.value(k)]
-        if listed and view.universe not in ("grid",):
-            where, line = view.at(listed[0])
-            what = f"{listed[0]} with should_transfer_files = {given}: condor_submit refuses it"
-            yield error("transfer-conflict", where, what, "take one of the two out", line)
+        if listed and view.universe != "grid":
+            what = f"{listed[0]} {refused}"
+            yield error("transfer-conflict", what, "remove one of the two", *view.at(listed[0]))
         if when not in ("", "NEVER") and "$" not in when:
-            where, line = view.at("when_to_transfer_output")
-            what = f"{when} with should_transfer_files = {given}: condor_submit refuses it"
-            yield error("transfer-conflict", where, what, "take this line out", line)
+            at = view.at("when_to_transfer_output")
+            yield error("transfer-conflict", f"{when} {refused}", "remove this line", *at)
     elif when == "ON_EXIT_OR_EVICT" and given.upper() == "IF_NEEDED":
-        where, line = view.at("when_to_transfer_output")
-        what = "ON_EXIT_OR_EVICT with should_transfer_files = IF_NEEDED: condor_submit refuses it"
-        yield error("transfer-conflict", where, what, "should_transfer_files = YES", line)
+        at = view.at("when_to_transfer_output")
+        yield error("transfer-conflict", f"{when} {refused}", "should_transfer_files = YES", *at)
 
 
 def _containers(view: QueueView) -> Iterator[LintFinding]:
-    if not view.has_line("SingularityImage"):
-        return
-    where, line = view.at("SingularityImage")
-    remedy = "container_image = …, with universe = container or none"
-    if view.has_line("container_image"):
-        what = "+SingularityImage and container_image: which one holds depends on the site"
-        yield warning("two-images", where, what, "keep container_image alone", line)
-    else:
+    at = view.at("SingularityImage")
+    if view.has_line("SingularityImage") and view.has_line("container_image"):
+        what = "+SingularityImage and container_image: which one is used depends on the site"
+        yield warning("two-images", what, "keep only container_image", *at)
+    elif view.has_line("SingularityImage"):
         what = "+SingularityImage is the older way: HTCondor does not transfer or check the image"
-        yield hint("singularity-image", where, what, remedy, line)
+        remedy = "container_image = …, with universe = container or none"
+        yield hint("singularity-image", what, remedy, *at)
 
 
 def _records(view: QueueView) -> Iterator[LintFinding]:
     if not view.has("log"):
-        what = "there is no event log: nobody can tell what became of the job, or where"
-        yield warning("no-log", view.name, what, "log = job.log")
-    prints = view.universe != "vm" and view.grid_type not in ("ec2", "gce", "azure")
+        what = "there is no event log: nobody can tell what happened to the job, or where"
+        yield warning("no-log", what, "log = job.log", view.name)
+    prints = view.universe != "vm" and view.grid_type not in CLOUDS
     if prints and not view.has("output") and not view.has("error"):
         what = "there is no output and no error: what the program prints is lost"
         number = "" if view.jobs == 1 else ".$(Process)"
         remedy = f"output = job{number}.out, and error = job{number}.err"
-        yield hint("no-output", view.name, what, remedy)
-
-    where, line = view.at("max_retries")
+        yield hint("no-output", what, remedy, view.name)
     avoids = re.search("MachineAttr|HeadwayAvoid", view.value("requirements"))
-    if line and view.value("max_retries") != "0" and not avoids and view.on_slots:
+    if view.value("max_retries", "0") != "0" and not avoids and view.on_slots:
         what = "a retry may go straight back to the site where the job has just failed"
-        yield hint("retry-same-site", where, what, "`headway wrap` adds a requirement", line)
+        remedy = "`headway wrap` adds a requirement"
+        yield hint("retry-same-site", what, remedy, *view.at("max_retries"))
 
 
 def _checkpoints(view: QueueView) -> Iterator[LintFinding]:
     code, files = "checkpoint_exit_code", "transfer_checkpoint_files"
     if view.has_line(code) and not view.has(files):
-        where, line = view.at(code)
         what = "every checkpoint transfers the whole scratch folder, inputs included"
-        yield warning("checkpoint-files", where, what, f"{files} = the checkpoint alone", line)
+        yield warning("checkpoint-files", what, f"{files} = only the checkpoint", *view.at(code))
     if view.has_line(files) and not view.has(code):
-        where, line = view.at(files)
-        what = "is ignored without checkpoint_exit_code: nothing is saved, the job begins anew"
-        yield error("checkpoint-code", where, what, f"{code} = 85, and exit with it", line)
+        what = "HTCondor ignores it without checkpoint_exit_code: the job always starts over"
+        yield error("checkpoint-code", what, f"{code} = 85, and exit with it", *view.at(files))
 
 
 def _requests(view: QueueView) -> Iterator[LintFinding]:
@@ -292,54 +273,50 @@ def _requests(view: QueueView) -> Iterator[LintFinding]:
         return
     missing = []
     for key, unit, small in (("request_memory", "MiB", 100), ("request_disk", "KiB", 1_000_000)):
-        where, line = view.at(key)
         value = view.value(key)
         if not view.has(key):
             missing.append(key)
         elif re.fullmatch(r"\d+", value):
             make = warning if int(value) < small else hint
             what = f"{value} without a unit means {value} {unit}"
-            meant = "4 GB" if int(value) < small else f"{value} {unit[0]}B"
-            yield make("no-unit", where, what, f"write the unit: {key} = {meant}", line)
+            remedy = "4 GB" if int(value) < small else f"{value} {unit[0]}B"
+            yield make("no-unit", what, f"write the unit: {key} = {remedy}", *view.at(key))
         elif re.fullmatch(r"[\d.]+\s*[A-Za-z]+", value) and not re.fullmatch(
             r"[\d.]+\s*[KMGTP]?i?B?", value, re.I
         ):
             what = f"condor_submit cannot read {value}"
-            yield error("no-unit", where, what, f"{key} = 4 GB", line)
+            yield error("no-unit", what, f"{key} = 4 GB", *view.at(key))
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        what = f"{' and '.join(missing)} {verb} not set: the pool's default is small, and a job"
+        what = f"{' and '.join(missing)} {verb} not set: the pool's default is small, and it holds"
         remedy = ", ".join(f"{key} = 4 GB" for key in missing)
-        yield warning("no-request", view.name, f"{what} that uses more is held", remedy)
+        yield warning("no-request", f"{what} a job that uses more", remedy, view.name)
 
 
 def _habits(view: QueueView) -> Iterator[LintFinding]:
     if view.ospool and not view.has("JobDurationCategory"):
-        what = "no +JobDurationCategory: the OSPool takes it for Medium and holds it after 20 h"
+        what = "no +JobDurationCategory: the OSPool assumes Medium and holds the job after 20 h"
         remedy = '+JobDurationCategory = "Medium" or "Long"'
-        yield hint("duration", view.name, what, remedy)
+        yield hint("duration", what, remedy, view.name)
     mails = view.value("notification", "never").lower()
-    where, line = view.at("notification")
     if mails in (*_ALWAYS, "error", "start"):
         fails = " that fails" if mails == "error" else ""
         what = f"one mail for each job{fails}, and on many access points no mail at all"
         if mails in _ALWAYS or view.jobs != 1:
-            yield hint("notification", where, what, "notification = never", line)
+            yield hint("notification", what, "notification = never", *view.at("notification"))
     elif mails != "never" and "$" not in mails:
         what = f"condor_submit refuses {mails}"
-        yield error("notification", where, what, "notification = never", line)
+        yield error("notification", what, "notification = never", *view.at("notification"))
     if view.is_true("getenv") and not view.runs_here:
-        where, line = view.at("getenv")
         what = "all variables of the access point go with the job, with paths and libraries that"
         what += " the node may not have"
         make = hint if view.transfers == "no" else warning
-        yield make("getenv", where, what, "name what is needed: environment = …", line)
+        yield make("getenv", what, "name what is needed: environment = …", *view.at("getenv"))
     hosts = list(dict.fromkeys(_HOSTS.findall(view.value("requirements"))))
     if hosts and view.on_slots:
-        where, line = view.at("requirements")
-        what = f"the job waits for {first_few(hosts, 2)} alone, even while others are free"
+        what = f"the job waits for {first_few(hosts, 2)}, even while other machines are free"
         remedy = "ask for what the machine has: request_memory, gpus_minimum_memory, …"
-        yield hint("pinned", where, what, remedy, line)
+        yield hint("pinned", what, remedy, *view.at("requirements"))
 
 
 def _windows(view: QueueView) -> Iterator[LintFinding]:
@@ -348,83 +325,75 @@ def _windows(view: QueueView) -> Iterator[LintFinding]:
     if view.runs_here or not program.lower().endswith(BATCH) or asks:
         return
     if view.universe == "vanilla" and not view.perhaps("requirements"):
-        where, line = view.at("executable")
-        what = "runs on Windows alone, and from a Linux access point HTCondor asks for Linux"
-        yield warning("windows", where, what, 'requirements = (OpSys == "WINDOWS")', line)
+        what = "it runs only on Windows, and on a Linux access point HTCondor requires Linux"
+        remedy = 'requirements = (OpSys == "WINDOWS")'
+        yield warning("windows", what, remedy, *view.at("executable"))
 
 
 # -- values
 
 
 def _quoting(view: QueueView) -> Iterator[LintFinding]:
-    """What condor_submit refuses, or splits otherwise than it looks."""
+    """Values that condor_submit refuses, or splits in another way than they look."""
     for key, split in (("arguments", split_arguments), ("environment", split_environment)):
-        where, line = view.at(key)
         for value in dict.fromkeys(value for (value,) in view.each(key)):
             try:
                 list(split(value))
             except ValueError as problem:
-                what = f"condor_submit refuses it: {problem}"
                 remedy = 'begin and end it with one ", and write each " inside as ""'
                 if key == "arguments" and not value.startswith('"'):
                     remedy = "put all of it in \"…\", and each group of words in '…'"
                 elif key == "environment":
                     remedy = 'environment = "A=1 B=2"'
-                yield error(key, where, what, remedy, line)
+                yield error(key, f"condor_submit refuses it: {problem}", remedy, *view.at(key))
                 break
-    value = view.value("environment")
+    value, at = view.value("environment"), view.at("environment")
     names = r"[A-Za-z_]\w*="
     if value.startswith('"') and re.search(rf";\s*{names}", value) and not re.search(r"\s", value):
-        where, line = view.at("environment")
-        what = "within quotes, blanks part the variables: the ; becomes a part of the first value"
-        remedy = f"environment = {value.replace(';', ' ')}"
-        yield warning("environment", where, what, remedy, line)
+        what = "inside quotes, spaces separate the variables: the ; becomes part of the first value"
+        yield warning("environment", what, f"environment = {value.replace(';', ' ')}", *at)
     elif not value.startswith('"') and ";" not in value and re.search(rf"=\S*\s+{names}", value):
-        where, line = view.at("environment")
-        what = "without quotes, ; parts the variables: all of this becomes the first one's value"
-        yield warning("environment", where, what, f'environment = "{value}"', line)
+        what = (
+            "without quotes, ; separates the variables: all of this becomes the first one's value"
+        )
+        yield warning("environment", what, f'environment = "{value}"', *at)
 
 
 def _strings(view: QueueView) -> Iterator[LintFinding]:
-    """Attributes that are text and stand without quotes: ClassAds look for another attribute."""
+    """Text attributes without quotes, which ClassAds take for the names of other attributes."""
     for key in _STRINGS:
-        setting = view.said.setting(key)
-        if setting is None or not setting.key.lower().startswith(("+", "my.")):
+        given = view.description.assignment(key)
+        if given is None or not given.key.lower().startswith(("+", "my.")):
             continue
         value = view.value(key)
-        if re.fullmatch(r"[A-Za-z_][\w./:-]*(?: [\w./:-]+)*", value) and value.lower() not in (
-            *("true", "false", "undefined"),
-        ):
-            where, line = view.at(key)
+        constant = value.lower() in ("true", "false", "undefined")
+        if not constant and re.fullmatch(r"[A-Za-z_][\w./:-]*(?: [\w./:-]+)*", value):
             what = f"without quotes, {value} is the name of another attribute, which is not set"
-            yield warning("quotes", where, what, f'{setting.key} = "{value}"', line)
+            yield warning("quotes", what, f'{given.key} = "{value}"', *view.at(key))
     for key in ("log", "output", "error", "initialdir", "container_image"):
         value = view.value(key)
         if len(value) > 2 and value[0] == '"' == value[-1]:
-            where, line = view.at(key)
-            what = "condor_submit takes the quotes for a part of the name"
-            yield error("quotes", where, what, f"{key} = {value[1:-1]}", line)
+            what = "condor_submit takes the quotes as part of the name"
+            yield error("quotes", what, f"{key} = {value[1:-1]}", *view.at(key))
 
 
 def _macros(view: QueueView) -> Iterator[LintFinding]:
-    """Macros that nothing sets, as far as the values that count ask for them."""
-    said = view.said
-    keys = [name for name, setting in said.settings.items() if is_command(setting.key)]
-    for name in keys:
-        said.text(name)  # what it asks for is noted
-    for name in sorted(said.unset):
-        where, line = _mention(view, f"$ENV({name}")
+    """Macros that a submit command uses and nothing sets."""
+    description = view.description
+    for name, given in description.assignments.items():
+        if is_command(given.key):
+            description.text(name)  # this notes the macros that are not set
+    for name in sorted(description.unset):
         what = f"{name} is not set in this shell: condor_submit would write UNDEFINED"
-        yield warning("env-unset", where, what, f"export {name}=…, or $ENV({name}:default)", line)
-    names = sorted(said.undefined, key=str.lower)
+        remedy = f"export {name}=…, or $ENV({name}:default)"
+        yield warning("env-unset", what, remedy, *_mention(view, f"$ENV({name}"))
+    names = sorted(description.undefined, key=str.lower)
     if names:
-        where, line = _mention(view, f"$({names[0]}")
         shown = first_few([f"$({name})" for name in names])
-        verb = "is" if len(names) == 1 else "are"
-        what = f"{shown} {verb} set nowhere in the file, and empty unless the command line sets"
-        what += " it" if len(names) == 1 else " them"
+        verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        what = f"nothing in the file sets {shown}, which {verb} empty unless the command line sets"
         remedy = f"condor_submit {names[0]}=… {view.name}, or VARS in a DAG"
-        yield hint("macro-unset", where, what, remedy, line)
+        yield hint("macro-unset", f"{what} {them}", remedy, *_mention(view, f"$({names[0]}"))
 
 
 def _mention(view: QueueView, text: str) -> tuple[str, str]:
@@ -435,30 +404,26 @@ def _mention(view: QueueView, text: str) -> tuple[str, str]:
 
 
 def _rows(view: QueueView) -> Iterator[LintFinding]:
-    odd = view.said.odd_rows
-    if odd and view.said.queue:
-        where, line = f"{view.name}:{view.said.queue.line}", view.said.queue.text
+    queue, odd = view.description.queue, view.description.odd_rows
+    at = (f"{view.name}:{queue.first}", queue.text) if queue else (view.name, "")
+    if odd and queue:
         shown = first_few([str(number) for number, _ in odd])
         kinds = {"empty lines": any(not t for _, t in odd), "comments": any(t for _, t in odd)}
         these = " and ".join(kind for kind, there in kinds.items() if there)
         what = f"its file of rows has {these} (line {shown}), and HTCondor makes a job of each"
-        yield warning("rows", where, what, "delete these lines", line)
-    trouble = view.said.trouble
-    if trouble is None:
+        yield warning("rows", what, "delete these lines", *at)
+    if view.description.trouble is None:
         return
-    queue = view.said.queue
-    where = f"{view.name}:{queue.line}" if queue else view.name
-    reason = str(trouble).partition("\n")[0]
-    reason = re.sub(r"\Aline \d+: ", "", reason).removeprefix(f"{queue.text}: " if queue else "")
-    line = queue.text if queue else ""
+    reason = str(view.description.trouble).partition("\n")[0]
+    reason = re.sub(r"\Aline \d+: ", "", reason).removeprefix(f"{at[1]}: " if queue else "")
     if "there is no file" in reason or "number of jobs" in reason or "names of variables" in reason:
         what = f"{reason}: condor_submit refuses the file"
-        yield error("queue", where, what, "correct the queue line", line)
+        yield error("queue", what, "correct the queue line", *at)
     elif "matches" in reason:
-        what = f"{reason} in {view.here}: no job is queued"
-        yield error("queue", where, what, "correct the pattern, or change the folder", line)
+        what = f"{reason} in {view.here}: it queues no job"
+        yield error("queue", what, "correct the pattern, or change the folder", *at)
     elif "queues no job" in reason:
-        yield warning("queue", where, "it queues no job", "queue 1, or more", line)
+        yield warning("queue", "it queues no job", "queue 1, or more", *at)
 
 
 # -- syntax
@@ -469,118 +434,95 @@ def _syntax(file: SubmitFile, name: str) -> Iterator[LintFinding]:
     yield from strange
     if any(finding.id == "not-submit" for finding in strange):
         return
-    yield from _comments(file, name)
-    yield from _conditions(file, name)
-    yield from _typos(file, name)
     for statement in file.statements:
+        at = _line(name, statement)
+        if statement.kind != "nothing":
+            yield from _comments(statement, name)
         if statement.key == UNCLOSED:
-            what = "is never closed: condor_submit refuses the file"
-            where = f"{name}:{statement.first}"
-            remedy = "end it with a line that has @ and the same word"
-            yield error("unclosed", where, what, remedy, statement.value)
+            what = "it is never closed: condor_submit refuses the file"
+            yield error("unclosed", what, "end it with a line that has @ and the same word", *at)
+        elif statement.kind == "branch" and statement.key in ("if", "elif"):
+            text = statement.value.strip().lstrip("!").strip()
+            plain = re.match(r"version\b|defined\b", text, re.I)
+            if not plain and re.search(r"[=<>]=|[<>]|&&|\|\|", text):
+                what = "condor_submit's `if` knows `defined NAME`, `version >= …`, true and false,"
+                what += " and refuses comparisons"
+                remedy = "set a macro that is true or false: if $(big)"
+                yield error("if-condition", what, remedy, *at)
+    yield from _typos(file, name)
     queue = file.first_queue
-    after = [s for s in file.statements if queue and s.first > queue.last]
-    extra = next((s for s in after if s.kind != "nothing"), None)
-    if extra is not None:
-        another = any(s.kind == "queue" for s in after)
-        what = "stands after the first queue statement: recent HTCondor (25) refuses the file"
-        if not another:
-            what = "stands after the last queue statement: no job has it"
-        where = f"{name}:{extra.first}"
-        remedy = (
-            "one queue statement, with a table: queue a, b from (…)" if another else "move it up"
-        )
-        yield warning("after-queue", where, what, remedy, file.lines[extra.first - 1].strip())
     if queue is None:
-        what = "there is no queue statement: nothing is submitted"
-        yield hint("no-queue", name, what, "queue, unless you give it on the command line")
+        what = "there is no queue statement: condor_submit submits nothing"
+        yield hint("no-queue", what, "queue, unless you give it on the command line", name)
+        return
+    after = [s for s in file.statements if s.first > queue.last and s.kind != "nothing"]
+    if any(s.kind == "queue" for s in after):
+        what = "it stands after the first queue statement: recent HTCondor (25) refuses the file"
+        remedy = "one queue statement, with a table: queue a, b from (…)"
+        yield warning("after-queue", what, remedy, *_line(name, after[0]))
+    elif after:
+        what = "it stands after the last queue statement: no job has it"
+        yield warning("after-queue", what, "move it up", *_line(name, after[0]))
+
+
+def _line(name: str, statement: Statement) -> tuple[str, str]:
+    return f"{name}:{statement.first}", statement.lines[0].strip()
 
 
 def _strange_lines(file: SubmitFile, name: str) -> Iterator[LintFinding]:
-    """Lines that condor_submit cannot read; a file that is full of them is something else."""
+    """Lines that condor_submit cannot read; a file full of them is something else."""
     strange = [s for s in file.statements if s.kind == "other" and not s.key]
     if not strange:
         return
-    said = [s for s in file.statements if s.kind in ("assign", "queue")]
-    first = strange[0]
-    where, line = f"{name}:{first.first}", file.lines[first.first - 1].strip()
+    known = [s for s in file.statements if s.kind in ("assign", "queue")]
     writes = re.compile(r"<<-?\s*['\"]?\w|(?:echo|print|printf|cat)\b")
     script = next((s for s in strange if writes.search(s.value)), None)
-
+    where, line = _line(name, script or strange[0])
     if script is not None:
-        where, line = f"{name}:{script.first}", file.lines[script.first - 1].strip()
         what = "this is a program that writes a submit file, not a submit file"
-        remedy = "run it, and check the file that it writes"
-        yield error("not-submit", where, what, remedy, line)
-    elif len(strange) > 2 * len(said):
+        yield error("not-submit", what, "run it, and check the file that it writes", where, line)
+    elif len(strange) > 2 * len(known):
         what = "this is not a submit file: condor_submit cannot read most of its lines"
-        remedy = "name the file that you give to condor_submit"
-        yield error("not-submit", where, what, remedy, line)
+        yield error("not-submit", what, "name the file that you give to condor_submit", where, line)
     else:
         more = f", nor {len(strange) - 1} others" if len(strange) > 1 else ""
         what = f"condor_submit cannot read this line{more}, and refuses the file"
         remedy = "lines are NAME = VALUE; a comment begins with #"
         if re.search(r"\{\{|\{%|\$\{|^\$\w|^@\w+@|^<\w", line):
             remedy = "if another program fills it in, check the file that it writes"
-        yield error("strange-line", where, what, remedy, line)
+        yield error("strange-line", what, remedy, where, line)
 
 
-def _comments(file: SubmitFile, name: str) -> Iterator[LintFinding]:
-    """Comments where none may stand: after a value, and within a continued line."""
-    for statement in file.statements:
-        if statement.kind == "nothing":
-            continue
-        yield from _within(file, statement, name)
-        plain = statement.kind in ("assign", "queue") and statement.first == statement.last
-        words = statement.name in ("arguments", "environment")
-        match = re.search(r"\s#\s" if words else r"\s#", statement.value) if plain else None
-        if match is None or statement.value[: match.start()].count('"') % 2:
-            continue
-        where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
-        what = "a comment cannot follow a value: the # and all after it are a part of it"
-        make = error
-        if words or not (is_command(statement.key) or statement.kind == "queue"):
-            make = warning
-        yield make("inline-comment", where, what, "give the comment a line of its own", line)
-
-
-def _within(file: SubmitFile, statement: Statement, name: str) -> Iterator[LintFinding]:
-    for number in range(statement.first + 1, statement.last + 1):
-        text = file.lines[number - 1].strip()
-        before = file.lines[number - 2].rstrip()
-        if text.startswith("#") and before.endswith("\\") and not text.endswith("\\"):
-            what = "a comment within a continued line ends it, and may become a part of the value"
-            where = f"{name}:{number}"
-            yield warning("submit-comment", where, what, "move it above the statement", text)
-
-
-def _conditions(file: SubmitFile, name: str) -> Iterator[LintFinding]:
-    for statement in file.statements:
-        if statement.kind != "branch" or statement.key not in ("if", "elif"):
-            continue
-        text = statement.value.strip().lstrip("!").strip()
-        plain = re.match(r"version\b|defined\b", text, re.I)
-        if not plain and re.search(r"[=<>]=|[<>]|&&|\|\|", text):
-            where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
-            what = "condor_submit's `if` knows `defined NAME`, `version >= …`, true and false, and"
-            what += " refuses comparisons"
-            remedy = "set a macro that is true or false: if $(big)"
-            yield error("if-condition", where, what, remedy, line)
+def _comments(statement: Statement, name: str) -> Iterator[LintFinding]:
+    """Comments where HTCondor knows none: inside a continued line, and after a value."""
+    for number, (before, line) in enumerate(pairwise(statement.lines), statement.first + 1):
+        text = line.strip()
+        if text.startswith("#") and before.rstrip().endswith("\\") and not text.endswith("\\"):
+            what = "a comment inside a continued line ends it, and may become part of the value"
+            remedy = "move it above the statement"
+            yield warning("submit-comment", what, remedy, f"{name}:{number}", text)
+    plain = statement.kind in ("assign", "queue") and statement.first == statement.last
+    words = statement.name in ("arguments", "environment")
+    match = re.search(r"\s#\s" if words else r"\s#", statement.value) if plain else None
+    if match and statement.value[: match.start()].count('"') % 2 == 0:
+        what = "a comment cannot follow a value: the # and everything after it are part of it"
+        sure = not words and (is_command(statement.key) or statement.kind == "queue")
+        remedy, at = "give the comment a line of its own", _line(name, statement)
+        yield (error if sure else warning)("inline-comment", what, remedy, *at)
 
 
 def _typos(file: SubmitFile, name: str) -> Iterator[LintFinding]:
-    """Keys that are almost a command and that nothing asks for: condor_submit ignores them."""
+    """Keys that are almost a command and that no `$(…)` uses: condor_submit ignores them."""
     texts = " ".join(s.value for s in file.statements if s.kind != "nothing")
-    asked = {match.lower() for match in _MACRO.findall(texts)}
+    used = {match.lower() for match in _MACRO.findall(texts)}
     for statement in file.statements:
         key = statement.key
         if statement.kind != "assign" or not re.fullmatch(r"[A-Za-z]\w*", key):
             continue
-        wanted = meant(key) if key.lower() not in asked else ""
+        wanted = meant(key) if key.lower() not in used else ""
         if wanted:
-            where, line = f"{name}:{statement.first}", file.lines[statement.first - 1].strip()
             what = f"condor_submit knows no {key} and ignores the line"
-            yield warning("typo", where, what, f"did you mean {wanted}?", line)
+            yield warning("typo", what, f"did you mean {wanted}?", *_line(name, statement))
 
 
 # -- scripts
@@ -592,19 +534,20 @@ def _scripts(view: QueueView) -> Iterator[LintFinding]:
         checkpointed=view.has_line("checkpoint_exit_code"),
         cpus=int(cpus) if cpus.isdecimal() and len(cpus) < 9 else None,
         gpus=int(gpus) if gpus.isdecimal() and len(gpus) < 9 else None,
-        provided=frozenset(item.rstrip("/").rsplit("/", 1)[-1] for item in view.inputs()),
+        provided=frozenset(base_name(item.rstrip("/")) for item in view.inputs()),
         arguments=tuple(view.words),
         contained=view.contained,
     )
-    program = replace(context, program=True)
     programs = [path for _, path in view.executables()]
-    scripts = [(path, program) for path in programs[:_MOST_SCRIPTS]]
     inputs = [path for _, path in view.local_inputs() if path not in programs]
+    scripts = [(path, replace(context, program=True)) for path in programs[:_MOST_SCRIPTS]]
     scripts += [(path, context) for path in inputs[:_MOST_SCRIPTS]]
     options: set[str] = set()
-    shared = view.transfers == "no" or view.runs_here
-    unsaid = {"absolute-path", "home-file"} if shared else set()
-    unsaid |= {"scratch-path"} if view.runs_here else set()
+    ignored = set()
+    if view.transfers == "no" or view.runs_here:
+        ignored = {"absolute-path", "home-file"}
+    if view.runs_here:
+        ignored.add("scratch-path")
     for path, how in scripts:
         text = read_script(path) if how.program or path.suffix in _SCRIPTS else None
         if text is None:
@@ -612,33 +555,13 @@ def _scripts(view: QueueView) -> Iterator[LintFinding]:
         for finding in script_traps(text, path.name, how):
             if finding.id in ("absolute-path", "home-file") and view.transfers != "yes":
                 finding = replace(finding, severity=Severity.HINT)  # it may be shared
-            if finding.id not in unsaid:
+            if finding.id not in ignored:
                 yield in_submit_file(finding)
         options |= worker_options(text)
-    where, line = view.at("arguments")
-    yield from asked_workers(view.words, context.cpus, where, line, options)
+    yield from asked_workers(view.words, context.cpus, *view.at("arguments"), options)
 
 
-_MOST_SCRIPTS = 20  # of one queue
-_SCRIPTS = (
-    *(".py", ".sh", ".bash", ".csh", ".R", ".r", ".jl", ".pl", ".m", ".C", ".mac"),
-    *(".yaml", ".yml", ".cfg", ".conf", ".ini", ".toml", ".json"),
-)
 _CHECKS: tuple[Callable[[QueueView], Iterator[LintFinding]], ...] = (
-    _gpus,
-    _releases,
-    _universe,
-    _transfers,
-    file_findings,
-    _containers,
-    _records,
-    _checkpoints,
-    _requests,
-    _habits,
-    _windows,
-    _quoting,
-    _strings,
-    _macros,
-    _rows,
-    _scripts,
+    *(_gpus, _releases, _universe, _transfers, file_findings, _containers, _records),
+    *(_checkpoints, _requests, _habits, _windows, _quoting, _strings, _macros, _rows, _scripts),
 )

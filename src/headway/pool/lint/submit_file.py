@@ -1,4 +1,4 @@
-"""Submit descriptions as HTCondor reads them: statements, and the lines each of them covers."""
+"""Submit descriptions as HTCondor reads them: statements, and the lines of each."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ _OTHER = re.compile(r"(include|use|error|warning)(?:\s|:|\Z)", re.I)
 _OPEN_LIST = re.compile(r".*\(([^)]*)\Z", re.S)
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.]*)(?::([^()]*))?\)")
 
+#: `queue a, b from …`: what stands before, which of the three words, and what follows.
+QUEUE_ITEMS = re.compile(
+    r"(?P<before>.*?)(?:^|(?<=[\s,]))(?P<how>in|from|matching)\b(?P<rest>.*)\Z", re.I
+)
 UNCLOSED = "unclosed"  # the key of an `@=tag` that runs to the end of the file
 
-# Names of the job ad that stand for a submit command only as an attribute (`+Out = …`): without
-# the `+` they are a macro of the file, or a command of their own (transfer_output = true).
+# Attributes of the job ad that are submit commands only with a `+` (`+Out = …`). Without it they
+# are a macro of the file, or another command (transfer_output = true).
 _AS_ATTRIBUTES = {
     "in": "input",
     "out": "output",
@@ -33,7 +37,7 @@ _AS_ATTRIBUTES = {
     "transferinput": "transferinputfiles",
     "transferoutput": "transferoutputfiles",
 }
-# Names of the job ad, or older ones, for what submit files call otherwise.
+# Other names for submit commands: older ones, and attributes of the job ad.
 _ALIASES = {
     "userlog": "log",
     "cmd": "executable",
@@ -51,8 +55,8 @@ _ALIASES = {
     "iwd": "initialdir",
 }
 
-# How the names of keys begin that no other kind of file has: enough to know a submit description
-# without a `queue`, which may come from the command line.
+# Beginnings of keys that only submit descriptions have: one of them is enough if there is no
+# `queue`, which may come from the command line.
 _TELLING = (
     *("executable", "universe", "containerimage", "dockerimage", "shouldtransfer"),
     *("requestcpus", "requestmemory", "requestdisk", "requestgpus"),
@@ -75,11 +79,25 @@ class Statement:
     key: str = ""
     value: str = ""
     within: int = 0  # how many `if`s are open around it
+    lines: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The key without regard to case, underscores, `+` and `MY.`."""
         return canonical(self.key)
+
+    @property
+    def text(self) -> str:
+        """Its lines as one, without comments in between."""
+        lines = [line.strip() for line in self.lines]
+        lines = [line for line in lines if line and not (line.startswith("#") and len(lines) > 1)]
+        return " ".join(line.removesuffix("\\").rstrip() for line in lines)
+
+    @property
+    def variables(self) -> list[str]:
+        """The names that `queue a, b from …` gives each job a value for."""
+        match = QUEUE_ITEMS.match(self.value) if self.kind == "queue" else None
+        return re.findall(r"[A-Za-z_]\w*", match["before"]) if match else []
 
 
 @dataclass(frozen=True)
@@ -99,24 +117,19 @@ class SubmitFile:
         return any(s.kind == "other" and s.key in ("include", "use") for s in self.statements)
 
     def assignments(self, key: str, *, before: int | None = None) -> list[Statement]:
-        """Every line that sets `key`, under any of its names, up to a line of the file."""
+        """The statements that set `key`, under any of its names, before a line of the file."""
         name = canonical(key)
-        return [
-            statement
-            for statement in self.statements
-            if statement.kind == "assign"
-            and statement.name == name
-            and (before is None or statement.last < before)
-        ]
+        places = (s for s in self.statements if s.kind == "assign" and s.name == name)
+        return [place for place in places if before is None or place.last < before]
 
     def last(self, key: str) -> Statement | None:
-        """The assignment that holds at the first `queue`."""
+        """The assignment of a key that is in effect at the first `queue`."""
         queue = self.first_queue
         found = self.assignments(key, before=queue.first if queue else None)
         return found[-1] if found else None
 
     def value(self, key: str, default: str = "") -> str:
-        """What `key` is at the first `queue`, with the file's own macros filled in."""
+        """The value of `key` at the first `queue`, with the file's own macros filled in."""
         statement = self.last(key)
         return self.expand(statement.value).strip() if statement else default
 
@@ -155,12 +168,12 @@ def canonical(key: str) -> str:
 
 
 def split_list(value: str) -> list[str]:
-    """The items of a list such as `a, b c`, quotes around the whole taken off."""
+    """The items of a list such as `a, b c`, without the quotes around it."""
     return [item for item in re.split(r"[,\s]+", value.strip().strip('"')) if item]
 
 
 def split_files(value: str) -> list[str]:
-    """The items of a list of files, which commas alone separate."""
+    """The items of a list of files, which only commas separate."""
     return [item for item in (part.strip() for part in value.strip().strip('"').split(",")) if item]
 
 
@@ -190,13 +203,8 @@ def split_environment(text: str) -> Iterator[tuple[str, str]]:
         ValueError: quotes have no partner, or a word is no assignment.
     """
     text = text.strip()
-    if text.startswith('"'):
-        words = split_arguments(text)
-    else:
-        words = [word.strip() for word in text.split(";")]
-    for word in words:
-        if not word:
-            continue
+    words = split_arguments(text) if text.startswith('"') else map(str.strip, text.split(";"))
+    for word in filter(None, words):
         name, equals, value = word.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", name.strip()):
             raise ValueError(f"{word} is not NAME=value")
@@ -204,7 +212,7 @@ def split_environment(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _quoted_words(text: str) -> Iterator[str]:
-    """Words parted by spaces, with '…' around those that hold any, and '' for a quote in them."""
+    """Words separated by spaces; '…' quotes a word, in which '' is a quote."""
     for match in re.finditer(r"(?:[^\s']|'(?:[^']|'')*')+|'", text):
         word = match[0]
         if word == "'" or (word.count("'") % 2):
@@ -213,48 +221,41 @@ def _quoted_words(text: str) -> Iterator[str]:
 
 
 def read(text: str) -> SubmitFile:
-    """Read a submit description; what is not understood stays as it is."""
+    """Read a submit description; lines that are not understood are kept as they are."""
     lines = tuple(re.findall(r"[^\n]*\n|[^\n]+\Z", text))
     return SubmitFile(lines, tuple(_statements(lines)))
 
 
 def _statements(lines: tuple[str, ...]) -> Iterator[Statement]:
-    at = 0
-    within = 0
+    at = within = 0
     while at < len(lines):
         first = at
         logical, at = _logical_line(lines, at)
-        heredoc = _HEREDOC.match(logical)
-        branch = _BRANCH.match(logical)
-        other = _OTHER.match(logical)
+        heredoc, branch, other = (pattern.match(logical) for pattern in (_HEREDOC, _BRANCH, _OTHER))
         assignment = _ASSIGNMENT.match(logical)
+        kind: StatementKind = "other"
+        key, value = other[1].lower() if other else "", logical
         if not logical or logical.startswith("#"):
-            yield Statement("nothing", first + 1, at, within=within)
+            kind, key, value = "nothing", "", ""
         elif heredoc:
-            value, at = _heredoc_body(lines, at, heredoc["tag"])
-            if value is None:
-                yield Statement("other", first + 1, at, UNCLOSED, logical, within)
-            else:
-                yield Statement("assign", first + 1, at, heredoc["key"], value, within)
+            body, at = _heredoc_body(lines, at, heredoc["tag"])
+            key = UNCLOSED
+            if body is not None:
+                kind, key, value = "assign", heredoc["key"], body
         elif _QUEUE.match(logical):
-            arguments = logical[5:].strip()
-            at = _after_items(lines, at, arguments)
-            yield Statement("queue", first + 1, at, "queue", arguments, within)
+            kind, key, value = "queue", "queue", logical[5:].strip()
+            at = _after_items(lines, at, value)
         elif branch:
-            word = branch[1].lower()
-            within += word == "if"
-            yield Statement("branch", first + 1, at, word, logical[branch.end() :], within)
-            within -= word == "endif" and within > 0
+            kind, key, value = "branch", branch[1].lower(), logical[branch.end() :]
         elif assignment:
-            key, value = assignment["key"], assignment["value"].strip()
-            yield Statement("assign", first + 1, at, key, value, within)
-        else:
-            word = other[1].lower() if other else ""
-            yield Statement("other", first + 1, at, word, logical, within)
+            kind, key, value = "assign", assignment["key"], assignment["value"].strip()
+        within += kind == "branch" and key == "if"
+        yield Statement(kind, first + 1, at, key, value, within, lines[first:at])
+        within -= kind == "branch" and key == "endif" and within > 0
 
 
 def _logical_line(lines: tuple[str, ...], at: int) -> tuple[str, int]:
-    """One line with its continuations; a comment among them is dropped, its backslash counts."""
+    """One line with its continuations; of a comment among them only the backslash counts."""
     text = lines[at].strip()
     at += 1
     if text.startswith("#"):
@@ -285,7 +286,7 @@ def _heredoc_body(lines: tuple[str, ...], at: int, tag: str) -> tuple[str | None
 
 
 def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:
-    """Past the items of `queue … (`, which end with a line that begins with `)`."""
+    """The line after the items of `queue … (`, which end with a line that begins with `)`."""
     if not _OPEN_LIST.match(arguments):
         return at
     for end in range(at, len(lines)):
@@ -295,10 +296,10 @@ def _after_items(lines: tuple[str, ...], at: int, arguments: str) -> int:
 
 
 def read_text(path: Path) -> str:
-    """The text of a submit description on disk; bytes that are no UTF-8 can be written back.
+    """The text of a submit description on disk; bytes that are not UTF-8 can be written back.
 
     Raises:
-        HeadwayError: the file cannot be read, or nothing in it is said to HTCondor.
+        HeadwayError: The file cannot be read, or is not a submit description.
     """
     try:
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
@@ -313,7 +314,7 @@ def read_text(path: Path) -> str:
             f"{path} is a DAG, for condor_submit_dag, and not a submit file",
             remedy=f"name a submit file of its nodes: {nodes[0]}",
         )
-    if not _says_something(file):
+    if not file.first_queue and not file.includes and not _has_telling_key(file):
         raise HeadwayError(
             f"{path} is not a submit file: it has no `queue`, no `executable` and no `request_…`",
             remedy="name the file that you give to condor_submit;"
@@ -329,21 +330,12 @@ def _nodes_of_a_dag(text: str) -> list[str]:
     return [words[2] for words in nodes if words[1] != "=" and words[2][0] not in "={"]
 
 
-def _says_something(file: SubmitFile) -> bool:
-    """Whether one statement at least is one that a script, a table or a TOML file has not."""
-    return (
-        file.first_queue is not None
-        or file.includes
-        or any(
-            statement.kind == "assign" and statement.name.startswith(_TELLING)
-            for statement in file.statements
-        )
-    )
+def _has_telling_key(file: SubmitFile) -> bool:
+    assignments = (s for s in file.statements if s.kind == "assign")
+    return any(statement.name.startswith(_TELLING) for statement in assignments)
 
 
-# The commands of submit descriptions, and those that look like one and are none.
-
-# As condor_submit of HTCondor 25 knows them; their names in the job ad are the same without `_`.
+# The submit commands of HTCondor 25; most attributes of the job ad have the same name without `_`.
 _COMMANDS = """
 accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1
 allowed_execute_duration allowed_job_duration append_files arc_application arc_data_staging
@@ -394,30 +386,22 @@ vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type vm_vcpus vm_v
 want_graceful_removal want_io_proxy want_job_networking when_to_transfer_output x509userproxy
 xen_initrd xen_kernel xen_kernel_params xen_root
 """
-_NAMES = frozenset(canonical(name) for name in _COMMANDS.split())
-_SPELLED = {canonical(name): name for name in _COMMANDS.split()}
+_NAMES = {canonical(name): name for name in _COMMANDS.split()}
 _FAMILIES = ("request", "require", "remote", "ec2tag", "cloudlabel", "transform", "batch", "arc")
 
 
 def is_command(key: str) -> bool:
-    """Whether condor_submit knows a key.
-
-    Args:
-        key: a key as it stands in a file, in any of its spellings.
-
-    Returns:
-        True for a command; False for a macro of the file's own.
-    """
+    """Whether a key, in any of its spellings, is a submit command and not a macro of the file."""
     return canonical(key) in _NAMES
 
 
 def meant(key: str) -> str:
-    """The command that a key was probably meant to be; empty where it is like none.
+    """The command that a key was probably meant to be; empty if it resembles none.
 
     A file may set any name as a macro, so a key must differ from a command by very little.
 
     Args:
-        key: a key of the file that is no attribute (`+…`) and that no `$(…)` asks for.
+        key: A key of the file that is no attribute (`+…`) and that no `$(…)` uses.
     """
     name = canonical(key)
     if name in _NAMES or len(name) < 6:
@@ -427,25 +411,25 @@ def meant(key: str) -> str:
     if name == "requestgpumemory":
         return "gpus_minimum_memory"
     if name.startswith(_FAMILIES) and not name.startswith(("requestm", "requestd", "requirem")):
-        return ""  # request_licenses and the like are the pool's own
+        return ""  # the pool defines request_licenses and the like
     near = closest(name, _NAMES, cutoff=0.88)
-    return _SPELLED[near] if near else ""
+    return _NAMES[near] if near else ""
 
 
-# What the functions of macros make of a text: `$Fpn(…)`, `$INT(…)`, `$STRING(…)` and sums.
+# The functions of macros: `$Fpn(…)`, `$INT(…)`, `$STRING(…)` and sums.
 
 
 class Unknown(Exception):
-    """A text that nobody can know before HTCondor has the job; says why."""
+    """A value that is not known before HTCondor has the job, and why."""
 
 
 def path_parts(path: str, letters: str, base: str = "") -> str:
-    """`$Fpdnx(…)`: what condor_submit makes of a path on Linux.
+    """`$Fpdnx(…)`: the parts of a path, as condor_submit takes them on Linux.
 
     Args:
-        path: the path.
-        letters: which parts to keep, in small letters.
-        base: the folder of a relative path, where the whole path is asked for.
+        path: The path.
+        letters: The parts to keep, in small letters.
+        base: The folder of a relative path, if the letters ask for the full path.
     """
     bare = path[1:-1] if re.fullmatch(r"([\"']).*\1", path) else path
     if "f" in letters and base and not bare.startswith("/"):
@@ -492,14 +476,14 @@ def text_in_form(form: str, shown: str) -> Callable[[str], str]:
 
 
 def named_part(function: str, suffix: str) -> Callable[[str], str]:
-    """`$DIRNAME(…)`, or `$BASENAME(…)` without an ending that is named."""
+    """`$DIRNAME(…)`, or `$BASENAME(…)` without a given suffix."""
     if function == "DIRNAME":
         return lambda path: "".join(path.rpartition("/")[:2])
     return lambda path: path.rpartition("/")[2].removesuffix(suffix)
 
 
 def number_in_form(function: str, form: str, shown: str) -> Callable[[str], str]:
-    """`$INT(…)` or `$REAL(…)`, in a format such as `%03d`; `shown` is how it stands in the file."""
+    """`$INT(…)` or `$REAL(…)`, in a format such as `%03d`; `shown` is the call in the file."""
 
     def change(text: str) -> str:
         value = arithmetic(text)
@@ -518,7 +502,7 @@ def number_in_form(function: str, form: str, shown: str) -> Callable[[str], str]
 
 
 def whole_number(shown: str) -> Callable[[str], str]:
-    """`$EVAL(…)`, as far as it is sums of whole numbers."""
+    """`$EVAL(…)` of whole numbers."""
 
     def change(text: str) -> str:
         value = str(arithmetic(text))
@@ -530,7 +514,7 @@ def whole_number(shown: str) -> Callable[[str], str]:
 
 
 def _divide(left: float, right: float) -> float:
-    """As ClassAds do: whole numbers stay whole, and what is left over is dropped."""
+    """Divide as ClassAds do: the quotient of whole numbers is whole, rounded towards zero."""
     if type(left) is type(right) is int:
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     return left / right

@@ -1,4 +1,4 @@
-"""What a check says, and the table of traps: what works on a laptop and fails on a node."""
+"""What a check reports, and the table of traps: what works on a laptop and fails on a node."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 from headway.errors import PreflightError, Problem
 
 
 class Severity(str, Enum):
-    """How sure it is that this costs an attempt."""
+    """How likely it is to cost an attempt."""
 
     ERROR = "error"  # will fail
     WARNING = "warning"  # often fails
@@ -21,23 +22,20 @@ class Severity(str, Enum):
         return self.value
 
 
-_ORDER = {severity: place for place, severity in enumerate(Severity)}
-
-
 @dataclass(frozen=True)
 class LintFinding:
-    """One thing seen: `what` happens on the pool, and the `remedy`; `line` is the text at fault."""
+    """One thing to fix: `what` happens on the pool, the `remedy`, and the `line` that causes it."""
 
     severity: Severity
-    where: str
+    id: str
     what: str
     remedy: str
-    id: str
+    where: str
     line: str = ""
 
     @property
     def problem(self) -> Problem:
-        """The same, as the error tree words it."""
+        """The same as an entry of a `PreflightError`."""
         what = f"{self.what}\n    {self.line.strip()}" if self.line.strip() else self.what
         return Problem(self.where, what, self.remedy)
 
@@ -45,55 +43,48 @@ class LintFinding:
         return f"{self.severity}: {self.problem}"
 
 
+# Each takes id, what, remedy and where, and perhaps the line.
+error, warning, hint = (partial(LintFinding, severity) for severity in Severity)
+
+
 @dataclass(frozen=True)
 class Context:
-    """What a script's traps depend on: how it is started, and what the job gives it."""
+    """What the traps of a script depend on: how it is started, and what the job gives it."""
 
-    program: bool = False  # started by itself, by its #! line and its exec bit
-    interpreter: str = ""  # what runs it, where its #! line does not say
+    program: bool = False  # started directly, through its #! line and its exec bit
+    interpreter: str = ""  # what runs it if it has no #! line
     checkpointed: bool = False  # the job checkpoints: the script starts again where it stopped
     cpus: int | None = None
     gpus: int | None = None
     provided: frozenset[str] = frozenset()  # names of the job's files and inputs
     arguments: tuple[str, ...] = ()  # the words of the command that starts it
-    contained: bool = False  # it runs in a container, which has folders of its own
+    contained: bool = False  # it runs in a container, which has its own folders
 
     @property
     def waits(self) -> str:
-        """What a pause costs: a GPU that waits only where there is one."""
+        """What a pause costs."""
         return "the GPU waits" if self.gpus else "nothing is computed"
 
 
-def error(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
-    return LintFinding(Severity.ERROR, where, what, remedy, id, line)
-
-
-def warning(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
-    return LintFinding(Severity.WARNING, where, what, remedy, id, line)
-
-
-def hint(id: str, where: str, what: str, remedy: str, line: str = "") -> LintFinding:
-    return LintFinding(Severity.HINT, where, what, remedy, id, line)
-
-
 def worst_first(findings: Iterable[LintFinding]) -> list[LintFinding]:
-    """Errors, then warnings, then hints; each thing once, otherwise in the order found."""
-    return sorted(dict.fromkeys(findings), key=lambda finding: _ORDER[finding.severity])
+    """Errors, then warnings, then hints; each finding once."""
+    order = list(Severity)
+    return sorted(dict.fromkeys(findings), key=lambda finding: order.index(finding.severity))
 
 
 def errors_of(findings: Iterable[LintFinding]) -> list[LintFinding]:
-    """Those that will make the job fail."""
+    """The findings that will make the job fail."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
 def raise_errors(findings: Iterable[LintFinding]) -> None:
-    """Refuse what will fail: PreflightError if there is any error."""
+    """Raise a PreflightError if any of the findings is an error."""
     fatal = errors_of(findings)
     if fatal:
         raise PreflightError([finding.problem for finding in fatal], remedy="nothing was submitted")
 
 
-# Commands that fetch or install something while the job runs.
+# Commands that download or install something while the job runs.
 
 
 @dataclass(frozen=True)
@@ -102,15 +93,14 @@ class Fetch:
 
     id: str  # of the trap
     names: str  # of the program
-    needs: str = ""  # what its arguments must hold
+    needs: str = ""  # what its arguments must contain
 
     def shown(self, words: list[str]) -> str:
         """The part of the command that names it: `wget`, `pip install`."""
-        if self.id == "fetch":
-            return words[0].rsplit("/", 1)[-1]
+        program = base_name(words[0])
         verbs = ("install", "create", "update", "add", "clone", "pull", "fetch")
         verb = next((word for word in words if word in verbs), "")
-        return f"{words[0].rsplit('/', 1)[-1]} {verb}".strip()
+        return program if self.id == "fetch" else f"{program} {verb}".strip()
 
 
 _FETCHES = (
@@ -130,27 +120,28 @@ _NO_DOWNLOAD = re.compile(
 )
 
 
+def base_name(path: str) -> str:
+    """The last part of a path: `bash` of `/bin/bash`."""
+    return path.rsplit("/", 1)[-1]
+
+
 def fetch_of(words: list[str]) -> Fetch | None:
-    """The kind that a command is of, or None if it fetches nothing."""
+    """The kind of download or install that a command is, or None."""
     words = unwrapped(words)
-    if not words:
+    if not words or {"--no-index", "--dry-run", "--offline"} & set(words):
         return None
-    program, rest = words[0].rsplit("/", 1)[-1], " ".join(words[1:])
+    program, rest = base_name(words[0]), " ".join(words[1:])
     if program in ("curl", "wget") and (not rest or _NO_DOWNLOAD.search(rest)):
         return None
-    if {"--no-index", "--dry-run", "--offline"} & set(words):
-        return None
-    for row in _FETCHES:
-        if re.fullmatch(row.names, program) and re.search(row.needs, rest):
-            return row
-    return None
+    kinds = (row for row in _FETCHES if re.fullmatch(row.names, program))
+    return next((row for row in kinds if re.search(row.needs, rest)), None)
 
 
 def unwrapped(words: list[str]) -> list[str]:
     """A command without `time`, `timeout 2h`, `env A=b` and the like before it."""
     words = list(words)
-    while len(words) > 1 and words[0].rsplit("/", 1)[-1] in _WRAPPERS:
-        wrapper = words.pop(0).rsplit("/", 1)[-1]
+    while len(words) > 1 and base_name(words[0]) in _WRAPPERS:
+        wrapper = base_name(words.pop(0))
         while len(words) > 1 and (words[0].startswith("-") or re.match(r"\w+=", words[0])):
             words.pop(0)
         if wrapper == "timeout" and len(words) > 1:
@@ -158,14 +149,14 @@ def unwrapped(words: list[str]) -> list[str]:
     return words
 
 
-# Absolute paths that a job names on the node, where most of them are not.
+# Absolute paths that a job uses on the node.
 #
-# Two kinds. Folders of people and of shared file systems (`/home`, `/nfs`, `/data`): a node has
-# them only if it mounts them. Scratch folders (`/tmp`, `/scratch`): a node may have them, but they
-# are not the job's own. Paths that nodes do have, such as `/usr` and `/cvmfs`, are neither.
+# Home and shared folders (`/home`, `/nfs`, `/data`) are there only if the node mounts them. Scratch
+# folders (`/tmp`, `/scratch`) may be there, but do not belong to the job. Paths that all nodes
+# have, such as `/usr` and `/cvmfs`, are neither.
 
-_BEFORE = r"(?:^|(?<=[=:,'\"]))"  # a word, or what stands in it after `=`
-# What no container image has; the rest may be the image's own.
+_BEFORE = r"(?:^|(?<=[=:,'\"]))"  # the start of a word, or of the value after `=`
+# No container image has these; it may have the others.
 _PEOPLE = (
     r"home\d*|homes|nethome|Users|afs|eos|nfs\w*|lustre\w*|gpfs\w*|beegfs\w*|ceph\w*|pnfs|staging"
     r"|ospool|stash"
@@ -175,8 +166,8 @@ _STORAGE = (
     r"|raid\d*|groups?|cluster|nas\w*|u|panfs|sphenix"
 )
 _CHILD = r"/[\w.$-]"
-_LONGEST = 90  # characters of a path that is shown
-# A bracket that is opened within it, as in $ENV(USER), belongs to it.
+_LONGEST = 90  # characters of a path that are shown
+# The brackets of $ENV(USER) belong to the path.
 _PATH = re.compile(r"(?:\$\w{0,20}\([^()\s]{0,80}\)|[^\s'\"`;,)]){0,200}")
 
 FAR_PATH = re.compile(rf"{_BEFORE}(?:~|/(?:{_PEOPLE})){_CHILD}")
@@ -191,11 +182,11 @@ HOME_FILE = re.compile(HOME.pattern.replace(r"[\w.]", r"\.\w"))  # ~/.bashrc, $H
 
 
 def far_path(word: str, contained: bool) -> bool:
-    """Whether a word names a folder of people or of shared storage.
+    """Whether a word names a home folder or shared storage.
 
     Args:
-        word: a word of a command, or a value.
-        contained: the job runs in a container, which may have a `/data` of its own.
+        word: A word of a command, or a value.
+        contained: The job runs in a container, which may have its own `/data`.
     """
     if "://" in word:
         return False
@@ -203,11 +194,10 @@ def far_path(word: str, contained: bool) -> bool:
 
 
 def path_in(word: str) -> str:
-    """The path that made a word suspicious, without what stands around it."""
+    """The path within a word that `far_path` or `scratch_path` matches."""
     match = STORAGE_PATH.search(word) or SCRATCH_PATH.search(word)
-    rest = word[match.start() :] if match else word
-    found = _PATH.match(rest)
-    path = found[0] if found else ""
+    rest = _PATH.match(word, match.start() if match else 0)
+    path = rest[0] if rest else ""
     return path if len(path) <= _LONGEST else f"{path[:_LONGEST]}…"
 
 
@@ -216,46 +206,40 @@ def scratch_path(word: str) -> bool:
     return "://" not in word and SCRATCH_PATH.search(word) is not None
 
 
-# The known traps of scripts, one row each: how bad it is, what happens on the pool, what to do.
+# The known traps of scripts: how bad each is, what happens on the pool, and what to do.
 
 
 @dataclass(frozen=True)
 class Trap:
-    """A row of the table; `{…}` in its sentences is filled in where the trap is found."""
+    """A row of the table; the `{…}` in its texts are filled in for each script."""
 
     severity: Severity
     what: str
     remedy: str
 
 
-def found(
+def trap_finding(
     id: str, where: str, line: str, severity: Severity | None = None, **words: object
 ) -> LintFinding:
-    """The finding for a trap of the table, in words that fit the place."""
+    """The finding for a trap of the table."""
     row = TRAPS[id]
-    return LintFinding(
-        severity or row.severity,
-        where,
-        row.what.format(**words),
-        row.remedy.format(**words),
-        id,
-        line,
-    )
+    what, remedy = row.what.format(**words), row.remedy.format(**words)
+    return LintFinding(severity or row.severity, id, what, remedy, where, line)
 
 
-# The same remedies in the words of a submit file.
+# The remedies for users of submit files, where they differ.
 _IN_SUBMIT_FILES = {
-    "fetch": "name it in transfer_input_files: it is there before the job starts",
+    "fetch": "name it in transfer_input_files: HTCondor brings it before the job starts",
     "weights": "name the weights in transfer_input_files, and load them from their path",
     "dataset": "name the data in transfer_input_files, and read it from its path",
     "install": "build it into an image, and name that in container_image",
     "clone": "name the code in transfer_input_files, or build it into the image",
     "unzip": "repack it as .tar, which Python and tar read everywhere",
-    "extract": "read the tar as it is (tarfile, webdataset), if your code can",
+    "extract": "read the tar file as it is (tarfile, webdataset), if your code can",
     "absolute-path": "bring it with transfer_input_files, or send it back with"
     " transfer_output_files",
     "scratch-path": "use the job's own folder: $_CONDOR_SCRATCH_DIR, or a relative path",
-    "home-file": "take it out: set it up in the image, and variables with `environment`",
+    "home-file": "remove it: set it up in the image, and set variables with `environment`",
     "pipe": "put `set -o pipefail` before it; `output` and `error` keep what is printed anyway",
     "mv": "test first: [ ! -e NAME ] || mv NAME …",
     "shebang-far": "name an interpreter that the node has (#!/usr/bin/env …), or use an image",
@@ -263,12 +247,11 @@ _IN_SUBMIT_FILES = {
 
 
 def in_submit_file(finding: LintFinding) -> LintFinding:
-    """A trap of a script with the remedy that a submit file allows."""
-    remedy = _IN_SUBMIT_FILES.get(finding.id)
-    return replace(finding, remedy=remedy) if remedy else finding
+    """A finding about a script with the remedy for a submit file."""
+    return replace(finding, remedy=_IN_SUBMIT_FILES.get(finding.id, finding.remedy))
 
 
-_INPUT = "declare it as an input: it is fetched, resumed and verified before the command starts"
+_INPUT = "declare it as an input: it is downloaded and verified before the command starts"
 _IMAGE = "build it into the container image and name that in `container`"
 _STRICT = "put `set -euo pipefail` on the line after #!"
 _ERROR, _WARNING, _HINT = Severity
@@ -277,13 +260,13 @@ TRAPS: dict[str, Trap] = {
     # How a script is started
     "crlf": Trap(
         _ERROR,
-        "Windows line ends: the shell takes the carriage return for a part of each word"
+        "the file has Windows line ends: the shell reads the carriage return as part of each word"
         " (`bad interpreter: /bin/bash^M`)",
         "convert it: sed -i 's/\\r$//' {name}",
     ),
     "shebang-missing": Trap(
         _ERROR,
-        "there is no #! line, so it cannot be started by itself (exec format error)",
+        "there is no #! line, so the node cannot start it (exec format error)",
         "make `{shebang}` its first line",
     ),
     "shebang-late": Trap(
@@ -293,7 +276,7 @@ TRAPS: dict[str, Trap] = {
     ),
     "shebang-relative": Trap(
         _ERROR,
-        "the #! line names no absolute path of an interpreter",
+        "the #! line does not name the absolute path of an interpreter",
         "make `{shebang}` its first line",
     ),
     "shebang-arguments": Trap(
@@ -303,36 +286,36 @@ TRAPS: dict[str, Trap] = {
     ),
     "shebang-far": Trap(
         _ERROR,
-        "the #! line names an interpreter of the access point; the node has none there",
+        "the #! line names an interpreter of the access point, which the node does not have",
         "write `{shebang}` and bring the environment as a container",
     ),
     "bashism": Trap(
         _WARNING,
-        "`{word}` is bash's; sh is dash in Debian's and Ubuntu's containers and does not know it",
+        "`{word}` works in bash only; in Debian's and Ubuntu's containers sh is dash",
         "run it with bash: `#!/bin/bash`",
     ),
     # Continuations
     "continuation-space": Trap(
         _WARNING,
-        "a space follows the backslash, so the command ends here; `{cut}` is run as a command of"
-        " its own (exit code 127)",
+        "a space follows the backslash, so the command ends here and the shell runs `{cut}` as a"
+        " separate command (exit code 127)",
         "delete what follows the backslash",
     ),
     "continuation-comment": Trap(
         _ERROR,
-        "a comment inside the continued command ends it; `{cut}` is run as a command of its own"
-        " (exit code 127)",
+        "a comment inside the continued command ends it, and the shell runs `{cut}` as a separate"
+        " command (exit code 127)",
         "move the comment above the command",
     ),
     "continuation-blank": Trap(
         _ERROR,
-        "an empty line inside the continued command ends it; `{cut}` is run as a command of its"
-        " own (exit code 127)",
+        "an empty line inside the continued command ends it, and the shell runs `{cut}` as a"
+        " separate command (exit code 127)",
         "delete the empty line",
     ),
     "continuation-option": Trap(
         _ERROR,
-        "an option stands at the beginning of a command and is run as a program (exit code 127)",
+        "a command begins with an option, which the shell runs as a program (exit code 127)",
         "end the line before it with a backslash and nothing after that",
     ),
     "continuation-swallow": Trap(
@@ -341,57 +324,57 @@ TRAPS: dict[str, Trap] = {
         "delete the backslash",
     ),
     # The second start
-    "mkdir": Trap(_HINT, "{when}, and mkdir fails on a folder that is there", "mkdir -p"),
-    "rm": Trap(_HINT, "{when}, and rm fails on a file that is gone", "rm -f"),
+    "mkdir": Trap(_HINT, "{when}, and mkdir fails if the folder exists", "mkdir -p"),
+    "rm": Trap(_HINT, "{when}, and rm fails if the file is gone", "rm -f"),
     "mv": Trap(
         _HINT,
-        "{when}, and mv fails on an input that was moved away the first time",
+        "{when}, and mv fails on an input that it moved away the first time",
         "declare the input under the path where it is needed, or test first:"
         " [ ! -e {source} ] || mv {source} …",
     ),
     # Exit status
     "errexit": Trap(
         _WARNING,
-        "no `set -e`: when one of the {steps} steps fails the others go on, and only the status of"
-        " the last one counts",
+        "there is no `set -e`: if one of the {steps} steps fails, the others still run and only the"
+        " status of the last one counts",
         _STRICT,
     ),
     "status": Trap(
         _WARNING,
-        "the script's status is that of this line, so a failure of `{work}` (line {at}) looks like"
-        " success",
+        "the script exits with the status of this line, so a failure of `{work}` (line {at}) looks"
+        " like success",
         _STRICT,
     ),
     "pipe": Trap(
         _WARNING,
-        "a pipe's status is that of its last command, so a failure of `{work}` is lost",
+        "a pipe has the status of its last command, so a failure of `{work}` is lost",
         "put `set -o pipefail` before it; the agent keeps stdout and stderr anyway",
     ),
-    # What is fetched at run time
+    # Downloads at run time
     "fetch": Trap(
         _WARNING,
-        "`{program}` fetches at run time: the tool or the network may be missing on the node, and"
-        " what is cut off goes unnoticed",
+        "`{program}` downloads at run time: the node may lack the tool or the network, and nobody"
+        " notices an incomplete download",
         _INPUT,
     ),
     "install": Trap(
         _WARNING,
-        "`{program}` installs at run time, for each attempt anew, if the node lets it",
+        "`{program}` installs at run time, again in every attempt, if the node allows it",
         _IMAGE,
     ),
     "clone": Trap(
         _WARNING,
-        "`{program}` needs the network, and takes whatever is there that day",
+        "`{program}` needs the network, and gets whatever version is there that day",
         "put the code into `files`, or into the container image",
     ),
     "weights": Trap(
         _WARNING,
-        "`{call}` downloads weights at run time, for each attempt anew",
+        "`{call}` downloads weights at run time, again in every attempt",
         "declare the weights as an input and load them from their path",
     ),
     "dataset": Trap(
         _WARNING,
-        "`{call}` downloads data at run time, for each attempt anew",
+        "`{call}` downloads data at run time, again in every attempt",
         "declare the data as an input and read it from its path",
     ),
     # Archives and paths
@@ -403,14 +386,14 @@ TRAPS: dict[str, Trap] = {
     ),
     "zip": Trap(
         _HINT,
-        "unpacks a zip archive; `unzip` is missing in many containers, and {waits} meanwhile",
-        "repack it as .tar and read it as it is: nothing needs to be extracted",
+        "this unpacks a zip archive; many containers lack `unzip`, and {waits} meanwhile",
+        "repack it as .tar and read it as it is: there is no need to extract it",
     ),
     "extract": Trap(
         _HINT,
         "{waits} while this unpacks",
-        "read the tar as it is (headway.torch, tarfile), or declare it as an input with"
-        " unpack = true: it is then unpacked, and proven, before the command starts",
+        "read the tar file as it is (headway.torch, tarfile), or declare it as an input with"
+        " unpack = true: the agent then unpacks and verifies it before the command starts",
     ),
     "absolute-path": Trap(
         _WARNING,
@@ -425,19 +408,19 @@ TRAPS: dict[str, Trap] = {
     ),
     "home-file": Trap(
         _WARNING,
-        "`{path}` is a file of your home, which few nodes have",
-        "take it out: what it sets up belongs in the container image, a variable in `environment`",
+        "`{path}` is in your home folder, which few nodes have",
+        "remove it: put what it sets up into the container image, and variables into `environment`",
     ),
     # Python
     "syntax": Trap(
         _WARNING,
         "Python {version} cannot read this file: {reason}",
-        "mend it, or make sure that the node's Python can read it",
+        "fix it, or make sure that the node's Python can read it",
     ),
     "workers": Trap(
         _WARNING,
         "{workers} loader processes share {cpus} requested",
-        "ask for as many cpus as there are workers, or take the number from the job",
+        "request as many cpus as there are workers, or take the number from the job",
     ),
     "cpu-count": Trap(
         _HINT,
@@ -446,18 +429,18 @@ TRAPS: dict[str, Trap] = {
     ),
     "gpu-index": Trap(
         _WARNING,
-        "`{device}` does not exist for a job of {gpus}: its GPUs are numbered from 0",
+        "`{device}` does not exist for a job with {gpus}: its GPUs are numbered from 0",
         'use "cuda", or "cuda:0"',
     ),
     "visible-devices": Trap(
         _WARNING,
-        "sets CUDA_VISIBLE_DEVICES, which HTCondor has set to the GPUs that are the job's",
-        "take it out; someone else's GPU would be used",
+        "sets CUDA_VISIBLE_DEVICES, which HTCondor has set to the job's own GPUs",
+        "remove it: the job would use someone else's GPU",
     ),
     "makedirs": Trap(
         _WARNING,
-        "after a checkpoint the script starts again in the same folder, and `{call}` fails on a"
-        " folder that is there",
+        "after a checkpoint the script starts again in the same folder, and `{call}` fails if the"
+        " folder exists",
         "exist_ok=True",
     ),
 }
