@@ -48,7 +48,7 @@ def held(
 
 def told(job: QueuedHold, **changes: Any) -> LoggedJob:
     facts: dict[str, Any] = {
-        "whole": True,
+        "complete": True,
         "held": True,
         "holds": job.holds,
         "unwanted": job.holds,

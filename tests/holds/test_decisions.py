@@ -88,21 +88,23 @@ def test_what_somebody_edited_to_keep_it_held(attribute: str, original: Any, now
 )
 def test_the_queue_and_the_log_disagree(changes: dict[str, Any], why: str) -> None:
     job = held()
-    one = replace(case(job), told=told(job, **changes))
+    one = replace(case(job), logged=told(job, **changes))
     decision = decide(HealState(RULES, id="me"), [one], NOW, RULES)[0]
     assert decision.verb is Verb.LEAVE and why in decision.why
 
 
 def test_a_code_that_the_queue_never_counted_is_an_edit() -> None:
     for counts, verb in (("TransferInputError = 1", Verb.RELEASE), ("JobPolicy = 1", Verb.LEAVE)):
-        one = replace(case(held(NumHoldsByReason=f"[ {counts} ]")), told=None)
+        one = replace(case(held(NumHoldsByReason=f"[ {counts} ]")), logged=None)
         assert decide(HealState(RULES, id="me"), [one], NOW, RULES)[0].verb is verb
 
 
 def test_a_reason_in_two_spellings_is_one() -> None:
     """The queue has line ends where the log has bars, and the log may cut it."""
     job = held(reason="Error from slot1@a:\nno such file\r\n  (errno 2)\n")
-    one = replace(case(job), told=told(job, reason="Error from slot1@a:|no such file   (errno 2)|"))
+    one = replace(
+        case(job), logged=told(job, reason="Error from slot1@a:|no such file   (errno 2)|")
+    )
     assert decide(HealState(RULES, id="me"), [one], NOW, RULES)[0].verb is Verb.RELEASE
 
 
@@ -139,12 +141,12 @@ class TestItsOwnPolicy:
 class TestBudgets:
     def test_a_persons_holds_cost_nothing(self) -> None:
         job = held(holds=8, NumHoldsByReason="[ UserRequest = 7; TransferInputError = 1 ]")
-        one = replace(case(job), told=None)
+        one = replace(case(job), logged=None)
         assert decide(HealState(RULES, id="me"), [one], NOW, RULES)[0].verb is Verb.RELEASE
 
     def test_a_hold_that_htcondor_counts_three_times_is_one(self) -> None:
         job = held(holds=9)
-        one = replace(case(job), told=told(job, holds=3, unwanted=3, releases=2))
+        one = replace(case(job), logged=told(job, holds=3, unwanted=3, releases=2))
         assert decide(HealState(RULES, id="me"), [one], NOW, RULES)[0].verb is Verb.RELEASE
 
     def test_an_hour_is_shared(self) -> None:
@@ -210,11 +212,11 @@ class TestRemoval:
         assert decided(young, Act.REMOVE, self.READY, kind="permanent").verb is Verb.WAIT
         assert decided(job, Act.REMOVE, self.READY, kind="depends").verb is Verb.LEAVE
 
-    @pytest.mark.parametrize("changes", [None, {"whole": False}, {"reason": ""}, {"code": 7}])
+    @pytest.mark.parametrize("changes", [None, {"complete": False}, {"reason": ""}, {"code": 7}])
     def test_never_by_the_log_or_the_queue_alone(self, changes: dict[str, Any] | None) -> None:
         job = held(code=6, subcode=2)
         log = None if changes is None else told(job, **changes)
-        one = replace(case(job, Act.REMOVE, kind="permanent"), told=log)
+        one = replace(case(job, Act.REMOVE, kind="permanent"), logged=log)
         made = decide(HealState(self.READY, id="me"), [one], NOW, self.READY)[0]
         assert made.verb is Verb.LEAVE
 

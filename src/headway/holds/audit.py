@@ -1,4 +1,4 @@
-"""What heal has done so far: the audit that it writes, and the state that follows from it."""
+"""The audit that heal writes, and the state that follows from it."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from headway.pool.folder import open_own, open_plain
 WHOLE = re.compile(r"[0-9]{1,15}\Z", re.ASCII)
 SITE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z", re.ASCII)
 CATEGORIES = ('"Medium"', '"Long"')
-WIDE = "cause "  # what the name of a breaker begins with that is over all sites and sources
+WIDE = "cause "  # begins the names of breakers for all sites and sources
 
 
 class ReleaseEnding(str, Enum):
-    """How a released job went on, as its event log tells."""
+    """What became of a released job, as its event log says."""
 
     SUCCESS = "success"
     HELD = "held again"  # for the same cause
     OTHER = "held for another cause"
     FAILED = "failed"
-    REMOVED = "removed"  # which tells nothing of whether the release was right
-    GONE = "gone"  # out of the queue, and no log tells how
+    REMOVED = "removed"  # which does not say whether the release was right
+    GONE = "gone"  # out of the queue, and no log says how
 
 
 @dataclass(frozen=True)
 class Edit:
-    """An attribute to set before a release; `old`: what it must be, as an expression."""
+    """An attribute to set before a release; `old`: the value that it must have, if any."""
 
     attribute: str
     new: str
     old: str = ""
 
     def is_sound(self) -> bool:
-        """Whether it is one that heal makes: a request's new number, or a category."""
+        """Whether heal makes such edits: of a request to a number, or of the duration category."""
         if self.attribute == "JobDurationCategory":
             return self.new in CATEGORIES and self.old == ""
         requests = ("RequestMemory", "RequestDisk")
@@ -65,7 +65,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Intent:
-    """What heal has decided to do to one hold of one job; written down before it is done."""
+    """What heal has decided to do about one hold of one job; recorded before it is done."""
 
     id: str
     time: float
@@ -87,10 +87,9 @@ class Intent:
     avoid: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """In types that JSON knows."""
-        edits = [{"attribute": e.attribute, "new": e.new, "old": e.old} for e in self.edits]
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**facts, "key": list(self.key), "edits": edits}
+        """The intent in types that JSON has."""
+        edits = [vars(edit) for edit in self.edits]
+        return {**vars(self), "key": list(self.key), "edits": edits}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Intent:
@@ -100,37 +99,30 @@ class Intent:
             KeyError, TypeError, ValueError: The line is not one that heal writes.
         """
         known = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
-        intent = cls(
-            **{
-                **known,
-                "key": Key(*facts["key"]),
-                "breakers": tuple(facts.get("breakers", ())),
-                "avoid": tuple(facts.get("avoid", ())),
-                "edits": tuple(Edit(**edit) for edit in facts.get("edits", ())),
-            }
-        )
-        intent._check()
+        for name in ("breakers", "avoid"):
+            known[name] = tuple(known.get(name, ()))
+        known["key"] = Key(*facts["key"])
+        known["edits"] = tuple(Edit(**edit) for edit in known.get("edits", ()))
+        intent = cls(**known)
+        if not intent._is_sound():
+            raise ValueError("not an intent of heal")
         return intent
 
-    def _check(self) -> None:
-        """ValueError unless each value is of the kind that heal writes: they become constraints."""
+    def _is_sound(self) -> bool:
+        """Whether each value is one that heal writes: they become constraints."""
         counts = (*self.key, self.holds, self.heals)
-        codes = (self.code, self.subcode)
         texts = (self.id, self.user, self.cause, self.log, *self.breakers)
-        sound = (
+        claims = (self.claim, self.before)
+        return (
             self.act in ("release", "remove")
-            and all(type(number) is int for number in (*counts, *codes))
+            and all(type(number) is int for number in (*counts, self.code, self.subcode))
             and all(number >= 0 for number in counts)
             and all(type(at) in (int, float) and isfinite(at) for at in (self.time, self.since))
-            and all(isinstance(text, str) for text in texts)
-            and all(
-                isinstance(text, str) and PLAIN.match(text) for text in (self.claim, self.before)
-            )
-            and all(isinstance(site, str) and SITE.match(site) for site in self.avoid)
+            and all(isinstance(text, str) for text in (*texts, *claims, *self.avoid))
+            and all(PLAIN.match(text) for text in claims)
+            and all(SITE.match(site) for site in self.avoid)
             and all(edit.is_sound() for edit in self.edits)
         )
-        if not sound:
-            raise ValueError("not an intent of heal's")
 
 
 @dataclass
@@ -158,7 +150,7 @@ class HealAction:
 
 @dataclass
 class HealState:
-    """All that decisions depend on beside the queue, the log and the advice."""
+    """All that decisions depend on besides the queue, the log and the advice."""
 
     rules: Rules = field(default_factory=Rules)
     #: The audit's own id: two heals never have the same.
@@ -181,7 +173,7 @@ class HealState:
         return state
 
     def take(self, record: Mapping[str, Any], latest: float = inf) -> None:
-        """Take in one line of the audit; one that makes no sense changes nothing."""
+        """Apply one record of the audit."""
         self.lines += 1
         kind = record.get("kind")
         if kind == "audit":
@@ -192,137 +184,130 @@ class HealState:
         elif kind == "left":
             self.said[str(record["id"])] = str(record.get("why", ""))
         else:
-            entry = self.by_id.get(str(record.get("id", "")))
-            if entry is not None:
-                self._follow(entry, str(kind), record, latest)
+            action = self.by_id.get(str(record.get("id", "")))
+            if action is not None:
+                self._follow(action, str(kind), record, latest)
 
     @property
     def pending(self) -> list[Intent]:
-        """Decisions of which nobody knows whether they were carried out."""
-        return [entry.intent for entry in self.by_id.values() if entry.done is None]
+        """Decisions that may or may not have been carried out."""
+        return [action.intent for action in self.by_id.values() if action.done is None]
 
     @property
     def open(self) -> list[HealAction]:
-        """Acts that were made and whose ending is not known."""
-        return [entry for entry in self.by_id.values() if entry.done and entry.ending is None]
+        """Actions that were carried out and have not ended yet."""
+        return [action for action in self.by_id.values() if action.done and action.ending is None]
 
     def breaker(self, name: str) -> Breaker:
-        """The breaker of that name; one that nothing is known of is as good as new."""
+        """The breaker of that name, or a new one."""
         return self.breakers.get(name) or Breaker(name, wide=name.startswith(WIDE))
 
     def releases(self, key: Key) -> int:
         """How often heal has, or may have, released the job."""
-        return sum(entry.counts for entry in self.by_job.get(key, ()))
+        return sum(action.counts for action in self.by_job.get(key, ()))
 
     def in_last_hour(self, now: float) -> Counter[str]:
-        """Releases in the last hour by user; one from the future tells that a clock jumped."""
+        """Releases in the last hour by user; if a clock jumped back, some are in the future."""
         return Counter(
-            entry.intent.user
-            for entry in self.by_id.values()
-            if abs(now - entry.intent.time) < HOUR and entry.counts
+            action.intent.user
+            for action in self.by_id.values()
+            if abs(now - action.intent.time) < HOUR and action.counts
         )
 
     def _intend(self, intent: Intent) -> None:
-        entry = self.by_id.get(intent.id)
-        if entry is None:
-            entry = self.by_id[intent.id] = HealAction(intent)
-            self.by_job[intent.key].append(entry)
-        else:  # tried again, after the pool had refused it
-            entry.intent, entry.done, entry.words = intent, None, ""
+        action = self.by_id.get(intent.id)
+        if action is None:
+            action = self.by_id[intent.id] = HealAction(intent)
+            self.by_job[intent.key].append(action)
+        else:  # another try, after the pool refused it
+            action.intent, action.done, action.words = intent, None, ""
         for name in intent.breakers:
             breaker = self.breakers.setdefault(name, self.breaker(name))
             breaker.released(intent.id, intent.time)
 
     def _follow(
-        self, entry: HealAction, kind: str, record: Mapping[str, Any], latest: float
+        self, action: HealAction, kind: str, record: Mapping[str, Any], latest: float
     ) -> None:
         now = min(float(record.get("time", 0.0)), latest)
-        intent = entry.intent
+        intent = action.intent
         breakers = [self.breakers[name] for name in intent.breakers]
         if kind == "result":
-            entry.done, entry.words = bool(record.get("done")), str(record.get("words", ""))
-            entry.tries += 1
-            entry.tried = now
-            if not entry.done:
+            action.done, action.words = bool(record.get("done")), str(record.get("words", ""))
+            action.tries, action.tried = action.tries + 1, now
+            if not action.done:
                 for breaker in breakers:
                     breaker.dropped(intent.id)
         elif kind == "passed":
-            entry.passed = True
+            action.passed = True
             for breaker in breakers:
                 breaker.passed(intent.id, self.rules)
-        elif kind == "outcome" and entry.ending is None:
-            entry.ending, entry.ended = ReleaseEnding(record["how"]), now
-            if entry.ending is ReleaseEnding.HELD and record.get("same") is False:
-                entry.ending = ReleaseEnding.OTHER  # in the words of an earlier Headway
+        elif kind == "outcome" and action.ending is None:
+            action.ending, action.ended = ReleaseEnding(record["how"]), now
+            if action.ending is ReleaseEnding.HELD and record.get("same") is False:
+                action.ending = ReleaseEnding.OTHER  # in the words of an earlier Headway
             for breaker in breakers:
-                if entry.ending in (ReleaseEnding.SUCCESS, ReleaseEnding.FAILED):
+                if action.ending in (ReleaseEnding.SUCCESS, ReleaseEnding.FAILED):
                     breaker.passed(intent.id, self.rules)
-                elif entry.ending is ReleaseEnding.HELD:
+                elif action.ending is ReleaseEnding.HELD:
                     breaker.fell(intent.id, now)
                 else:
                     breaker.dropped(intent.id)
 
 
-# The audit: what heal decided, on what evidence, what it did, and how that ended.
+# The audit file: what heal decided, on what evidence, what it did, and how that ended.
 #
-# Append-only JSON lines. A line is on the disk before what it tells of is done. A line that a kill
-# or a full disk cut short is closed off and passed over; it was never acted upon.
+# Append-only JSON lines. A line is on the disk before heal does what it says. A line that was cut
+# short by a kill or a full disk gets a line end and is ignored; nothing was done about it.
 
 
 FORMAT = 1
 
 
 def audit_of_run(folder: RunFolder) -> Path:
-    """The audit of a run is with the run."""
+    """The path of a run's audit."""
     return folder.path / "heal.jsonl"
 
 
 def audit_of_pool(name: str) -> Path:
-    """The user's audit of a schedd; a home folder may be shared by several access points."""
+    """The path of a user's audit of a schedd; several access points may share a home folder."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     place = name if name != "htcondor" else f"htcondor:schedd={socket.gethostname()}"
     return Path(home) / "headway" / "heal" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', place)}.jsonl"
 
 
 class AuditError(HeadwayError):
-    """The audit cannot be read_audit or written, or another heal has it."""
+    """The audit cannot be read or written, or another heal uses it."""
 
 
 class Audit:
-    """One audit, open for one heal; another one that asks for it is told so."""
+    """An audit, open for one heal at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # what it says is done: nobody else may have written it, and it must lead nowhere else
-            self._fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise _failed(path, error) from error
-        try:
-            self._lock = lock(self._fd)
-        except BlockingIOError:
-            os.close(self._fd)
-            raise AuditError(
-                f"another heal is at work with {path}",
-                remedy="one is enough; end it first, or look at what it does with"
-                " `headway heal --audit`",
-            ) from None
-        except OSError as error:
-            os.close(self._fd)
-            raise _failed(path, error) from error
-        try:
-            self._mend()
+        with contextlib.ExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # heal does what it says, so nobody else may have written it or put a link there
+                self._fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+                stack.callback(os.close, self._fd)
+                stack.callback(lock(self._fd).release)
+                self._end_last_line()
+            except BlockingIOError:
+                raise AuditError(
+                    f"another heal is at work with {path}",
+                    remedy="one is enough; end it first, or look at what it does with"
+                    " `headway heal --audit`",
+                ) from None
+            except OSError as error:
+                raise _failed(path, error) from error
             self.records = list(read_audit(path))
             if not any(record.get("kind") == "audit" for record in self.records):
                 first = {"kind": "audit", "id": uuid.uuid4().hex[:12], "format": FORMAT}
                 self.records += self.write(first)
-        except BaseException:
-            self.close()
-            raise
+            self._stack = stack.pop_all()
 
     def write(self, *records: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Append lines and have them on the disk; returns them as they were written."""
+        """Append records and wait until they are on the disk; returns them with their times."""
         now = round(time.time(), 3)
         stamped = [{"time": now, **record} for record in records]
         text = "".join(json.dumps(record, default=str) + "\n" for record in stamped)
@@ -332,18 +317,15 @@ class Audit:
                 data = data[os.write(self._fd, data) :]
             os.fsync(self._fd)
         except OSError as error:
-            # What did get there must not become one line with what comes next.
+            # What was written must not become one line with what comes next.
             with contextlib.suppress(OSError):
-                self._mend()
+                self._end_last_line()
             raise _failed(self.path, error) from error
         return stamped
 
     def close(self) -> None:
-        """Let go of it."""
-        if self._fd >= 0:
-            self._lock.release()
-            os.close(self._fd)
-            self._fd = -1
+        """Unlock and close it."""
+        self._stack.close()
 
     def __enter__(self) -> Audit:
         return self
@@ -351,21 +333,17 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _mend(self) -> None:
-        """Close off a last line that has no end."""
+    def _end_last_line(self) -> None:
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")
 
 
 def read_audit(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of an audit; what is none is passed over."""
+    """The records of an audit; damaged lines are ignored."""
     try:
         with open(open_plain(path), "rb") as file:
-            for line in file:
-                record = _record(line)
-                if record is not None:
-                    yield record
+            yield from filter(None, map(_record, file))
     except FileNotFoundError:
         return
     except OSError as error:
@@ -373,27 +351,19 @@ def read_audit(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
+    """The record in a line; None: it is incomplete, or `HealState` cannot take it."""
     if not line.endswith(b"\n"):
-        return None  # being written, or cut short
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and _makes_sense(record) else None
-
-
-def _makes_sense(record: Mapping[str, Any]) -> bool:
-    """Whether the fold can take it; a damaged line must not stop heal for ever."""
-
     try:
+        record: dict[str, Any] = json.loads(line)
         if record["kind"] == "intent":
             Intent.of(record["intent"])
         elif record["kind"] == "outcome":
             ReleaseEnding(record["how"])
         float(record.get("time", 0.0))
-    except (KeyError, TypeError, ValueError):
-        return False
-    return True
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return None
+    return record
 
 
 def _failed(path: Path, error: OSError) -> AuditError:

@@ -1,9 +1,9 @@
-"""Live checks: what can be looked at now, where a look decides. Everything here asks the world.
+"""Live checks: whether the object, the file or the site that stopped a job is well now.
 
-Each check has a short time-out, and they run side by side. The URLs and paths are a log's words,
-and anybody can write a log. So a look never carries a token, a password or a signed query, wherever
-it is redirected; it asks no host of a private network unless HEADWAY_MAY_ASK names it, for a few
-bytes, of few objects and few servers, and for each object once, however many jobs want it.
+Checks run in parallel, each with a short time-out. The URLs and paths come from a log, and anybody
+can write a log. So a check never sends a token, a password or a signed query, not even after a
+redirect, and never contacts a host in a private network unless HEADWAY_MAY_ASK names it. It asks
+for a few bytes of few objects on few servers, once for each object.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.holds.advice import enough_now
-from headway.holds.evidence import MINUTES, jobs
-from headway.holds.evidence import holds as holds_words
+from headway.holds.evidence import MINUTES
 from headway.holds.history import History
 from headway.holds.hold import Cut, Hold, meaning_of
 from headway.holds.table import BEFORE_START, HoldMeaning
+from headway.text import many
 
 _log = logging.getLogger(__name__)
-#: Seconds that all checks together may take, and that one source may.
+#: Seconds for all checks together, and for one source.
 PATIENCE = 8.0
 _EACH = 3.0
 _SAMPLE = 1024
@@ -31,29 +31,29 @@ _MOST_OBJECTS, _MOST_SOURCES = 20, 8
 _STALE = 14 * 86400.0  # a job that was held earlier has left every queue
 _WORKERS = 8
 _SCHEMES = ("osdf://", "stash://", "pelican://", "https://", "http://")
-# a look there mounts, or wakes, something; /dev/shm has plain files
+# looking there mounts, or wakes, something; /dev/shm has plain files
 _MAPPED = re.compile(r"/(?:net|proc|sys|dev(?!/shm/))/")
 _NOW = Cut(float("inf"))
-_FOLDER_CODES = (7, 9, 22)  # a file that HTCondor makes: its folder must be there
+_FOLDER_CODES = (7, 9, 22)  # HTCondor makes the file, so its folder must be there
 
 
 @dataclass(frozen=True)
 class CheckResults:
-    """What the checks found; None: not looked at, or not to be told from here."""
+    """What the checks found; None: not checked, or it cannot be told from here."""
 
     object_there: bool | None = None
     file_there: bool | None = None
-    #: No such hold has come for 15 minutes, while others got past.
+    #: Whether no such hold has come for 15 minutes, while other jobs got past.
     quiet: bool | None = None
     request_enough: bool | None = None
-    #: Others have started at the site since.
+    #: Whether other jobs have started at the site since.
     site_well: bool | None = None
     words: tuple[str, ...] = ()
 
 
-#: What a look at an object gave: whether it is there, and a sentence.
+#: Whether a thing is there, and a sentence about it.
 LookResult = tuple[bool | None, str]
-Looker = Callable[[str], LookResult]
+Look = Callable[[str], LookResult]
 
 
 def check(
@@ -63,85 +63,81 @@ def check(
     now: float | None = None,
     offline: bool = False,
     here: bool = False,
-    look: Looker | None = None,
+    look: Look | None = None,
 ) -> list[CheckResults]:
-    """Look at what stopped these jobs; `here`: this machine is their access point.
+    """Check what stopped these jobs; `here`: this machine is their access point.
 
-    `offline` asks nobody and only reads what the history has learnt since the holds.
+    `offline` asks nobody and looks at no file: only the history tells what happened since.
     """
     now = time.time() if now is None else now
-    entries = [meaning_of(hold) for hold in holds]
+    meanings = [meaning_of(hold) for hold in holds]
     seen: Mapping[str, LookResult] = {}
     if not offline:
         wanted = [
             hold.values["url"]
-            for hold, entry in zip(holds, entries, strict=True)
-            if "object" in entry.checks
+            for hold, meaning in zip(holds, meanings, strict=True)
+            if "object" in meaning.checks
             and now - hold.time < _STALE
             and askable(hold.values.get("url", ""))
         ]
         seen = look_at(wanted, look or see)
     return [
-        _found(hold, entry, history, now, seen, None if offline else here)
-        for hold, entry in zip(holds, entries, strict=True)
+        _check_one(hold, meaning, history, now, seen, None if offline else here)
+        for hold, meaning in zip(holds, meanings, strict=True)
     ]
 
 
-def _found(
+def _check_one(
     hold: Hold,
-    entry: HoldMeaning,
+    meaning: HoldMeaning,
     history: History,
     now: float,
     seen: Mapping[str, LookResult],
     here: bool | None,
 ) -> CheckResults:
-    words: list[str] = []
-    there, said = seen.get(hold.values.get("url", ""), (None, ""))
-    words += [said] if said else []
-    file_there = None
-    if {"file", "folder"} & set(entry.checks) and here is not None:
-        file_there, said = _file(hold, entry, here)
-        words += [said] if said else []
-    quiet = None
-    if "quiet" in entry.checks:
-        quiet, said = _quiet(hold, entry, history, now)
-        words += [said] if said else []
-    enough = enough_now(hold, entry.raises) if "request" in entry.checks else None
+    nothing: LookResult = (None, "")
+    object_there, about_object = seen.get(hold.values.get("url", ""), nothing)
+    on_disk = here is not None and bool({"file", "folder"} & set(meaning.checks))
+    file_there, about_file = _file(hold, meaning, bool(here)) if on_disk else nothing
+    by_time = "quiet" in meaning.checks
+    quiet, about_time = _quiet(hold, meaning, history, now) if by_time else nothing
+    words = [about_object, about_file, about_time]
+    enough = "request" in meaning.checks and enough_now(hold, meaning.raises)
     if enough:
         words.append("The request is by now larger than what the job used.")
     started = _since(history, ("past start", hold.site), hold) if hold.site else 0
-    if started and entry.elsewhere:
-        words.append(
-            f"The site answers: {started:,} {jobs(started)} started there since this hold."
-        )
-    return CheckResults(
-        there, file_there, quiet, enough or None, bool(started) or None, tuple(words)
-    )
+    if started and meaning.elsewhere:
+        words.append(f"The site answers: {many(started, 'job')} started there since this hold.")
+    well = bool(started) or None
+    said = tuple(filter(None, words))
+    return CheckResults(object_there, file_there, quiet, enough or None, well, said)
 
 
 def _since(history: History, key: tuple[object, ...], hold: Hold) -> int:
     return round(history.total(key, _NOW)[0] - history.total(key, hold.at)[0])
 
 
-def _quiet(hold: Hold, entry: HoldMeaning, history: History, now: float) -> tuple[bool | None, str]:
-    step = "start" if entry.step in BEFORE_START else "end"
+def _quiet(
+    hold: Hold, meaning: HoldMeaning, history: History, now: float
+) -> tuple[bool | None, str]:
+    step = "start" if meaning.step in BEFORE_START else "end"
     past = _since(history, (f"past {step}",), hold)
     after = _since(history, ("holds", hold.template), hold) - 1  # itself
     recent = round(history.total(("holds", hold.template), _NOW, now - MINUTES)[0])
     recent -= hold.at.moment >= now - MINUTES
     if recent > 0:
-        return False, f"{holds_words(recent)} for the same reason in the last 15 minutes."
+        return False, f"{many(recent, 'other hold')} for the same reason in the last 15 minutes."
     if past and now - hold.at.moment >= MINUTES:
         more = "came since" if not after else "came in the last 15 minutes"
-        return True, f"{past:,} {jobs(past)} got past this step since, and no such hold {more}."
+        return True, f"{many(past, 'job')} got past this step since, and no such hold {more}."
     return None, ""
 
 
-def _file(hold: Hold, entry: HoldMeaning, here: bool) -> tuple[bool | None, str]:
+def _file(hold: Hold, meaning: HoldMeaning, here: bool) -> tuple[bool | None, str]:
     path = hold.values.get("path", "")
     if not path.startswith("/") or _MAPPED.match(os.path.normpath(path)):
         return None, ""
-    if "folder" in entry.checks or hold.code in _FOLDER_CODES:
+    if "folder" in meaning.checks or hold.code in _FOLDER_CODES:
         folder = os.path.dirname(path)
         good = os.path.isdir(folder) and os.access(folder, os.W_OK)
         what = "Its folder"
@@ -156,10 +152,10 @@ def _file(hold: Hold, entry: HoldMeaning, here: bool) -> tuple[bool | None, str]
 
 
 def askable(url: str) -> bool:
-    """Whether a URL of a log is one that may be asked for.
+    """Whether a URL from a log may be asked for.
 
-    One with a user name or a query is not: they may be somebody's secret, and without them it
-    would be another object's URL. What a federation's director understands is none.
+    One with a user name or a query may not: they can be somebody's secret, and without them it is
+    the URL of another object. The options of a federation's director are no such query.
     """
     if not url.lower().startswith(_SCHEMES) or len(url) >= 2000 or not url.isprintable():
         return False
@@ -171,28 +167,27 @@ def askable(url: str) -> bool:
     return not query or all(part in OPTIONS for part in query.split("&"))
 
 
-def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> dict[str, LookResult]:
-    """What each object's sources answer, side by side; what takes too long is left out."""
+def look_at(urls: Iterable[str], look: Look, patience: float = PATIENCE) -> dict[str, LookResult]:
+    """What the sources of each object answer; an object that takes too long is left out."""
     wanted = list(dict.fromkeys(urls))[:_MOST_OBJECTS]
     if not wanted:
         return {}
     import threading
 
     found: dict[str, LookResult] = {}
-    left = list(reversed(wanted))
+    left = wanted[::-1]
 
     def work() -> None:
         while left:
             try:
                 url = left.pop()
-            except IndexError:
+            except IndexError:  # another thread was faster
                 return
             found[url] = look(url)
             _log.debug("asked for %s: %s", url, found[url][1] or "no answer")
 
-    threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(_WORKERS, len(wanted)))
-    ]
+    number = min(_WORKERS, len(wanted))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(number)]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + patience
@@ -203,9 +198,9 @@ def look_at(urls: Iterable[str], look: Looker, patience: float = PATIENCE) -> di
 
 
 def see(url: str) -> LookResult:
-    """Whether the sources of an object have it, by asking each for its first bytes.
+    """Ask each source of an object for its first bytes.
 
-    Nobody is shown a token, so a refusal says nothing about the object.
+    No token is sent, so a refusal says nothing about the object.
     """
     from headway.node.errors import HeadwayError
     from headway.node.transfer.discovery import examine
@@ -242,29 +237,24 @@ def see(url: str) -> LookResult:
         if health.fault is None:
             well.append(offer.name)
         elif health.status in (401, 403) or (health.fault.absent and offer.withheld):
-            guarded.append(offer.name)  # some say "not found" to whoever may not know
+            guarded.append(offer.name)  # some answer "not found" to those without a token
         elif health.fault.absent:
             absent.append(offer.name)
         else:
             faults.append(health.fault)
     if len(faults) == len(offers) and all(fault.settled for fault in faults):
         return None, f"The object could not be asked for: {faults[0].words}."
-    return _seen(well, absent, guarded, len(offers))
-
-
-def _seen(
-    well: Sequence[str], absent: Sequence[str], guarded: Sequence[str], asked: int
-) -> LookResult:
     if well:
         more = f" and {len(well) - 1} more" if len(well) > 1 else ""
         return True, f"Asked just now: the object answers at {well[0]}{more}."
-    if absent and len(absent) == asked:
-        return False, f"Asked just now: none of its {asked} sources has the object."
+    if absent and len(absent) == len(offers):
+        return False, f"Asked just now: none of its {len(offers)} sources has the object."
     if guarded:
         return None, (
-            f"Asked just now without a token, which a look never carries: {guarded[0]} wants one, "
-            "so it cannot be told whether the object is there."
+            f"Asked just now without a token, because a check never sends one: {guarded[0]} wants"
+            " one, so it cannot be told whether the object is there."
         )
     if absent:
-        return None, f"Asked just now: {len(absent)} of {asked} sources do not have the object."
+        some = f"{len(absent)} of {len(offers)}"
+        return None, f"Asked just now: {some} sources do not have the object."
     return None, "Asked just now: no source of the object answered."

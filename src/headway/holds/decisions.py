@@ -1,8 +1,8 @@
-"""What to do about each held job now, and why. Pure: it knows no clock and no queue.
+"""What to do about each held job now, and why. Pure: the caller gives the time and the queue.
 
 A job is released only if nothing speaks against it, the advice is to release it, its own policy
-has nothing more to say, its pause is over, budgets are left, and the breakers of its cause, site
-and source have room.
+will not release it, its pause is over, the budgets are not spent, and the breakers of its cause,
+site and source let it through.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from headway.holds.job_log import LoggedJob
 from headway.holds.rules import Rules
 from headway.holds.table import BEFORE_START
 
-_AGAIN = 900.0  # seconds until a job that was left is looked at again
-_SAME_HOLD = 3600.0  # between what two clocks may say of it
+_AGAIN = 900.0  # seconds until heal looks again at a job that it left alone
+_SAME_HOLD = 3600.0  # seconds by which queue and log may differ about the time of one hold
 _SKEW = 60.0  # seconds between two readings of the queue's clock
-_REFUSED = 300.0  # after the pool refused an act
+_REFUSED = 300.0  # seconds of pause after the pool refused an action
 
 
 class Verb(str, Enum):
@@ -43,7 +43,7 @@ class HeldJob:
 
     held: QueuedHold
     advice: Advice
-    told: LoggedJob | None = None  # None: no log of it can be read
+    logged: LoggedJob | None = None  # None: no log of it can be read
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,13 @@ class Decision:
 
     @property
     def id(self) -> str:
-        """The same for as long as the job is held as it is."""
+        """Stays the same as long as the hold lasts."""
         return decision_id("", self.case.held)
 
     def as_json(self) -> dict[str, Any]:
-        """In types that JSON knows."""
+        """The decision in types that JSON has."""
         held = self.case.held
+        edits, avoid = (self.intent.edits, self.intent.avoid) if self.intent else ((), ())
         return {
             "job": str(held.key),
             "user": inert(held.user),
@@ -77,23 +78,21 @@ class Decision:
             "holds": held.holds,
             "held": round(held.age, 1),
             "releases": self.spent,
-            "changes": [f"{e.attribute} = {e.new}" for e in self.intent.edits]
-            if self.intent
-            else [],
-            "avoid": list(self.intent.avoid) if self.intent else [],
+            "changes": [f"{edit.attribute} = {edit.new}" for edit in edits],
+            "avoid": list(avoid),
             "advice": self.case.advice.as_json(),
         }
 
 
 def decision_id(audit: str, held: QueuedHold) -> str:
-    """One decision a hold and audit: what is tried again is the same decision."""
+    """The id of the decision about a hold; another try is the same decision."""
     return f"{audit}/{held.key}/{held.holds}@{held.since:.0f}"
 
 
 def decide(state: HealState, cases: Sequence[HeldJob], now: float, rules: Rules) -> list[Decision]:
-    """A decision a job, in the order of the cases."""
+    """The decision for each job, in the order of the cases."""
     made = [_alone(state, case, now, rules) for case in cases]
-    # Those that have cost least so far go first: no job is the canary of all the others for ever.
+    # The jobs with the fewest releases go first, so that no job is always the canary.
     order = sorted(
         (n for n, decision in enumerate(made) if decision.intent is not None),
         key=lambda n: (made[n].spent, made[n].case.held.since, made[n].case.held.key),
@@ -108,9 +107,9 @@ def decide(state: HealState, cases: Sequence[HeldJob], now: float, rules: Rules)
 
 
 def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decision:
-    """The decision by the job itself, as if there were no others."""
+    """The decision as if there were no other jobs."""
     held, advice = case.held, case.advice
-    so_far = spent(held, case.told, state)
+    so_far = spent(held, case.logged, state)
 
     def leave(why: str) -> Decision:
         return Decision(case, Verb.LEAVE, why, now + _AGAIN, spent=so_far)
@@ -118,14 +117,13 @@ def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decisio
     def wait(why: str, seconds: float) -> Decision:
         return Decision(case, Verb.WAIT, why, now + max(1.0, seconds), spent=so_far)
 
-    why = objection(held, case.told, rules)
-    if why:
+    if why := objection(held, case.logged, rules):
         return leave(why)
     before = state.by_id.get(decision_id(state.id, held))
     if before is not None and before.done is None:
         return wait("it is being decided what became of the last try", 1.0)
     if before is not None and before.done and before.is_release:
-        # LookResult again with the very same hold: the queue has not caught up.
+        # The queue still shows the same hold, because it lags behind.
         return wait("it was released a moment ago", 5.0)
     if before is not None and before.tries >= rules.most_tries:
         return leave(f"the pool refused {before.tries} times: {before.words}")
@@ -135,7 +133,17 @@ def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decisio
     if theirs is not None and theirs < rules.takeover:
         return wait("another heal has it in hand", rules.takeover - theirs)
     if advice.act is Act.REMOVE:
-        return _removal(state, case, now, rules, so_far)
+        if not rules.remove:
+            return leave(f"no release helps: {advice.headline}")
+        if not _log_agrees(case):
+            return leave(
+                "it would be removed, but no log of it agrees with what the queue says of the hold"
+            )
+        if held.age < rules.remove_after:
+            why = f"it will be removed, unless somebody looks after it before: {advice.headline}"
+            return wait(why, rules.remove_after - held.age)
+        intent = _intent(state, case, now, Verb.REMOVE)
+        return Decision(case, Verb.REMOVE, advice.headline, now, intent, so_far)
     if advice.act not in (Act.RELEASE, Act.CHANGE, Act.WAIT):
         return leave(advice.headline or f"the advice is: {advice.act.value}")
     own = own_release(held)
@@ -147,7 +155,7 @@ def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decisio
     if edits is not None and edits.objection:
         return leave(edits.objection)
     if advice.act is Act.WAIT:
-        # The canary, not the clock, protects the others: so no wait is without an end.
+        # The canary, not the clock, protects the other jobs, so every wait ends.
         rest = rules.most_wait - held.age
         if advice.until is not None:
             rest = min(rest, advice.until - now)
@@ -165,37 +173,24 @@ def _alone(state: HealState, case: HeldJob, now: float, rules: Rules) -> Decisio
     return Decision(case, Verb.RELEASE, advice.headline, now, intent, so_far)
 
 
-def _removal(state: HealState, case: HeldJob, now: float, rules: Rules, so_far: int) -> Decision:
-    """Only where it was asked for, and the queue and the log say the same of the hold."""
-    held, advice, told = case.held, case.advice, case.told
-    why = f"no release helps: {advice.headline}"
-    if not rules.remove:
-        return Decision(case, Verb.LEAVE, why, now + _AGAIN, spent=so_far)
-    agreed = (
-        told is not None
-        and told.held
-        and told.whole
-        and advice.kind == "permanent"
-        and (told.code, told.subcode) == (held.code, held.subcode)
-        and bool(told.reason)
-        and abs(told.time - held.since) < _SAME_HOLD
-    )
-    if not agreed:
-        why = "it would be removed, but no log of it agrees with what the queue says of the hold"
-        return Decision(case, Verb.LEAVE, why, now + _AGAIN, spent=so_far)
-    if held.age < rules.remove_after:
-        rest = rules.remove_after - held.age
-        why = f"it will be removed, unless somebody looks after it before: {advice.headline}"
-        return Decision(case, Verb.WAIT, why, now + rest, spent=so_far)
-    return Decision(
-        case, Verb.REMOVE, advice.headline, now, _intent(state, case, now, Verb.REMOVE), so_far
+def _log_agrees(case: HeldJob) -> bool:
+    """Whether the hold is permanent, and the job's complete log says the same of it."""
+    held, logged = case.held, case.logged
+    return (
+        logged is not None
+        and logged.held
+        and logged.complete
+        and case.advice.kind == "permanent"
+        and (logged.code, logged.subcode) == (held.code, held.subcode)
+        and bool(logged.reason)
+        and abs(logged.time - held.since) < _SAME_HOLD
     )
 
 
 def _together(
     state: HealState, decision: Decision, taken: Counter[str], now: float, rules: Rules
 ) -> Decision:
-    """The decision with what the budgets and breakers leave room for; takes that room."""
+    """The decision within the budgets and breakers that all jobs share; `taken` counts it."""
     intent = decision.intent
     if intent is None or decision.verb is not Verb.RELEASE:
         return decision
@@ -223,24 +218,18 @@ def _together(
 
 
 def breakers_of(advice: Advice) -> tuple[str, ...]:
-    """The kinds that a release belongs to: its source, its site, its cause.
+    """The breakers that a release goes through: of its source, its site and its cause.
 
-    Where neither source nor site is known, the cause itself begins with one canary.
+    If neither source nor site is known, the cause has one that begins with one canary.
     """
-    source = source_of(advice)
-    narrow = [f"source {source}"] if source else []
-    if advice.avoid_site and advice.hold.site:
-        narrow.append(f"site {advice.hold.site}, {advice.cause}")
-    return (*narrow, f"{WIDE}{advice.cause}") if narrow else (f"only cause {advice.cause}",)
-
-
-def source_of(advice: Advice) -> str:
-    """The cache or server that a transfer failed at."""
     values = advice.hold.values
     source = values.get("source", "")
     if not source and "://" in values.get("url", ""):
         source = values["url"].partition("://")[2].partition("/")[0].rpartition("@")[2]
-    return source[:200]
+    narrow = [f"source {source[:200]}"] if source else []
+    if advice.avoid_site and advice.hold.site:
+        narrow.append(f"site {advice.hold.site}, {advice.cause}")
+    return (*narrow, f"{WIDE}{advice.cause}") if narrow else (f"only cause {advice.cause}",)
 
 
 def _intent(state: HealState, case: HeldJob, now: float, verb: Verb) -> Intent:
@@ -264,17 +253,17 @@ def _intent(state: HealState, case: HeldJob, now: float, verb: Verb) -> Intent:
 
 
 def claim_of(audit: str, held: QueuedHold, number: int) -> str:
-    """What a job carries while a decision is carried out: whose, and since when by the queue."""
+    """What marks a job while a decision is carried out: whose it is, and the queue's time."""
     return f"{audit}/{held.since + held.age:.0f}/{number}"
 
 
 def _claimed_by_another(state: HealState, held: QueuedHold) -> float | None:
-    """How long another heal has had this very hold in hand; None: none has."""
+    """For how long another heal has worked on this hold; None: none does."""
     audit, _, rest = held.claim.partition("/")
     at = rest.partition("/")[0]
     if audit == state.id or not at.isdigit() or len(at) > 12 or int(at) < held.since:
         return None
-    # A claim of the future is none to wait for: the queue's clock was set back, and the schedd
-    # itself lets only one of two heals act.
+    # If a claim is in the future, the queue's clock was set back. It need not be waited for: the
+    # schedd lets only one of two heals act.
     ago = held.since + held.age - int(at)
     return ago if ago > -_SKEW else None

@@ -1,4 +1,4 @@
-"""Evidence: what the history knew when a job was held, about this job, its mates and everybody."""
+"""Evidence: what the logs showed when a job was held, of this job, its cluster and all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEEKS = 14 * 86400.0
 
 
 class Ends(NamedTuple):
-    """How releases ended; a censored one (its job was removed) says nothing."""
+    """How releases ended; a censored one, whose job was removed, says nothing."""
 
     success: int = 0
     again: int = 0
@@ -27,43 +27,45 @@ class Ends(NamedTuple):
 
     @property
     def cases(self) -> int:
-        """Those that say something."""
+        """Those that were not censored."""
         return self.success + self.again + self.failed
 
 
-_NO_ENDS = Ends()
 _NUMBERS = re.compile(r"[0-9]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All of it is of before the hold; `recent` is 15 minutes."""
+    """What happened before the hold; `recent` is in the 15 minutes before it.
 
-    #: Releases from holds of the same cause: of everybody in 14 days, of the same reason and of
+    `mates` are the other jobs of its cluster.
+    """
+
+    #: Releases from holds of the same cause: of all jobs in 14 days, for the same reason and of
     #: the same object in 3 days, of the cluster, and of this job.
     released: Ends
     released_alike: Ends
     released_object: Ends
     released_mates: Ends
     released_own: Ends
-    #: How often this job has got past the step before.
+    #: How often this job has got past the step earlier.
     own_past: int
-    #: Jobs of the cluster beside this one, and how many of them got past the step in 3 days.
+    #: How many they are, and how many of them got past the step in 3 days.
     mates: int
     mates_past: int
     mates_past_recent: int
     #: Seconds from the last of them to the hold.
     mates_last: float | None
     mates_held: int
-    #: Whether the mates want the same object, as far as one can see.
+    #: Whether the mates seem to need the same object.
     shared: bool
     #: Other holds for the same reason, recently and in 3 days; at this site; for the same object.
     alike_recent: int
     alike_days: int
     alike_site_recent: int
     alike_object_recent: int
-    #: Jobs of anybody else that got past the step in 3 days; starts that did so recently, and
-    #: those of them at this site.
+    #: All other jobs that got past the step in 3 days; starts that did so recently, and those of
+    #: them at this site.
     others_past: int
     others_last: float | None
     past_recent: int
@@ -73,17 +75,16 @@ class Evidence:
     start_hours: float | None
 
 
-def gather(hold: Hold, history: History, entry: HoldMeaning) -> Evidence:
-    """What was known when the job was held: each figure costs two searches, whatever the log."""
+def gather(hold: Hold, history: History, meaning: HoldMeaning) -> Evidence:
+    """What was known when the job was held; each figure costs two searches."""
     cut, moment = hold.at, hold.at.moment
     cluster = hold.job.batch
     recent, days, weeks = moment - MINUTES, moment - DAYS, moment - WEEKS
     thing = object_of(hold)
-    step = "start" if entry.step in BEFORE_START else "end"
+    step = "start" if meaning.step in BEFORE_START else "end"
 
     def ends(*key: object, since: float) -> Ends:
-        totals = history.total(key, cut, since)
-        return Ends(*(max(0, round(n)) for n in totals)) if any(totals) else _NO_ENDS
+        return Ends(*(max(0, round(n)) for n in history.total(key, cut, since)))
 
     def count(*key: object, since: float = float("-inf")) -> int:
         return round(history.total(key, cut, since)[0])
@@ -94,16 +95,16 @@ def gather(hold: Hold, history: History, entry: HoldMeaning) -> Evidence:
 
     # That the last release came back is known by this very hold.
     with_it = Cut(moment, cut.log, cut.place + 1)
-    own_ends = Ends(*map(round, history.total(("own released", entry.id, hold.job), with_it)))
+    own_ends = Ends(*map(round, history.total(("own released", meaning.id, hold.job), with_it)))
     own_past = hold.past if step == "start" else 0
     own = 1 if own_past else 0
     last = history.last((f"mates past {step}", *cluster), cut)
     anybody = history.last((f"jobs past {step}",), cut)
     return Evidence(
-        released=ends("releases", entry.id, since=weeks),
-        released_alike=ends("releases", entry.id, hold.template, since=days),
-        released_object=ends("releases", entry.id, hold.template, thing, since=days),
-        released_mates=ends("mates released", entry.id, *cluster, since=weeks),
+        released=ends("releases", meaning.id, since=weeks),
+        released_alike=ends("releases", meaning.id, hold.template, since=days),
+        released_object=ends("releases", meaning.id, hold.template, thing, since=days),
+        released_mates=ends("mates released", meaning.id, *cluster, since=weeks),
         released_own=own_ends,
         own_past=own_past,
         mates=max(0, count("jobs", *cluster) - 1),
@@ -120,7 +121,7 @@ def gather(hold: Hold, history: History, entry: HoldMeaning) -> Evidence:
         others_last=None if anybody is None else max(0.0, moment - anybody),
         past_recent=count(f"past {step}", since=recent),
         past_site_recent=count(f"past {step}", hold.site, since=recent),
-        attempt_hours=mean("hold hours", entry.id, *cluster),
+        attempt_hours=mean("hold hours", meaning.id, *cluster),
         start_hours=mean("start hours", *cluster),
     )
 
@@ -131,20 +132,20 @@ def _own_name(hold: Hold, thing: str) -> bool:
     return any(int(number) == hold.proc for number in numbers)
 
 
-# The judge: how likely a release is to succeed, by counting and a prior that rules until then.
+# How likely a release is to succeed: the table's prior, corrected by counting cases.
 
 
-#: Cases that a wider circle counts for against a narrower one.
+#: A wider circle counts for so many cases against a narrower one.
 _SHRINK = 4.0
-#: Of one job's own releases each counts for so many of others'.
+#: Each of the job's own releases counts for so many of others.
 _OWN = 2.0
 #: Fewer cases than this do not overrule the table.
 _THIN = 8.0
 _Z = 1.645  # of a 90 % interval
-#: Mates that got past the same step speak for the object, and those held for the same reason while
-#: nobody gets past speak against it; neither is a release, so each counts for less than one.
+#: Mates that got past the same step speak for a release, and mates held for the same reason while
+#: no job gets past speak against it. Neither is a release, so each counts for less than one.
 _MATE_PAST, _MOST_PAST = 0.5, 6.0
-_OTHER_PAST, _MOST_OTHER = 0.1, 1.5  # of other clusters, which may want other objects
+_OTHER_PAST, _MOST_OTHER = 0.1, 1.5  # of other clusters, which may need other objects
 _HELD_TOO, _MOST_HELD = 0.25, 3.0
 _NOT_SHARED = 0.25
 
@@ -160,14 +161,14 @@ class Estimate:
     thin: bool
 
 
-def by_counting(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Estimate:
-    """From the widest circle to the narrowest, each shrunk towards the one before it.
+def by_counting(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Estimate:
+    """The estimate from the table's prior and ever narrower circles of cases.
 
-    Releases for the same cause of everybody, for the same reason, of the same object, of the
-    cluster, of the job itself: a circle without cases changes nothing, three cases move the
-    estimate by less than half, and the table's prior is where it begins.
+    The circles are releases for the same cause, for the same reason, of the same object, of the
+    cluster and of the job itself. Each is shrunk towards the wider one before it, so a circle
+    without cases changes nothing, and three cases move the estimate by less than half.
     """
-    p, weight = entry.prior, max(entry.worth, 0.5)
+    p, weight = meaning.prior, max(meaning.worth, 0.5)
     circles = (
         (evidence.released, 1.0),
         (evidence.released_alike, 1.0),
@@ -178,7 +179,7 @@ def by_counting(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Estimate:
     for ends, worth in circles:
         if ends.cases:
             p, weight = _shrunk(p, weight, ends, worth)
-    past, held = _of_mates(evidence) if _tells_of_others(entry) else (0.0, 0.0)
+    past, held = _of_mates(evidence) if _tells_of_others(meaning) else (0.0, 0.0)
     p = (p * weight + past) / (weight + past + held)
     weight += past + held
     counted = evidence.released.cases + evidence.released_own.cases * (_OWN - 1)
@@ -188,16 +189,16 @@ def by_counting(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Estimate:
 
 
 def _shrunk(p: float, weight: float, ends: Ends, worth: float) -> tuple[float, float]:
-    strength = min(weight, max(_SHRINK, weight if weight > 2 * _SHRINK else 0.0))
+    strength = weight if weight > 2 * _SHRINK else min(weight, _SHRINK)
     number = ends.cases * worth
     return (p * strength + ends.success * worth) / (strength + number), strength + number
 
 
-def _tells_of_others(entry: HoldMeaning) -> bool:
-    """Whether getting past the step is a matter of files and sites, not of what the job does."""
-    # What holds up the results of one job (a full quota, a wrong place) says nothing of others':
-    # only a fault that passes does, for each start costs the whole computation.
-    return entry.step in BEFORE_START or (entry.step == OUTPUT and entry.kind == TRANSIENT)
+def _tells_of_others(meaning: HoldMeaning) -> bool:
+    """Whether getting past the step depends on files and sites, not on what the job does."""
+    # What stops one job's outputs (a full quota, a wrong folder) says nothing of other jobs, unless
+    # it is a fault that passes: each further start costs the whole computation.
+    return meaning.step in BEFORE_START or (meaning.step == OUTPUT and meaning.kind == TRANSIENT)
 
 
 def _of_mates(evidence: Evidence) -> tuple[float, float]:
@@ -208,50 +209,45 @@ def _of_mates(evidence: Evidence) -> tuple[float, float]:
         past = max(past, min(_MOST_PAST, _OWN * evidence.own_past))
     if past and evidence.mates_past_recent:
         return past, 0.0
-    # Those who are held for the same reason, and nobody of the cluster got past meanwhile.
+    # Jobs that are held for the same reason while no job of the cluster gets past.
     alike = evidence.alike_object_recent if evidence.mates_past else evidence.mates_held
     return past, min(_MOST_HELD, _HELD_TOO * alike)
 
 
 def interval(p: float, weight: float) -> tuple[float, float]:
-    """The 90 % interval of a share that so many cases stand behind."""
+    """The 90 % interval of a share that is based on so many cases."""
     return wilson(p * weight, weight, _Z)
 
 
 # What the evidence says, in sentences for people.
 
 
-_DONE = {
-    "input": "got their input",
-    "start": "started",
-    "run": "ended well",
-    "output": "ended well",
-}
+_DONE = {"input": "got their input", "start": "started"}  # else they "ended well"
 
 
-def sentences(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
+def sentences(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
     """The evidence, what weighs most first."""
-    yield from _own(hold, evidence, entry)
-    yield from _mates(evidence, entry)
+    yield from _own(hold, evidence, meaning)
+    yield from _mates(evidence, meaning)
     yield from _alike(hold, evidence)
     yield from _releases(evidence.released)
 
 
-def _own(hold: Hold, evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
+def _own(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
     own = evidence.released_own
     back = own.again + own.failed
     if back:
         yield (
-            f"This job has been released from such a hold {times(own.cases)} before, and it came"
-            f" back {times(back) if own.success else 'each time'}."
+            f"This job has been released from such a hold {_times(own.cases)} before, and it came"
+            f" back {_times(back) if own.success else 'each time'}."
         )
-    if evidence.own_past and entry.step in BEFORE_START:
-        yield f"This job itself has got past this step {times(evidence.own_past)} before."
+    if evidence.own_past and meaning.step in BEFORE_START:
+        yield f"This job itself has got past this step {_times(evidence.own_past)} before."
 
 
-def _mates(evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
-    done = _DONE[entry.step]
-    before_start = entry.step in BEFORE_START
+def _mates(evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
+    done = _DONE.get(meaning.step, "ended well")
+    before_start = meaning.step in BEFORE_START
     if evidence.mates_past:
         yield (
             f"{evidence.mates_past:,} of {evidence.mates:,} other jobs of its cluster {done}"
@@ -268,7 +264,7 @@ def _mates(evidence: Evidence, entry: HoldMeaning) -> Iterator[str]:
     others = evidence.others_past - evidence.mates_past
     if others > 0 and before_start:
         yield (
-            f"{others:,} {jobs(others)} of other clusters {done} in the 3 days before"
+            f"{many(others, 'job')} of other clusters {done} in the 3 days before"
             f"{_last(evidence.others_last)}."
         )
 
@@ -285,41 +281,30 @@ def _alike(hold: Hold, evidence: Evidence) -> Iterator[str]:
             here = ", all of them at this site"
         elif recent > 1 and hold.site:
             here = f", {evidence.alike_site_recent} of them at this site"
-        yield f"{holds(recent)} for the same reason in the 15 minutes before{here}."
+        yield f"{many(recent, 'other hold')} for the same reason in the 15 minutes before{here}."
     elif days:
-        yield f"{holds(days)} for the same reason in the 3 days before, none of them just before."
+        others = many(days, "other hold")
+        yield f"{others} for the same reason in the 3 days before, none of them just before."
 
 
 def _releases(ends: Ends) -> Iterator[str]:
     if not ends.cases:
         return
     parts = [f"{ends.success} succeeded"]
-    if ends.again:
-        parts.append(f"{ends.again} came back")
-    if ends.failed:
-        parts.append(f"{ends.failed} failed otherwise")
+    parts += [f"{ends.again} came back"] if ends.again else []
+    parts += [f"{ends.failed} failed otherwise"] if ends.failed else []
     removed = f" ({ends.censored} removed since, not counted)" if ends.censored else ""
     number = "the one release" if ends.cases == 1 else f"{ends.cases} releases"
     yield f"Of {number} from such holds in the 14 days before: {', '.join(parts)}{removed}."
 
 
-def jobs(number: int) -> str:
-    """ "job" or "jobs"."""
-    return "job" if number == 1 else "jobs"
-
-
-def holds(number: int) -> str:
-    """ "1 other hold", "7 other holds"."""
-    return many(number, "other hold")
-
-
-def times(number: int) -> str:
+def _times(number: int) -> str:
     """ "once", "3 times"."""
     return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
 
 
 def span(seconds: float) -> str:
-    """A time as one says it: "40 s", "7 min", "5 h", "3 days"."""
+    """A duration in one unit: "40 s", "7 min", "5 h", "3 days"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

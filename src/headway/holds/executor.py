@@ -1,8 +1,8 @@
-"""Carries out what was decided, exactly once, whatever is killed in between.
+"""Carries out decisions exactly once, even if heal is killed in between.
 
-Each step is guarded, in the schedd itself, by what was seen when it was decided: the same hold,
-and nobody else's claim. So each step can be repeated, a job that has changed since is not
-touched, and of two heals that want the same only one gets its claim in.
+The schedd itself guards each step by what was seen when the decision was made: the same hold, and
+no claim of another heal. So each step can be repeated, a job that has changed is not touched, and
+of two heals that want the same only one can claim the job.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
+from headway.holds.advice import constraint
 from headway.holds.audit import Intent
 from headway.holds.hold import CLAIM, HEAL, HEALS, HELD_STATUS, Key, whole
 from headway.node.classad import quoted
@@ -31,8 +32,8 @@ class Executor:
 
     Args:
         schedd: Where they are.
-        scope: The constraint that they meet. It is a part of every question, so that whatever an
-            intent says, no job outside of it is touched or even looked at.
+        scope: The constraint that they meet. Every query and action includes it, so no job outside
+            of it is touched, whatever an intent says.
     """
 
     def __init__(self, schedd: Schedd, scope: str) -> None:
@@ -40,42 +41,32 @@ class Executor:
         self._scope = f"({scope})"
 
     def carry_out(self, intents: Sequence[Intent]) -> dict[str, ActResult]:
-        """What became of each intent, by its id; doing it again does no more."""
+        """Carry out the intents, and return what became of each by its id; safe to repeat."""
         for (act, claim), some in _by(intents, lambda i: (i.act, i.claim)).items():
             self._edit(some, _free, CLAIM, quoted(claim))
             if act == "release":
                 self._prepare(some)
             self._schedd.act(_ACTIONS[act], self._any(some, _ready), f"via headway heal {claim}")
         ads = self.ads([intent.key for intent in intents])
-        return {intent.id: _told(intent, ads.get(intent.key)) for intent in intents}
+        return {intent.id: _result(intent, ads.get(intent.key)) for intent in intents}
 
     def ads(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """The jobs that are still in the queue, with what tells what became of them."""
+        """The ads of those jobs that are still in the queue."""
         if not keys:
             return {}
-        clusters = defaultdict(list)
-        for key in keys:
-            clusters[key.cluster].append(str(key.proc))
-        constraint = " || ".join(
-            f"(ClusterId == {cluster} && member(ProcId, {{{','.join(procs)}}}))"
-            for cluster, procs in clusters.items()
-        )
         wanted = ["ClusterId", "ProcId", "JobStatus", "NumHolds", "EnteredCurrentStatus", CLAIM]
         wanted += ["HoldReasonCode", "HoldReasonSubCode", "HoldReason"]
-        ads = self._schedd.query(f"{self._scope} && ({constraint})", wanted)
+        ads = self._schedd.query(f"{self._scope} && ({constraint(keys)})", wanted)
         return {Key(int(ad["ClusterId"]), int(ad["ProcId"])): ad for ad in ads}
 
     def _prepare(self, intents: Sequence[Intent]) -> None:
-        """What a job must carry before it is released."""
+        """Count the release in the jobs, and make the changes that must come before it."""
         for heals, some in _by(intents, lambda intent: intent.heals).items():
             self._edit(
                 some, lambda i: f"{_ours(i)} && ({HEALS} ?: 0) == {i.heals}", HEALS, str(heals + 1)
             )
-        edits = defaultdict(list)
-        for intent in intents:
-            for edit in intent.edits:
-                edits[edit].append(intent)
-        for edit, some in edits.items():
+        for edit in dict.fromkeys(edit for intent in intents for edit in intent.edits):
+            some = [intent for intent in intents if edit in intent.edits]
             same = f" && {edit.attribute} == {edit.old}" if edit.old else ""
             self._edit(some, lambda i, same=same: _ours(i) + same, edit.attribute, edit.new)  # type: ignore[misc]
         for sites, some in _by(intents, lambda intent: intent.avoid).items():
@@ -83,10 +74,7 @@ class Executor:
                 self._avoid(some, sites)
 
     def _avoid(self, intents: Sequence[Intent], sites: Sequence[str]) -> None:
-        """Keep jobs away from sites, for as long as others may take them.
-
-        By one clause, once, and a list of sites that can be emptied again.
-        """
+        """Keep jobs away from sites, by one requirement and a list that can be emptied again."""
         self._edit(intents, _ours, AVOID, avoid_sites(sites))
         self._edit(intents, _ours, AVOIDED, AT_AVOIDED_PLACE)
         ads = self._schedd.query(self._any(intents, _ours), ["ClusterId", "ProcId", "Requirements"])
@@ -101,18 +89,16 @@ class Executor:
         except PoolUnreachable:
             raise
         except PoolError:
-            # No job is as it must be: it was done before, or shall not be done any more. What
-            # follows is guarded by its having been done.
-            pass
+            pass  # no job fits the guard: it was done before, or must not be done any more
 
     def _any(self, intents: Iterable[Intent], guard: Guard) -> str:
-        """The jobs of some intents that are as the guard wants them, and within the scope."""
+        """The constraint for the jobs of some intents that fit the guard, within the scope."""
         guarded = " || ".join(f"({guard(intent)})" for intent in intents)
         return f"{self._scope} && ({guarded})"
 
 
-def _told(intent: Intent, ad: Mapping[str, Any] | None) -> ActResult:
-    """Whether an intent was carried out, by what the queue says after it."""
+def _result(intent: Intent, ad: Mapping[str, Any] | None) -> ActResult:
+    """Whether an intent was carried out, by what the queue says afterwards."""
     if intent.act == "remove":
         gone = ad is None or ad["JobStatus"] in (_REMOVED, _COMPLETED)
         return gone, "" if gone else "the schedd did not remove it"
@@ -130,7 +116,7 @@ def _told(intent: Intent, ad: Mapping[str, Any] | None) -> ActResult:
 
 
 def _same(intent: Intent) -> str:
-    """The hold that was seen, and no other."""
+    """The guard: the job still has the hold that was seen."""
     return (
         f"ClusterId == {intent.key.cluster} && ProcId == {intent.key.proc}"
         f" && JobStatus == {HELD_STATUS} && (NumHolds ?: 0) == {intent.holds}"
@@ -142,7 +128,7 @@ def _same(intent: Intent) -> str:
 
 
 def _free(intent: Intent) -> str:
-    """Nobody has claimed it since it was looked at."""
+    """The guard: nobody has claimed the job since then."""
     before = f'({CLAIM} ?: "") == {quoted(intent.before)}'
     return f"{_same(intent)} && ({before} || {CLAIM} == {quoted(intent.claim)})"
 
@@ -152,7 +138,7 @@ def _ours(intent: Intent) -> str:
 
 
 def _ready(intent: Intent) -> str:
-    """Claimed, counted and changed as intended."""
+    """The guard: the job is claimed, counted and changed as intended."""
     parts = [_ours(intent)]
     if intent.act == "release":
         parts.append(f"{HEALS} == {intent.heals + 1}")
@@ -161,20 +147,20 @@ def _ready(intent: Intent) -> str:
 
 
 def _by(intents: Sequence[Intent], name: Callable[[Intent], Any]) -> dict[Any, list[Intent]]:
-    found = defaultdict(list)
+    groups = defaultdict(list)
     for intent in intents:
-        found[name(intent)].append(intent)
-    return dict(found)
+        groups[name(intent)].append(intent)
+    return groups
 
 
 def carry_out_locally(pool: Pool, folder: RunFolder, intent: Intent) -> ActResult:
-    """Act on a job of the embedded pool that was just seen to be held as intended."""
+    """Act on a job of the local pool; the caller has just seen that it has the hold."""
     job = intent.key.proc
     for edit in intent.edits:
         if edit.attribute.startswith("Request"):
-            told = pool.edit(folder, [job], edit.attribute, edit.new)
-            if told[0].error:
-                return False, told[0].error
+            (answer,) = pool.edit(folder, [job], edit.attribute, edit.new)
+            if answer.error:
+                return False, answer.error
     action = Action.RELEASE if intent.act == "release" else Action.REMOVE
     error = pool.act(folder, action, [job], f"via headway heal {intent.claim}")[0].error
     return not error, error

@@ -1,11 +1,9 @@
-"""What heal must not do: jobs it may not touch, changes it may not make, budgets that are spent.
-
-Pure: nothing here knows a clock or a queue.
-"""
+"""What heal must not do: jobs it may not touch, changes it may not make, spent budgets. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.events import inert
@@ -18,25 +16,25 @@ from headway.holds.table import CODE_NAMES
 from headway.pool.policy import AVOID, AVOIDED, backoff, release_expression, releases
 from headway.spec import Retries
 
-# What may be changed of a job before it is released: its requests, within limits, and where.
+# What heal may change before it releases a job: requests, within limits, and the sites to avoid.
 
 
 _LISTED = re.compile(r"['\"]([A-Za-z0-9_.-]{1,100})['\"]", re.ASCII)
 _MOST_SITES = 3
-#: A requirement, or an attribute that one names, with this in it keeps the job away from its past
-#: sites already.
+#: If its requirements, or an attribute that they name, contain this, the job avoids its past sites
+#: by itself.
 _AVOIDS_ITSELF = "MachineAttrGLIDEIN_ResourceName1"
 
 
 class Permitted(NamedTuple):
-    """The edits that make a change, or why it is not heal's to make."""
+    """The edits that make a change, or why heal may not make it."""
 
     edits: tuple[Edit, ...] = ()
     objection: str = ""
 
 
 def permitted(advice: Advice, held: QueuedHold, rules: Rules) -> Permitted:
-    """The edits that an advice asks for; all of them or none."""
+    """The edits that the advice asks for: all of them or none."""
     edits: list[Edit] = []
     for change in advice.changes:
         made = _permitted(change, held, rules)
@@ -72,7 +70,7 @@ def _request(change: Change, held: QueuedHold, rules: Rules, cap: int, unit: str
         return Permitted(objection=f"its {name} is an expression, which heal does not change")
     new = int(change.new)
     if new <= now:
-        return Permitted()  # somebody has raised it since
+        return Permitted()  # somebody has raised it already
     said = held.facts.get(f"{FIRST}{name}")
     first = said if isinstance(said, int) and 0 < said <= now else now
     limit = int(min(cap, rules.factor * first))
@@ -80,12 +78,12 @@ def _request(change: Change, held: QueuedHold, rules: Rules, cap: int, unit: str
         return Permitted(
             objection=f"it needs {name} = {new:,} {unit}, and heal may go up to {limit:,} {unit}"
         )
-    kept = () if said == first else (Edit(f"{FIRST}{name}", str(first)),)
-    return Permitted((*kept, Edit(name, str(new), str(now))))
+    note_first = () if said == first else (Edit(f"{FIRST}{name}", str(first)),)
+    return Permitted((*note_first, Edit(name, str(new), str(now))))
 
 
 def sites_to_avoid(advice: Advice, held: QueuedHold) -> tuple[str, ...]:
-    """The sites that a job is to be kept away from by an edit; none: it needs no edit."""
+    """The sites that an edit must make the job avoid; none: no edit is needed."""
     site = held.site or advice.hold.site
     requirements = held.facts.get("Requirements")
     if not advice.avoid_site or not SITE.match(site) or not isinstance(requirements, str):
@@ -97,7 +95,7 @@ def sites_to_avoid(advice: Advice, held: QueuedHold) -> tuple[str, ...]:
     return (*known[1 - _MOST_SITES :], site)
 
 
-# Why a held job is not heal's to touch, and what it has left of its budget.
+# Why heal leaves a held job alone, and how much of its budget the job has used.
 
 
 _COMPARED = 300  # characters of a reason
@@ -111,109 +109,95 @@ _OWN = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])\d{2,7}(?![\w.])", re.ASCII)
 _REAL = re.compile(r"(?<!\d)\d+\.\d+(?:[eE][+-]\d+)?", re.ASCII)
 _LONGEST_OWN_PAUSE = 7 * 86400
-#: Characters: what Headway writes itself has some hundreds.
+#: Characters; an expression of Headway has some hundreds.
 _LONGEST_OWN = 8000
 _UNKNOWN_PAUSE = 300.0
 
 
-def objection(held: QueuedHold, told: LoggedJob | None, rules: Rules) -> str:
-    """Why nobody but a person should act on this job; empty: nothing speaks against it."""
-    return _wish(held) or _limit(held, rules) or _edit(held) or _disagreement(held, told)
+def objection(held: QueuedHold, logged: LoggedJob | None, rules: Rules) -> str:
+    """Why only a person should act on this job; empty: nothing speaks against it."""
+    return next(_objections(held, logged, rules), "")
 
 
-def _wish(held: QueuedHold) -> str:
+def _objections(held: QueuedHold, logged: LoggedJob | None, rules: Rules) -> Iterator[str]:
     if held.code in NEVER:
-        return "somebody holds it on purpose"
+        yield "somebody holds it on purpose"
     if held.facts.get(HEAL) is False:
-        return f"its {HEAL} is false: it asks to be left alone"
-    return ""
-
-
-def _limit(held: QueuedHold, rules: Rules) -> str:
+        yield f"its {HEAL} is false: it asks to be left alone"
     if held.age > rules.held_limit:
         days = rules.held_limit / 86400
-        return f"it has been held for more than {days:.0f} days: a person has to decide"
+        yield f"it has been held for more than {days:.0f} days: a person has to decide"
     if held.starts > rules.most_starts:
-        return f"it has been started {held.starts} times, more than {rules.most_starts}"
-    return ""
-
-
-def _edit(held: QueuedHold) -> str:
-    """What somebody has changed in the queue to keep the job from being released."""
+        yield f"it has been started {held.starts} times, more than {rules.most_starts}"
+    # What somebody has changed in the queue to keep the job from being released.
     release = held.facts.get("PeriodicRelease")
-    ours = "HeadwayRun" in held.facts
     if release is False and held.is_edited("PeriodicRelease"):
-        return "its PeriodicRelease was set to false after it was submitted"
-    if ours and release in (None, False) and held.facts.get("HeadwayRun") is not None:
-        return "the periodic_release that headway wrote for it was taken away"
+        yield "its PeriodicRelease was set to false after it was submitted"
+    if release in (None, False) and held.facts.get("HeadwayRun") is not None:
+        yield "the periodic_release that headway wrote for it was taken away"
     if held.is_edited("PeriodicHold"):
-        return "its PeriodicHold was edited after it was submitted"
+        yield "its PeriodicHold was edited after it was submitted"
     counts = held.holds_by_reason
     if counts and sum(counts.values()) != held.holds:
-        return "its NumHolds was edited: it is not the sum of NumHoldsByReason"
-    return ""
+        yield "its NumHolds was edited: it is not the sum of NumHoldsByReason"
+    if logged is not None and logged.holds:
+        yield from _disagreements(held, logged)
+        return
+    name = CODE_NAMES.get(held.code)
+    if name and counts and name not in counts:
+        yield f"it was never held with code {held.code}: somebody edited it"
 
 
-def _disagreement(held: QueuedHold, told: LoggedJob | None) -> str:
-    """Where the queue and the log do not tell the same story."""
-    if told is None or not told.holds:
-        name = CODE_NAMES.get(held.code)
-        if name and held.holds_by_reason and name not in held.holds_by_reason:
-            return f"it was never held with code {held.code}: somebody edited it"
-        return ""
-    if not told.held:
-        return "its log does not say, or not yet, that it is held"
-    if (held.code, held.subcode) != (told.code, told.subcode):
-        return (
+def _disagreements(held: QueuedHold, logged: LoggedJob) -> Iterator[str]:
+    """Where the queue and the log differ."""
+    if not logged.held:
+        yield "its log does not say, or not yet, that it is held"
+    if (held.code, held.subcode) != (logged.code, logged.subcode):
+        yield (
             f"the queue says it is held with code {held.code}/{held.subcode}, its log says"
-            f" {told.code}/{told.subcode}: somebody edited it, or the log is not its own"
+            f" {logged.code}/{logged.subcode}: somebody edited it, or the log is not its own"
         )
-    if _text(held.reason) != _text(told.reason):
-        return "the queue gives another reason for the hold than the log: somebody edited it"
+    if _text(held.reason) != _text(logged.reason):
+        yield "the queue gives another reason for the hold than the log: somebody edited it"
     # HTCondor may count one hold as several, but never several as one.
-    if told.whole and told.holds > held.holds:
-        return (
-            f"its log tells of {told.holds} holds and the queue of {held.holds}: somebody edited"
+    if logged.complete and logged.holds > held.holds:
+        yield (
+            f"its log tells of {logged.holds} holds and the queue of {held.holds}: somebody edited"
             " it, or the log is not its own"
         )
-    return ""
 
 
 def _text(reason: str) -> str:
-    """A reason without what the queue and the log write differently."""
+    """A reason without what queue and log write differently."""
     return _MARKS.sub("", inert(reason, 4 * _COMPARED))[:_COMPARED]
 
 
-def spent(held: QueuedHold, told: LoggedJob | None, state: HealState) -> int:
-    """Releases that count against the job's budget: the most that anything shows.
+def spent(held: QueuedHold, logged: LoggedJob | None, state: HealState) -> int:
+    """Releases that count against the job's budget: the largest number that anything shows.
 
-    Every hold before this one that nobody wanted was released by somebody: by heal, by the job's
-    own periodic_release or by a person. HTCondor counts some holds three times, so the queue's
-    count is only taken where the log does not have the whole story.
+    Each earlier hold that no person made was released by heal, by the job's own periodic_release or
+    by a person. HTCondor counts some holds three times, so the queue's count is used only if the
+    log is not complete.
     """
-    if told is not None and told.whole:
-        shown = max(told.releases, told.unwanted - 1)
+    if logged is not None and logged.complete:
+        shown = max(logged.releases, logged.unwanted - 1)
     else:
         shown = held.holds - 1 - held.wanted_holds
     return max(0, shown, held.heals, state.releases(held.key))
 
 
 def own_release(held: QueuedHold) -> tuple[float, str] | None:
-    """Until which age the job's own periodic_release may still act, and in words; None: it won't.
+    """Until which age of the hold the job's own periodic_release may act; None: it will not.
 
-    Headway's own expression is known by heart. Of any other one only its numbers are, the
-    longest of which may be a pause.
+    Headway knows its own expression. In any other, the largest number may be a pause.
     """
     expression = held.facts.get("PeriodicRelease")
     if expression is None or expression is False:
         return None
     text = str(expression)
-    ours = _ours(text)
-    if ours is not None:
-        shadow_starts = whole(held.facts.get("NumShadowStarts"))
-        if not releases(
-            held.code, held.subcode, holds=held.holds, starts=shadow_starts, retries=ours
-        ):
+    if (ours := _ours(text)) is not None:
+        starts = whole(held.facts.get("NumShadowStarts"))
+        if not releases(held.code, held.subcode, holds=held.holds, starts=starts, retries=ours):
             return None
         until = backoff(held.holds, ours) + held.lag
         return until, "its own periodic_release will release it"
@@ -223,16 +207,13 @@ def own_release(held: QueuedHold) -> tuple[float, str] | None:
 
 
 def _ours(text: str) -> Retries | None:
-    """The retries that Headway wrote this expression for, if it did and nobody edited it."""
+    """The retries for which Headway wrote this expression; None: it did not, or it was edited."""
     match = _OWN.search(text) if len(text) <= _LONGEST_OWN else None
     if not match:
         return None
     try:
-        retries = Retries(
-            backoff=float(match["backoff"]),
-            input=int(match["input"]),
-            holds=int(match["holds"]),
-        )
+        pause, input, holds = float(match["backoff"]), int(match["input"]), int(match["holds"])
+        retries = Retries(backoff=pause, input=input, holds=holds)
     except ValueError:
         return None
     return retries if _plain(release_expression(retries)) == _plain(text) else None

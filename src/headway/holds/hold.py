@@ -1,4 +1,4 @@
-"""A hold: as an event log tells it, and as the queue tells it."""
+"""A hold: as an event log has it, and as the queue has it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headway.holds.table import HoldMeaning, find
 
 
 class Cut(NamedTuple):
-    """A place in the order of events: its moment, the number of its log, its place in the log.
+    """A position in the order of events: a moment, the number of a log, a place in the log.
 
-    Without log and place it lies before all events of its moment.
+    Without log and place it is before all events of its moment.
     """
 
     moment: float
@@ -25,12 +25,12 @@ class Cut(NamedTuple):
     place: int = -1
 
 
-#: Before everything: a hold that is put nowhere has no evidence.
-_NOWHERE = Cut(0.0)
+#: Before all events: a hold there has no evidence.
+BEFORE_ALL = Cut(0.0)
 
 
 class JobId(NamedTuple):
-    """Two logs may both have a job 1.0, so a job is named with the log that tells of it."""
+    """A job of a log: two logs may both have a job 1.0."""
 
     log: str
     cluster: int
@@ -41,7 +41,7 @@ class JobId(NamedTuple):
 
     @property
     def batch(self) -> tuple[str, int]:
-        """What its cluster-mates have in common: each may write a log of its own, in one folder."""
+        """What the jobs of a cluster share: each may write a log of its own, in one folder."""
         return os.path.dirname(self.log), self.cluster
 
 
@@ -49,8 +49,8 @@ class JobId(NamedTuple):
 class Hold:
     """One hold of one job.
 
-    `reason` is the log's own text and hostile; `template`, and what `values` hold (see
-    `headway.holds.reason`), are made of it. `code` is 0 where the log says none.
+    `reason` is untrusted text of the log; `template` and `values` are made of it (see
+    `headway.holds.reason`). `code` is 0 if the log has none.
     """
 
     job: JobId
@@ -73,8 +73,8 @@ class Hold:
     #: Hours on slots: of the attempt that ended in this hold (None: not known), and of all so far.
     attempt: float | None = None
     spent: float = 0.0
-    #: The place of the hold in the order of events, which is where evidence ends; see `history`.
-    at: Cut = _NOWHERE
+    #: The position of the hold in the order of events, where evidence ends; see `history`.
+    at: Cut = BEFORE_ALL
 
     @property
     def cluster(self) -> int:
@@ -88,46 +88,44 @@ class Hold:
 
     @property
     def log(self) -> str:
-        """The log that tells of the hold; empty where only the queue does."""
+        """The log that has the hold; empty if only the queue has it."""
         return self.job.log
 
     def knowing(self, ad: Mapping[str, object]) -> Hold:
-        """The same hold, with what the job's ad in the queue says; an absent value says nothing.
+        """The same hold with what the job's ad in the queue says.
 
-        What the job used is the log's word where it has one: it is of the attempt that was held,
-        and HTCondor rounds what stands in the queue. What the job asks for is the queue's word: it
+        For what the job used, the log counts if it says so: it is about the attempt that was held,
+        and HTCondor rounds the values in the queue. For what the job asks for, the queue counts: it
         may have been changed since the hold.
         """
-        told = {key: value for key, value in ad.items() if value is not None}
-        if "RequestGPUs" in told:
-            told["RequestGpus"] = told.pop("RequestGPUs")  # as event logs spell it
-        for name in _NUMBERS:
-            told.pop(name, None)
-        found = {
+        said = {
+            # Event logs spell it so.
+            "RequestGpus" if name == "RequestGPUs" else name: value
+            for name, value in ad.items()
+            if value is not None and name not in (*_ASKED, *_USED)
+        }
+        numbers = {
             name: value
             for name, value in measured(ad).items()
             if name not in _USED or _number(self.facts.get(name)) is None
         }
-        then = {f"{HELD}{name}": self.facts[name] for name in _ASKED if name in self.facts} | {
-            name: value for name, value in self.facts.items() if name.startswith(HELD)
-        }
-        return replace(self, facts={**self.facts, **told, **found, **then})
+        then = {f"{HELD}{name}": self.facts[name] for name in _ASKED if name in self.facts}
+        then |= {name: value for name, value in self.facts.items() if name.startswith(HELD)}
+        return replace(self, facts={**self.facts, **said, **numbers, **then})
 
 
-#: Before the name of a request: what the job asked for when it was held, by its log.
+#: A prefix of requests: what the job asked for when it was held, by its log.
 HELD = "Held"
 _ASKED = ("RequestMemory", "RequestDisk")
 _USED = ("MemoryUsage", "DiskUsage")
-_NUMBERS = (*_ASKED, *_USED)
 
 
 def measured(ad: Mapping[str, object]) -> dict[str, float]:
-    """What a job's ad says of its requests and its use, in the units of an event log.
+    """What a job's ad says of its requests and its use: memory in MB, disk in KB.
 
-    Memory is in MB and disk in KB. In an ad a value may be an expression, such as
-    `(ResidentSetSize + 1023) / 1024` for MemoryUsage, and an expression says nothing here.
-    HTCondor rounds ResidentSetSize and DiskUsage up by as much as a quarter, and keeps the exact
-    figure under the same name with `_RAW`.
+    A value that is an expression, such as `(ResidentSetSize + 1023) / 1024` for MemoryUsage, is not
+    known. HTCondor rounds ResidentSetSize and DiskUsage up by as much as a quarter, and has the
+    exact figure under the same name with `_RAW`.
 
     Args:
         ad: The job's ad, as the queue gives it.
@@ -144,7 +142,7 @@ def measured(ad: Mapping[str, object]) -> dict[str, float]:
 
 
 def _number(value: object) -> float | None:
-    """A number above zero, or nothing."""
+    """A number above zero, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if math.isfinite(value) and value > 0 else None
@@ -162,40 +160,24 @@ def hold_of(
     subcode: int,
     reason: str,
     *,
-    site: str = "",
-    slot: str = "",
-    holds: int = 1,
-    starts: int = 0,
-    user: str = "",
     facts: Mapping[str, object] | None = None,
+    **known: Any,
 ) -> Hold:
-    """A hold that no log has told of, such as one from the queue; its reason is parsed here."""
+    """A hold that is in no log, such as one from the queue; `known`: other fields of `Hold`."""
     parsed = parse(reason)
-    return Hold(
-        job,
-        time,
-        code,
-        subcode,
-        reason,
-        site,
-        slot or parsed.values.get("slot", ""),
-        parsed.template,
-        parsed.values,
-        holds,
-        starts,
-        user,
-        at=Cut(time),
-    ).knowing(facts or {})
+    known["slot"] = known.get("slot") or parsed.values.get("slot", "")
+    known |= {"template": parsed.template, "values": parsed.values, "at": Cut(time)}
+    return Hold(job, time, code, subcode, reason, **known).knowing(facts or {})
 
 
-# The same in the queue, by which heal acts: the job's ad.
+# A hold in the queue, as the job's ad has it.
 
 
 HELD_STATUS = 5  # of JobStatus
-HEAL = "HeadwayHeal"  # false: this job is nobody's to heal
+HEAL = "HeadwayHeal"  # false: no heal may touch the job
 HEALS = "HeadwayHeals"  # how often heal has released the job
 CLAIM = "HeadwayHealClaim"  # the decision that is being carried out
-FIRST = "HeadwayFirst"  # before the name of a request: what the user asked for
+FIRST = "HeadwayFirst"  # a prefix of requests: what the user asked for at first
 PLAIN = re.compile(r"[A-Za-z0-9/_.-]{0,100}\Z", re.ASCII)
 _COUNT = re.compile(r"\b(\w+)\s*=\s*(\d{1,9})")
 
@@ -224,17 +206,16 @@ class QueuedHold:
     reason: str
     site: str = ""
     log: str = ""
-    #: So much later than its rule says its pool may release it by itself: HTCondor looks at
+    #: Seconds by which its pool may release it later than its own rule says: HTCondor evaluates
     #: periodic expressions once a minute, and less often when it is busy.
     lag: float = 1800.0
-    #: The job's whole ad, and that of its cluster: what is in the first and not in the second was
-    #: set or edited since it was submitted.
+    #: The job's ad and that of its cluster. Where they differ, the job was edited after the submit.
     facts: Mapping[str, Any] = field(default_factory=dict)
     original: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_ad(cls, ad: Mapping[str, Any], original: Mapping[str, Any] | None = None) -> QueuedHold:
-        """From the ad of a held job and, where it is known, that of its cluster."""
+        """The hold by the ad of a job and, if it is known, that of its cluster."""
         since = float(whole(ad.get("EnteredCurrentStatus")))
         now = float(whole(ad.get("ServerTime"))) or time.time()
         site = ad.get("MachineAttrGLIDEIN_ResourceName0")
@@ -253,11 +234,12 @@ class QueuedHold:
             original=original or {},
         )
 
-    def as_hold(self, told: Sequence[Hold] = ()) -> Hold:
-        """The newest hold that logs have told of and the queue agrees with, or one by the queue
-        alone; either with what the queue knows of the job.
+    def as_hold(self, logged: Sequence[Hold] = ()) -> Hold:
+        """The newest of the logged holds that the queue agrees with, or one by the queue alone.
+
+        Either has what the queue knows of the job.
         """
-        for hold in reversed(told):
+        for hold in reversed(logged):
             # Another access point may have a job of the same number.
             if (hold.code, hold.subcode) == (self.code, self.subcode):
                 return hold.knowing(self.facts)
@@ -281,29 +263,29 @@ class QueuedHold:
 
     @property
     def claim(self) -> str:
-        """The decision that some heal carries out, or has carried out last."""
+        """The decision that some heal carries out or has carried out."""
         claim = self.facts.get(CLAIM)
         return claim if isinstance(claim, str) and PLAIN.match(claim) else ""
 
     @property
     def starts(self) -> int:
-        """Starts, those that ended in the input transfer included."""
+        """Starts, including those that ended in the input transfer."""
         return max(whole(self.facts.get(name)) for name in ("NumShadowStarts", "NumJobStarts"))
 
     @property
     def holds_by_reason(self) -> dict[str, int]:
-        """How often it was held for what; empty where the schedd does not count that."""
+        """How often it was held for what; empty if the schedd does not count this."""
         found = self.facts.get("NumHoldsByReason")
         return {name: int(n) for name, n in _COUNT.findall(str(found or ""))}
 
     @property
     def wanted_holds(self) -> int:
-        """Holds that somebody wanted: they are no failures, and their releases no healing."""
+        """Holds that somebody wanted: they are not failures."""
         counts = self.holds_by_reason
         return sum(counts.get(name, 0) for name in ("UserRequest", "SubmittedOnHold"))
 
     def is_edited(self, attribute: str) -> bool:
-        """Whether an attribute is another than the job was submitted with."""
+        """Whether an attribute was changed after the submit."""
         return bool(self.original) and self.facts.get(attribute) != self.original.get(attribute)
 
 
@@ -314,7 +296,7 @@ def log_of(ad: Mapping[str, Any]) -> str:
 
 
 def whole(value: object, *, signed: bool = False) -> int:
-    """A whole number of an ad, which anybody may have edited; 0 where it is none."""
+    """An integer of an ad, which anybody may have edited; 0 if it is not one."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     return value if signed else max(0, value)

@@ -1,4 +1,4 @@
-"""What a job's event log tells heal: its holds so far, and how a release ended. Pure."""
+"""What a job's event log says: its holds so far, and how a release ended. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headway.holds.table import INPUT, classify, table
 
 _SAID = 300  # characters of a reason in the audit
 _COMPARED = 2000  # and of one by which a cause is known
-_KEPT = 400  # events of a job; a release is about the last few
-_SLACK = 2.0  # seconds between what the queue and the log say of the same moment
+_MOST_STEPS = 400  # of a job; a release is about the last few
+_SLACK = 2.0  # seconds by which queue and log may differ about the time of an event
 _BY_USER = 1
 _UNBORN = Life()
-#: The command's own words and its growing memory say nothing about holds.
+#: The job's own messages and its memory use say nothing about holds.
 _IGNORED = frozenset({EventType.GENERIC, EventType.IMAGE_SIZE})
 _ENDS = frozenset({Kind.SUCCEEDED, Kind.FAILED, Kind.REMOVED, Kind.HELD})
 _STEPS = _ENDS | {
@@ -30,7 +30,7 @@ _STEPS = _ENDS | {
 
 
 class JobStep(NamedTuple):
-    """What one event says of how a job goes on."""
+    """An event that says how a job goes on."""
 
     kind: Kind
     time: float
@@ -42,29 +42,29 @@ class JobStep(NamedTuple):
 
 @dataclass(slots=True)
 class LoggedJob:
-    """One job, as its log tells it so far."""
+    """One job, as its log shows it so far."""
 
     life: Life = _UNBORN
-    whole: bool = False  # the log has it from its submit on
+    complete: bool = False  # the log has it from its submit on
     held: bool = False
-    holds: int = 0  # a 012 of a job that is held already counts no more than once
+    holds: int = 0  # a second 012 while it is held does not count
     unwanted: int = 0  # holds that no person made
     releases: int = 0  # of those
     code: int = 0
     subcode: int = 0
     reason: str = ""
     time: float = 0.0
-    #: Its last steps; of a job that was never held, and most never are, none are kept.
+    #: Its last steps; None for a job that was never held, as most are.
     steps: deque[JobStep] | None = None
 
     def take(self, event: Event) -> bool:
-        """Take in one event; tells whether it says how a job that was held goes on."""
+        """Apply one event; returns whether it says how a job that was held goes on."""
         if event.number in _IGNORED:
             return False
         kind = kind_of(event)
         if kind is Kind.SUBMITTED:
-            # A cluster's number can come again, when a schedd begins anew.
-            self.life, self.held, self.whole, self.steps = _UNBORN, False, True, None
+            # A schedd that was set up again counts clusters from 1.
+            self.life, self.held, self.complete, self.steps = _UNBORN, False, True, None
             self.holds = self.unwanted = self.releases = 0
         was_held = self.held
         self.life, _ = advance(self.life, kind)
@@ -82,7 +82,7 @@ class LoggedJob:
         if self.steps is None:
             if kind is not Kind.HELD:
                 return False
-            self.steps = deque(maxlen=_KEPT)
+            self.steps = deque(maxlen=_MOST_STEPS)
         reason = event.reason if kind in (Kind.HELD, Kind.RELEASED) else ""
         value = event.return_value if kind in (Kind.SUCCEEDED, Kind.FAILED) else None
         self.steps.append(
@@ -92,15 +92,15 @@ class LoggedJob:
 
 
 def news_of(
-    entry: HealAction, steps: Sequence[JobStep], now: float, rules: Rules
+    action: HealAction, steps: Sequence[JobStep], now: float, rules: Rules
 ) -> list[dict[str, Any]]:
-    """The lines of the audit that the steps of its job add to an act."""
-    intent = entry.intent
+    """The records that the audit gets about an action, by the steps of its job."""
+    intent = action.intent
     after = _after(intent, steps)
     lines: list[dict[str, Any]] = []
     started = next((step.time for step in after if step.kind is Kind.EXECUTING), None)
     end = next((step for step in after if step.kind in _ENDS), None)
-    if started is not None and not entry.passed and entry.is_release:
+    if started is not None and not action.passed and action.is_release:
         until = end.time if end else now
         if intent.early or until - started >= rules.settled:
             lines.append({"kind": "passed", "id": intent.id})
@@ -110,38 +110,30 @@ def news_of(
 
 
 def _after(intent: Intent, steps: Sequence[JobStep]) -> Sequence[JobStep]:
-    """What came after the release of this hold, a removal while it was held included."""
-    ours = [
-        n
-        for n, step in enumerate(steps)
-        if step.kind is Kind.RELEASED and intent.claim and intent.claim in step.reason
-    ]
-    if ours:
-        return steps[ours[0] + 1 :]
-    # The queue says that it was done, and the log has it under another name.
-    holds = [
-        n
-        for n, step in enumerate(steps)
-        if step.kind is Kind.HELD and abs(step.time - intent.since) <= _SLACK
-    ]
-    rest = steps[holds[-1] + 1 :] if holds else ()
-    for n, step in enumerate(rest):
+    """What came after the release of this hold, or the removal that ended the hold."""
+    after_hold: Sequence[JobStep] = ()
+    for n, step in enumerate(steps, 1):
+        if step.kind is Kind.RELEASED and intent.claim and intent.claim in step.reason:
+            return steps[n:]
+        if step.kind is Kind.HELD and abs(step.time - intent.since) <= _SLACK:
+            after_hold = steps[n:]
+    # The queue says that it was done, but the log does not say by whom.
+    for n, step in enumerate(after_hold, 1):
         if step.kind is Kind.REMOVED:
             return (step,)
         if step.kind is Kind.RELEASED:
-            return rest[n + 1 :]
+            return after_hold[n:]
     return ()
 
 
 def is_same_cause(intent: Intent, code: int, subcode: int, reason: str) -> bool:
     """Whether a later hold has the cause that the job was released from.
 
-    A job that was out of memory and now runs into its time limit is past what had held it, although
-    a hold is a hold. The causes of one input transfer count as one: a cache that is sick answers
-    now with one error and now with another.
+    A job that was out of memory and now exceeds its time limit is past what had held it. All causes
+    of failed input transfers count as one, because a faulty cache answers with different errors.
     """
     now = classify(code, subcode, reason)
-    before = next((entry for entry in table() if entry.id == intent.cause), None)
+    before = next((meaning for meaning in table() if meaning.id == intent.cause), None)
     if before is None:
         return code == intent.code
     both_inputs = before.step == now.step == INPUT
@@ -155,10 +147,7 @@ def _ending(intent: Intent, step: JobStep) -> dict[str, Any]:
     if step.kind is Kind.HELD:
         facts |= {"code": step.code, "subcode": step.subcode, "reason": step.reason[:_SAID]}
         same = is_same_cause(intent, step.code or 0, step.subcode or 0, step.reason)
-        return {
-            "how": (ReleaseEnding.HELD if same else ReleaseEnding.OTHER).value,
-            "same": same,
-            **facts,
-        }
+        how = ReleaseEnding.HELD if same else ReleaseEnding.OTHER
+        return {"how": how.value, "same": same, **facts}
     how = ReleaseEnding.SUCCESS if step.kind is Kind.SUCCEEDED else ReleaseEnding.FAILED
     return {"how": how.value, "return_value": step.return_value, **facts}
