@@ -58,7 +58,7 @@ def quickly(data: bytes, block: int = 1 << 20, modified: float = NOW) -> Columns
     for start in range(0, len(data), block):
         scanner.feed(data[start : start + block])
     scanner.close()
-    return assemble([scanner.part()], [File("", modified=modified)], [""], [""])
+    return assemble([scanner.arrays()], [File("", modified=modified)], [""], [""])
 
 
 def table(columns: Columns) -> dict[str, Any]:
@@ -550,9 +550,9 @@ def test_what_waits_behind_the_last_event() -> None:
     scanner.close()
     assert scanner.pending == TORN
     assert scanner.offset == 1000 + len(ONE)
-    part = scanner.part()
+    part = scanner.arrays()
     assert part.columns["offset"].tolist() == [1000]
     assert part.skipped == []
     scanner.feed(b"\n" + TWO)
     skip = Skip(1000 + len(ONE), len(TORN) + 1, "an event without an end")
-    assert scanner.part().skipped == [(0, skip)]
+    assert scanner.arrays().skipped == [(0, skip)]

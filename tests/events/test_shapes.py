@@ -41,14 +41,14 @@ def test_each_shape_is_read_with_all_others(
     data = shapes.alone(shape, shapes.HEADERS[header], 40)
     assert len(assert_same(data, 1 << 20, 1001)) == 40
 
-    def one_by_one(self: object, row: int) -> bool:
+    def one_by_one(*args: object) -> None:
         raise AssertionError("an event was read by itself")
 
-    monkeypatch.setattr(scan._Block, "_recover", one_by_one)
-    monkeypatch.setattr(scan, "by_event", one_by_one)
+    monkeypatch.setattr(scan._BlockReader, "_recover", one_by_one)
+    monkeypatch.setattr(scan, "Event", one_by_one)
     scanner = scan.Scanner()
     scanner.feed(data)
-    assert len(scanner.part()) == 40
+    assert len(scanner.arrays()) == 40
 
 
 @given(

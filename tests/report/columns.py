@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.events.columnar.columns import NONE, Columns, Usage, column_names
+from headway.events.columnar.columns import NONE, Columns, UsageColumns, column_names
 from headway.events.event import BY_NUMBER, Kind
 from headway.events.format import EventType
 
@@ -89,10 +89,10 @@ def made_columns(events: Sequence[Made]) -> Columns:
     arrays: dict[str, Any] = {
         name: np.array(v, types.get(name, np.int32)) for name, v in values.items()
     }
-    empty: dict[str, Any] = {field.name: np.zeros(0) for field in fields(Usage)} | {
+    empty: dict[str, Any] = {field.name: np.zeros(0) for field in fields(UsageColumns)} | {
         "row": np.zeros(0, np.int64)
     }
     logs = [f"log{n}" for n in range(max((e.log for e in events), default=0) + 1)]
     return Columns(
-        **arrays, usage=Usage(**empty), strings=strings, files=logs, logs=logs, owners=[]
+        **arrays, usage=UsageColumns(**empty), strings=strings, files=logs, logs=logs, owners=[]
     )

@@ -29,8 +29,8 @@ from headway.events.opening import (
     cut_lines,
     decoded,
     end_of_hole,
+    find_header,
     is_zeros,
-    look,
     open_log,
     sniff,
     split,
@@ -259,7 +259,7 @@ def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
             skipped += EVENT_LIMIT
             at += EVENT_LIMIT
             chunk = chunk[EVENT_LIMIT:]
-        found = look(chunk, nuls)
+        found = find_header(chunk, nuls)
         if found.lost and not blank(chunk[: found.lost]):
             skipped += found.lost
         header = found.header

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headway.events.columnar.assemble import File
-    from headway.events.columnar.columns import Columns, Part
+    from headway.events.columnar.columns import Columns, EventArrays
     from headway.events.columnar.thin import Thin
 
-    _Parts = tuple[list[Part], list[File], list[str], list[str]]
+    _Parts = tuple[list[EventArrays], list[File], list[str], list[str]]
 
 #: The file that says what a store holds; what it does not name is not there.
 LEDGER = "collected.json"
@@ -187,7 +187,7 @@ def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Par
         lengths.append(texts.str.len_bytes().to_numpy())
     begin = np.cumsum(np.concatenate(lengths), dtype=np.int64)
     rows = np.cumsum([0, *(count for _, _, count in files)])[:-1]
-    part = placed(scanner.part(), list(range(len(files))), begin[rows].tolist())
+    part = placed(scanner.arrays(), list(range(len(files))), begin[rows].tolist())
     if len(part) != table.height:
         raise _unreadable(folder, f"{table.height - len(part)} of its events are none")
     part.columns["offset"] = table["offset"].to_numpy().copy()

@@ -38,6 +38,7 @@ SKIPS_LIMIT = 1000
 
 LONG_LINE = f"the rest of a line of more than {LINE_LIMIT >> 10} KiB"
 NO_END = "an event without an end"
+NO_EVENT = "no event"
 ZEROS = "zeros, as a crash or a hole in the file leaves them"
 MORE = "more places like the ones before"
 
@@ -112,7 +113,7 @@ _NESTED_AMONG_NULS = re.compile(rb"[\n\0]\d\d\d \(")  # five times slower
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
-class Found(NamedTuple):
+class ChunkHeader(NamedTuple):
     """A chunk's header, if it has one, and how many bytes before it are lost, and as what."""
 
     header: re.Match[bytes] | None
@@ -120,18 +121,18 @@ class Found(NamedTuple):
     why: str
 
 
-def look(chunk: bytes, nuls: bool = True) -> Found:
+def find_header(chunk: bytes, nuls: bool = True) -> ChunkHeader:
     """The event of a chunk, and what is none; `nuls`: whether there may be any NUL."""
     match = HEADER.match(chunk)
     if match and not (_NESTED_AMONG_NULS if nuls else _NESTED).search(chunk, match.end()):
-        return Found(match, 0, "")
+        return ChunkHeader(match, 0, "")
     # The last header is the one that the end mark belongs to: a writer that crashed left
     # the one before it, or two writers got in each other's way.
     matches = list(_RESYNC.finditer(chunk))
     match = matches[-1] if matches else None
     lost = chunk[: match.start()] if match else chunk
     torn = HEADER.match(lost.lstrip(_BLANK + b"\0"))
-    return Found(match, len(lost), "an event without an end" if torn else "no event")
+    return ChunkHeader(match, len(lost), NO_END if torn else NO_EVENT)
 
 
 def blank(data: bytes) -> bool:

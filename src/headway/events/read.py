@@ -29,7 +29,7 @@ from headway.events.opening import (
     blank,
     cut_lines,
     decoded,
-    look,
+    find_header,
     open_log,
     sniff,
     split,
@@ -76,11 +76,11 @@ class Parser:
         events: list[Event] = []
         for chunk in chunks:
             chunk = self._within_limit(chunk, EVENT_LIMIT)
-            found = look(chunk, nuls)
-            self._skip(self.offset, chunk[: found.lost], found.why)
+            header, lost, why = find_header(chunk, nuls)
+            self._skip(self.offset, chunk[:lost], why)
             self.offset += len(chunk) + len(END)
-            if found.header:
-                event = self._event(found.header, chunk, self.offset)
+            if header:
+                event = self._event(header, chunk, self.offset)
                 if event:
                     events.append(event)
         self._tail = self._within_limit(self._tail, EVENT_LIMIT + ALMOST_END)

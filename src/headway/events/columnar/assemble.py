@@ -12,25 +12,25 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.events.clock import Clock
 from headway.events.columnar.columns import (
     TEXTS,
     TYPES,
     Array,
+    Bytes,
     Columns,
-    Part,
+    EventArrays,
+    Floats,
+    Longs,
     Strings,
-    Usage,
+    UsageColumns,
     blank_columns,
-    is_nothing,
-    kept,
-    measurements,
-    put_rows,
-    row_of,
+    joined_usage,
+    put_events,
+    selected,
 )
-from headway.events.columnar.headers import YEARLESS, ZONE
+from headway.events.columnar.headers import DAYS, YEAR, YEARLESS, ZONE, Dates
 from headway.events.event import Event
 from headway.events.opening import Skip, bounded
 
@@ -42,8 +42,8 @@ from headway.events.opening import Skip, bounded
 # of the folders around it.
 
 
-YEAR = 365.2425 * 86400
 _DAY = 86400
+_MEAN_YEAR = 365.2425 * _DAY
 _YEAR_AT_MOST = 300 * _DAY
 #: Spans that lie closer than this count as one.
 _CLOSE = 30 * _DAY
@@ -146,12 +146,12 @@ def _years_back(span: Span, known: Sequence[Span]) -> int:
     """How far back a file has to be put to lie next to what is known."""
 
     def apart(years: int) -> float:
-        begin, end = span.begin - years * YEAR, span.end - years * YEAR
+        begin, end = span.begin - years * _MEAN_YEAR, span.end - years * _MEAN_YEAR
         return min(max(0.0, other.begin - end, begin - other.end) for other in known)
 
     tries = {0}
     for other in known:
-        nearest = int((span.begin + span.end - other.begin - other.end) / 2 / YEAR)
+        nearest = int((span.begin + span.end - other.begin - other.end) / 2 / _MEAN_YEAR)
         tries |= {max(0, nearest + more) for more in (-1, 0, 1)}
     return min(sorted(tries), key=apart)
 
@@ -166,7 +166,7 @@ def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
     ends = [files[file][0].end for file in order]
     gaps = [later - earlier for earlier, later in pairwise(ends)]
     widest = max(range(len(gaps)), key=gaps.__getitem__, default=0)
-    if not gaps or gaps[widest] <= YEAR - (ends[-1] - ends[0]):
+    if not gaps or gaps[widest] <= _MEAN_YEAR - (ends[-1] - ends[0]):
         return {}
     return dict.fromkeys(order[widest + 1 :], 1)
 
@@ -174,22 +174,18 @@ def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
 # The moments of a log's events: its minutes go through its clock, each hour once if it can be.
 
 
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 _WEEK, _YEAR = 7 * _DAY, 365 * _DAY
 #: Fewer minutes than this are sooner told one by one.
 _MANY = 200
 #: What a leap day and zones can add to the time between two dates.
 _DOUBT = 2 * _DAY
-_MONTH_DAY = 10**8  # what is above it in a minute's key is the year
-_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-_BEFORE = np.cumsum(_DAYS) - _DAYS
+#: The days of a year before each month.
+_BEFORE = np.cumsum(DAYS) - DAYS
 
 
 def tell(
     minute: Longs,
-    second: NDArray[np.uint8],
+    second: Bytes,
     fraction: Floats,
     hint_row: Longs,
     hint: Floats,
@@ -240,11 +236,7 @@ def _with_years(keys: Longs, clock: Clock) -> Longs | None:
     """
     zone, date = keys // ZONE, keys % ZONE
     bare = date >= YEARLESS
-    of_year = date % _MONTH_DAY
-    month, day = of_year // 10**6, of_year // 10**4 % 100
-    hour, minute = of_year // 100 % 100, of_year % 100
-    known = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59)
-    known &= day <= _DAYS[np.where(known, month, 0)]
+    month, day, hour, minute, known = Dates.of(date)
     if not known.all() or zone[bare].any():
         return None
     at = ((_BEFORE[month] + day) * 24 + hour) * 3600 + minute * 60
@@ -254,15 +246,14 @@ def _with_years(keys: Longs, clock: Clock) -> Longs | None:
     turns = np.cumsum((later < -_WEEK).astype(np.int64) - (later > _YEAR - _WEEK))
     # Each date counts from the last one before it that has a year, or from the first of all.
     base = np.maximum.accumulate(np.where(bare, 0, np.arange(len(keys))))
-    years = date // _MONTH_DAY
+    years = date // YEAR
     if bare[0]:
-        digits = b"%08d" % of_year[0]
-        years[0] = clock.year(b"%b/%b %b:%b" % (digits[:2], digits[2:4], digits[4:6], digits[6:]))
+        years[0] = clock.year(_minute(int(date[0])))
     clock.yearless = True
     found = np.where(bare, years[base] + turns - turns[base], years)
     if int(found.min()) < 1971 or int(found.max()) > 9998:
         return None
-    return np.asarray(zone * ZONE + found * _MONTH_DAY + of_year)
+    return np.asarray(zone * ZONE + found * YEAR + date % YEAR)
 
 
 def _dated(keys: Longs, clock: Clock) -> Floats:
@@ -280,15 +271,16 @@ def _dated(keys: Longs, clock: Clock) -> Floats:
 
 def _epoch(key: int, clock: Clock) -> float:
     zone, date = divmod(key, ZONE)
-    if date >= YEARLESS:
-        digits = b"%08d" % (date - YEARLESS)
-        minute = b"%b/%b %b:%b" % (digits[:2], digits[2:4], digits[4:6], digits[6:])
-    else:
-        digits = b"%012d" % date
-        year, rest = digits[:4], digits[4:]
-        minute = b"%b-%b-%b %b:%b" % (year, rest[:2], rest[2:4], rest[4:6], rest[6:])
-    found = clock.seconds(minute, _zone(zone))
+    found = clock.seconds(_minute(date), _zone(zone))
     return np.nan if found is None else found
+
+
+def _minute(date: int) -> bytes:
+    """The minute as the header has it."""
+    numbers = [date // 100**n % 100 for n in (3, 2, 1, 0)]
+    if date >= YEARLESS:
+        return b"%02d/%02d %02d:%02d" % tuple(numbers)
+    return b"%04d-%02d-%02d %02d:%02d" % (date // YEAR, *numbers)
 
 
 def _zone(code: int) -> bytes | None:
@@ -330,22 +322,20 @@ class File:
     unread: str = ""  # why
 
 
-def part_of(events: Iterable[Event], offsets: Sequence[int] | None = None) -> Part:
-    """The part that these events of one file are; they know their times."""
+def arrays_of(events: Iterable[Event], offsets: Sequence[int] | None = None) -> EventArrays:
+    """The arrays of events of one file, which know their times."""
     events = list(events)
     columns = blank_columns(len(events))
     columns["number"][:] = [_within(event.number, _SHORT) for event in events]
     for name in ("cluster", "proc", "subproc"):
         columns[name][:] = [_within(getattr(event, name), _LONG) for event in events]
     columns["offset"][:] = -1 if offsets is None else offsets
-    rows = [row_of(event) for event in events]
     strings = Strings()
-    put_rows(columns, slice(None), rows, strings)
-    with_usage = [at for at, row in enumerate(rows) if not is_nothing(row.measured)]
-    return Part(
+    usage_row, usage = put_events(columns, dict(enumerate(events)), strings)
+    return EventArrays(
         columns,
-        np.array(with_usage, np.int64),
-        measurements([rows[at].measured for at in with_usage]),
+        usage_row,
+        usage,
         np.empty(0, np.int64),
         np.empty(0),
         strings.all,
@@ -376,13 +366,13 @@ def columns_of(
         >>> columns_of([Event(8, 7, 0, 0, 1.5, "hello")]).number.tolist()
         [8]
     """
-    part = part_of(events, offsets)
+    part = arrays_of(events, offsets)
     part.skipped = [(0, skip) for skip in skipped]
     return assemble([part], [File(file)], [file], [""])
 
 
 def assemble(
-    parts: Iterable[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
+    parts: Iterable[EventArrays], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
 ) -> Columns:
     """The columns of all parts, which are in the order of the files; leaves the parts empty."""
     pool: defaultdict[str, int] = defaultdict()
@@ -392,13 +382,13 @@ def assemble(
     doubtful = tell_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
-    usage = _usage(parts)
+    usage_row, usage = joined_usage(parts)
     return Columns(
         **{name: _joined(parts, name) for name in TYPES if name not in _CLOCK},
         time=np.concatenate([np.empty(0, np.int64), *map(microseconds, parts)]),
         file=file,
         log=np.array([one.log for one in files], np.int32)[file],
-        usage=usage,
+        usage=UsageColumns(usage_row, *map(np.ascontiguousarray, usage.T)),
         strings=list(pool),
         files=[one.name for one in files],
         logs=list(logs),
@@ -410,7 +400,7 @@ def assemble(
     )
 
 
-def _pooled(part: Part, pool: defaultdict[str, int]) -> Part:
+def _pooled(part: EventArrays, pool: defaultdict[str, int]) -> EventArrays:
     """The part with its texts as places in the pool."""
     # The place -1 is the last one.
     places = np.array([*map(pool.__getitem__, part.strings), -1], np.int32)
@@ -420,21 +410,13 @@ def _pooled(part: Part, pool: defaultdict[str, int]) -> Part:
     return part
 
 
-def _joined(parts: Sequence[Part], name: str) -> Array:
+def _joined(parts: Sequence[EventArrays], name: str) -> Array:
     # One column after the other gives its memory back, so that there are never two of all.
     pieces = [part.columns.pop(name) for part in parts]
     return np.concatenate([np.empty(0, TYPES[name]), *pieces])
 
 
-def _usage(parts: Sequence[Part]) -> Usage:
-    starts = np.cumsum([0, *map(len, parts)])[:-1]
-    rows = [part.usage_row + start for part, start in zip(parts, starts, strict=True)]
-    table = np.concatenate([measurements([]), *(part.usage for part in parts)])
-    row = np.concatenate([np.empty(0, np.int64), *rows])
-    return Usage(row, *(np.ascontiguousarray(column) for column in table.T))
-
-
-def microseconds(part: Part) -> NDArray[np.int64]:
+def microseconds(part: EventArrays) -> Longs:
     """The times of a part's events, which it loses."""
     assert part.time is not None
     found = np.rint(part.time * 1e6).astype(np.int64)
@@ -445,7 +427,7 @@ def microseconds(part: Part) -> NDArray[np.int64]:
 class _Stretch(NamedTuple):
     """The events of one file in a part."""
 
-    part: Part
+    part: EventArrays
     file: int
     start: int
     stop: int
@@ -454,7 +436,7 @@ class _Stretch(NamedTuple):
         return self.part.columns[name][self.start : self.stop]
 
 
-def tell_times(parts: list[Part], files: Sequence[File]) -> list[int]:
+def tell_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
     """Give the parts their times, file by file; an event without one becomes a skip.
 
     The files whose year nothing tells for sure are given back.
@@ -478,7 +460,7 @@ def tell_times(parts: list[Part], files: Sequence[File]) -> list[int]:
 
 
 def _agree(
-    parts: Sequence[Part], files: Sequence[File], unsure: Mapping[int, Sequence[_Stretch]]
+    parts: Sequence[EventArrays], files: Sequence[File], unsure: Mapping[int, Sequence[_Stretch]]
 ) -> list[int]:
     """Put the files without a year beside others that have one, and tell which are in doubt."""
     spans: dict[int, Span] = {}
@@ -498,7 +480,7 @@ def _agree(
     for file, back in years.items():
         shift = years_earlier(spans[file], back)
         if shift is None:
-            latest = spans[file].begin - (back - 0.5) * YEAR
+            latest = spans[file].begin - (back - 0.5) * _MEAN_YEAR
             _tell_file(unsure[file], Clock(files[file].modified, latest=latest))
             continue
         for part, _, start, stop in unsure[file]:
@@ -507,7 +489,7 @@ def _agree(
     return doubtful
 
 
-def _stretches(part: Part) -> Iterator[_Stretch]:
+def _stretches(part: EventArrays) -> Iterator[_Stretch]:
     if len(part.files) > 1 and not len(part.hint) and all_with_year(part.columns["minute"]):
         # Then each date stands for itself, and it does not matter where one file ends.
         yield _Stretch(part, part.files[0], 0, len(part))
@@ -541,7 +523,7 @@ def _tell_file(stretches: Sequence[_Stretch], clock: Clock) -> bool:
     return clock.sure
 
 
-def _without_dateless(part: Part) -> Part:
+def _without_dateless(part: EventArrays) -> EventArrays:
     assert part.time is not None
     bad = np.isnan(part.time)
     files = np.repeat(part.files, part.sizes)
@@ -549,7 +531,7 @@ def _without_dateless(part: Part) -> Part:
         offset, length = int(part.columns["offset"][row]), int(part.columns["length"][row])
         part.skipped.append((int(files[row]), Skip(offset, length, "a date that is none")))
     part.skipped = bounded(part.skipped)
-    return kept(part, ~bad)
+    return selected(part, ~bad)
 
 
 def _within(number: int, limits: np.iinfo[np.int16] | np.iinfo[np.int64]) -> int:

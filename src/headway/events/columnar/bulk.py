@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
-import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from headway.errors import EventLogError
-from headway.events.columnar.assemble import File, assemble, part_of
-from headway.events.columnar.columns import TYPES, Array, Columns, Packed, Part, no_events, placed
+from headway.events.columnar.assemble import File, arrays_of, assemble
+from headway.events.columnar.columns import (
+    TYPES,
+    Array,
+    Columns,
+    EventArrays,
+    Packed,
+    no_events,
+    placed,
+    smallest_type,
+)
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.thin import Thin, thin_of, thinned
 from headway.events.columnar.workers import can_fork, each, give_memory_back, keep_memory
@@ -23,6 +30,8 @@ from headway.events.files import LogChain, find_logs
 from headway.events.opening import (
     END,
     HEADER,
+    NO_END,
+    NO_EVENT,
     Format,
     Skip,
     blank,
@@ -70,122 +79,38 @@ def _next_start(descriptor: int, start: int, stop: int) -> tuple[int | None, int
     return None, at
 
 
-# A parcel: results of a worker as plain bytes, arrays as they lie in memory.
-
-
-_HEAD = struct.Struct("<q")
-_ALIGN = 8
-
-
 @dataclass
-class Result:
+class PieceResult:
     """What came of reading a piece of a file, or several small files."""
 
     file: int  # place among the files, of the first one
-    start: int
-    part: Part
+    part: EventArrays
     unfinished: list[tuple[int, Skip]] = field(default_factory=list)  # with the file
     unread: str = ""  # why
 
 
-def pack(results: list[Result]) -> list[memoryview]:
-    """The results as bytes: what there is, then the arrays one after the other."""
-    arrays: list[Array] = []
-
-    def put(array: Array) -> int:
-        arrays.append(np.ascontiguousarray(array))
-        return len(arrays) - 1
-
-    contents = [
-        {
-            "file": result.file,
-            "start": result.start,
-            "columns": {
-                name: put(_smallest(column)) for name, column in result.part.columns.items()
-            },
-            "rest": {name: put(getattr(result.part, name)) for name in _ARRAYS},
-            "time": None if result.part.time is None else put(result.part.time),
-            # Inert text has no newlines.
-            "strings": put(Packed.of(result.part.strings).data),
-            "skipped": [(file, *_fields(skip)) for file, skip in result.part.skipped],
-            "files": result.part.files,
-            "sizes": result.part.sizes,
-            "count": result.part.count,
-            "unfinished": [(file, *_fields(skip)) for file, skip in result.unfinished],
-            "unread": result.unread,
-        }
-        for result in results
-    ]
-    kinds = [(array.dtype.str, array.shape) for array in arrays]
-    head = json.dumps([contents, kinds]).encode()
-    pieces = [memoryview(_HEAD.pack(len(head)) + head + bytes(-len(head) % _ALIGN))]
-    for array in arrays:
-        if array.size:
-            pieces += [array.data.cast("B"), memoryview(bytes(-array.nbytes % _ALIGN))]
-    return pieces
-
-
-def unpack(data: memoryview) -> list[Result]:
-    """The results that were packed; their arrays lie in the data."""
-    (size,) = _HEAD.unpack_from(data)
-    at = _HEAD.size + size
-    contents, kinds = json.loads(bytes(data[_HEAD.size : at]))
-    at += -size % _ALIGN
-    arrays: list[Array] = []
-    for kind, shape in kinds:
-        array = np.ndarray(shape, kind, data, at) if 0 not in shape else np.empty(shape, kind)
-        at += array.nbytes + -array.nbytes % _ALIGN
-        arrays.append(array)
-    return [
-        Result(
-            content["file"],
-            content["start"],
-            Part(
-                {
-                    name: _whole(arrays[place], name, sum(content["sizes"]))
-                    for name, place in content["columns"].items()
-                },
-                **{name: arrays[place] for name, place in content["rest"].items()},
-                strings=Packed(arrays[content["strings"]]),
-                skipped=[(file, Skip(*skip)) for file, *skip in content["skipped"]],
-                files=content["files"],
-                sizes=content["sizes"],
-                count=content["count"],
-                time=None if content["time"] is None else arrays[content["time"]],
-            ),
-            [(file, Skip(*skip)) for file, *skip in content["unfinished"]],
-            content["unread"],
-        )
-        for content in contents
-    ]
-
-
-_ARRAYS = ("usage_row", "usage", "hint_row", "hint")
+def _compact(part: EventArrays) -> EventArrays:
+    """The same events in less memory: columns in small numbers, or once if all rows are alike."""
+    columns = {name: _smallest(column) for name, column in part.columns.items()}
+    return replace(part, columns=columns, strings=Packed.of(part.strings))
 
 
 def _smallest(column: Array) -> Array:
-    """The column in fewer bytes: once if it is the same for all, else with smaller numbers."""
     if column.size and (column == column[0]).all():
-        return column[:1]
-    if column.dtype.kind == "i" and column.size:
-        least, most = column.min(), column.max()
-        for kind in (np.int8, np.int16, np.int32):
-            if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
-                return column.astype(kind)
+        return column[:1].copy()
+    if column.size and column.dtype.kind == "i":
+        return column.astype(smallest_type(int(column.min()), int(column.max())), copy=False)
     return column
 
 
-def _whole(column: Array, name: str, count: int) -> Array:
-    # Only the minutes are reckoned with before they become part of a longer column.
-    found = column.astype(TYPES[name], copy=False) if name == "minute" else column
-    return np.broadcast_to(found, count)
-
-
-def _fields(skip: Skip) -> tuple[int, int, str]:
-    return skip.offset, skip.length, skip.why
-
-
-# A batch of small files, which are read as if they were one.
+def _expanded(part: EventArrays) -> EventArrays:
+    """Compact arrays with a number for each row again."""
+    # Of all columns, only the minutes are calculated with before they become part of others.
+    minute = part.columns["minute"]
+    part.columns["minute"] = minute.astype(TYPES["minute"], copy=False)
+    count = sum(part.sizes)
+    part.columns = {name: np.broadcast_to(col, count) for name, col in part.columns.items()}
+    return part
 
 
 _LIMIT = 4 << 20
@@ -193,8 +118,8 @@ _LIMIT = 4 << 20
 _UNSURE = (b"\n..." + END, b"\n...\r" + END)
 
 
-class Batch:
-    """Files that follow each other; only those that are as whole as if they were alone."""
+class SmallFiles:
+    """Small files that are read as if they were one; only those whose last event is complete."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
@@ -219,21 +144,21 @@ class Batch:
         self._size += end
         return True
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[PieceResult]:
         """What is in all of them; nothing if there are none."""
         if not self._files:
             return []
         scanner = Scanner()
         scanner.feed(b"".join(self._pieces))
-        part = placed(scanner.part(), self._files, self._starts)
-        return [Result(self._files[0], 0, part, self._unfinished)]
+        part = placed(scanner.arrays(), self._files, self._starts)
+        return [PieceResult(self._files[0], part, self._unfinished)]
 
 
 def unfinished(file: int, offset: int, rest: bytes) -> list[tuple[int, Skip]]:
     """What lies behind the last complete event of a file, if it is anything."""
     if blank(rest):
         return []
-    why = "an event without an end" if HEADER.match(rest) else "no event"
+    why = NO_END if HEADER.match(rest) else NO_EVENT
     return [(file, Skip(offset, len(rest), why))]
 
 
@@ -359,11 +284,11 @@ def _parts(
     meanwhile: Callable[[], object] | None,
     *,
     thin: bool,
-) -> Iterator[Part]:
+) -> Iterator[EventArrays]:
     """What is read, in the order of the files; notes there what could not be."""
     sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
     total, done, following = sum(sizes), 0, 0
-    waiting: dict[int, list[Result]] = {}
+    waiting: dict[int, list[PieceResult]] = {}
     for number, made in _each(tasks, workers, total, thin, meanwhile):
         done += sizes[number]
         if progress:
@@ -417,36 +342,36 @@ def _each(
     total: int,
     thin: bool,
     meanwhile: Callable[[], object] | None,
-) -> Iterator[tuple[int, list[Result]]]:
-    def packed(number: int) -> list[memoryview]:
+) -> Iterator[tuple[int, list[PieceResult]]]:
+    def read(number: int) -> list[PieceResult]:
         results = _read(tasks[number])
-        if thin:
-            for result in results:
-                result.part = thinned(result.part)
-        return pack(results)
+        for result in results:
+            result.part = _compact(thinned(result.part) if thin else result.part)
+        return results
 
     workers = min(workers, len(tasks))
     if workers > 1 and total >= _WORTH_FORKING and can_fork():
-        for number, data in each(len(tasks), packed, workers, meanwhile):
-            yield number, unpack(data)
+        compact = each(len(tasks), read, workers, meanwhile)
+    elif thin:
+        compact = ((number, read(number)) for number in range(len(tasks)))
     else:
-        for number, task in enumerate(tasks):
-            # Packed, what waits for the others takes a third.
-            yield (
-                number,
-                unpack(memoryview(b"".join(packed(number)))) if thin else _read(task),
-            )
+        yield from ((number, _read(task)) for number, task in enumerate(tasks))
+        return
+    for number, results in compact:
+        for result in results:
+            result.part = _expanded(result.part)
+        yield number, results
 
 
-def _read(task: list[Piece]) -> list[Result]:
-    results: list[Result] = []
-    batch = Batch()
+def _read(task: list[Piece]) -> list[PieceResult]:
+    results: list[PieceResult] = []
+    batch = SmallFiles()
     for piece in task:
         data = _small(piece)
         if data is not None and batch.take(piece.file, data):
             continue
         results += batch.results()
-        batch = Batch()
+        batch = SmallFiles()
         if data is None or not batch.take(piece.file, data):
             results.append(_read_piece(piece))
     return results + batch.results()
@@ -463,17 +388,17 @@ def _small(piece: Piece) -> bytes | None:
         return None  # and be told why
 
 
-def _read_piece(piece: Piece) -> Result:
+def _read_piece(piece: Piece) -> PieceResult:
     try:
         if piece.ranged:
             return _scan_range(piece)
         return _scan_stream(piece) if piece.format is Format.TEXT else _read_ads(piece)
     except (OSError, EventLogError) as error:
         part = placed(no_events(), [piece.file], [0])
-        return Result(piece.file, piece.start, part, unread=_why(error))
+        return PieceResult(piece.file, part, unread=_why(error))
 
 
-def _scan_range(piece: Piece) -> Result:
+def _scan_range(piece: Piece) -> PieceResult:
     scanner = Scanner(piece.start)
     with open(piece.path, "rb", buffering=0) as file:
         # Not mapped: a file that somebody truncates would kill us.
@@ -481,7 +406,7 @@ def _scan_range(piece: Piece) -> Result:
     return _scanned(piece, scanner)
 
 
-def _scan_stream(piece: Piece) -> Result:
+def _scan_stream(piece: Piece) -> PieceResult:
     scanner = Scanner()
     with open_log(piece.path) as reader:
         _feed(scanner, _filled(reader.blocks(_BLOCK)))
@@ -517,19 +442,19 @@ def _filled(blocks: Iterable[bytes | int]) -> Iterator[bytes | int]:
     yield b"".join(held)
 
 
-def _scanned(piece: Piece, scanner: Scanner) -> Result:
+def _scanned(piece: Piece, scanner: Scanner) -> PieceResult:
     if piece.last:
         scanner.close()
-    part = placed(scanner.part(), [piece.file], [0])
+    part = placed(scanner.arrays(), [piece.file], [0])
     rest = unfinished(piece.file, scanner.offset, scanner.pending)
-    return Result(piece.file, piece.start, part, rest)
+    return PieceResult(piece.file, part, rest)
 
 
-def _read_ads(piece: Piece) -> Result:
+def _read_ads(piece: Piece) -> PieceResult:
     log = read_log(piece.path)
-    part = part_of(log.events)
+    part = arrays_of(log.events)
     part.files, part.skipped = [piece.file], [(piece.file, skip) for skip in log.skipped]
-    return Result(piece.file, piece.start, part)
+    return PieceResult(piece.file, part)
 
 
 def _why(error: OSError | EventLogError) -> str:

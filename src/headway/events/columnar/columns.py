@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,12 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+Array = NDArray[Any]
 
 
 @dataclass
-class Usage:
+class UsageColumns:
     """What 004, 005 and the agent's lines measured; NaN: not said. `row` is the event's row."""
 
     row: Longs
@@ -48,9 +50,13 @@ class Usage:
     staged: Floats  # bytes that the agent staged in by itself
 
 
+#: What can be measured: the columns of a table of measurements.
+MEASURED = tuple(field.name for field in fields(UsageColumns))[1:]
+
+
 @dataclass
 class Columns:
-    """One row an event, in the order of the logs; see `Event` for what the words mean.
+    """One row per event, in the order of the logs; see `Event` for what the words mean.
 
     Text columns hold places in `strings`, -1 for none. Events about no job (a negative proc, an
     execution point's own numbers) have rows too.
@@ -74,7 +80,7 @@ class Columns:
     log: Ints  # place in `logs`
     file: Ints  # place in `files`
     offset: Longs  # of the event in its (decompressed) file
-    usage: Usage
+    usage: UsageColumns
     strings: list[str] = field(default_factory=list)
     #: The files that were read, in order; `logs` names each chain of rotated files by its newest.
     files: list[str] = field(default_factory=list)
@@ -96,17 +102,8 @@ def column_names() -> list[str]:
     return [f.name for f in fields(Columns) if f.name not in _REST]
 
 
-_REST = {
-    "usage",
-    "strings",
-    "files",
-    "logs",
-    "owners",
-    "skipped",
-    "unread",
-    "unfinished",
-    "yearless",
-}
+_REST = {"usage", "strings", "files", "logs", "owners"}
+_REST |= {"skipped", "unread", "unfinished", "yearless"}
 
 
 # Strings of many events: each kept once, and made inert.
@@ -195,81 +192,55 @@ class Strings:
         return [places[text] for text in texts]
 
 
-# What one event brings to the columns, as its object says: the reference for the quick reader.
+# What one event brings to the columns: the reference for the readers of whole blocks.
 
-
-_NAN = math.nan
 
 #: Events whose reason is kept.
-WITH_REASON = FIRST_LINE_IS_REASON | {EventType.EVICTED, EventType.HELD, EventType.REMOTE_ERROR}
+_WITH_REASON = FIRST_LINE_IS_REASON | {EventType.EVICTED, EventType.HELD, EventType.REMOTE_ERROR}
 
 
-class Measured(NamedTuple):
-    """What a 004, a 005 or an agent's line measured; NaN where it does not say."""
-
-    memory_used: float = _NAN
-    memory_asked: float = _NAN
-    disk_used: float = _NAN
-    disk_asked: float = _NAN
-    cpus_used: float = _NAN
-    cpus_asked: float = _NAN
-    gpus_asked: float = _NAN
-    cpu_seconds: float = _NAN
-    sent: float = _NAN
-    received: float = _NAN
-    execute: float = _NAN
-    busy: float = _NAN
-    staged: float = _NAN
+def put_events(
+    columns: Mapping[str, Array], events: Mapping[int, Event], strings: Strings
+) -> tuple[Longs, Floats]:
+    """Write what events say into their rows; the rows that measured something, and what."""
+    rows, measured = list(events), {}
+    for name in (*TEXTS, *NUMBERS):
+        columns[name][rows] = USUAL[name]
+    for row, event in events.items():
+        for name, value in _values(event).items():
+            columns[name][row] = strings.place(value) if isinstance(value, str) else value
+        if found := _measured(event):
+            measured[row] = [found.get(name, math.nan) for name in MEASURED]
+    table = np.array(list(measured.values()), np.float64).reshape(-1, len(MEASURED))
+    return np.array(list(measured), np.int64), table
 
 
-NOTHING = Measured()
-
-
-def is_nothing(measured: Measured) -> bool:
-    """Whether nothing was measured."""
-    return measured is NOTHING or all(value != value for value in measured)
-
-
-class Row(NamedTuple):
-    """What an event says beside its header."""
-
-    kind: int
-    code: int
-    subcode: int
-    value: int
-    signal: int
-    site: str
-    slot: str
-    host: str
-    user: str
-    text: str
-    measured: Measured
-
-
-def row_of(event: Event) -> Row:
-    """What an event says beside its header."""
-    codes = event.codes
-    agent = event.agent or {}
-    nonce = agent.get("nonce", "")
+def _values(event: Event) -> dict[str, int | str]:
+    """What an event says beside its header and its measurements, by column."""
     number = event.number
-    return Row(
-        kind=int(kind_of(event)),
-        code=clipped(codes[0] if codes else None),
-        subcode=clipped(codes[1] if codes else None),
-        value=clipped(event.return_value),
-        signal=clipped(event.signal),
-        site=event.site,
-        slot=event.slot,
-        host=machine(event.host) if number in (EventType.EXECUTE, EventType.FILE_TRANSFER) else "",
-        user=_user(event),
-        text=event.reason if number in WITH_REASON else nonce,
-        measured=_measured(event) if number in (4, 5) else staged(agent) if nonce else NOTHING,
-    )
+    found: dict[str, int | str] = {"kind": int(kind_of(event))}
+    if codes := event.codes:
+        found["code"], found["subcode"] = map(_clipped, codes)
+    if number in (EventType.EVICTED, EventType.TERMINATED):
+        for name, value in (("value", event.return_value), ("signal", event.signal)):
+            if value is not None:
+                found[name] = _clipped(value)
+    if number in _WITH_REASON:
+        found["text"] = event.reason
+    if number == EventType.GENERIC:
+        found["text"] = (event.agent or {}).get("nonce", "")
+    if number in (EventType.EXECUTE, EventType.REMOTE_ERROR, EventType.AD_INFORMATION):
+        found |= {"site": event.site, "slot": event.slot}
+    if number in (EventType.EXECUTE, EventType.FILE_TRANSFER):
+        found["host"] = machine(event.host)
+    if number == EventType.AD_INFORMATION:
+        found["user"] = _owner(event.attributes)
+    return found
 
 
-def clipped(number: int | None) -> int:
+def _clipped(number: int) -> int:
     """The number as 32 bits hold it."""
-    return NONE if number is None else min(max(number, NONE + 1), -NONE - 1)
+    return min(max(number, NONE + 1), -NONE - 1)
 
 
 def machine(host: str) -> str:
@@ -285,65 +256,57 @@ def machine(host: str) -> str:
     return name if colon and ":" not in name and port.isdigit() else address
 
 
-def owner(user: object, full: object) -> str:
-    """The name of the user by the attributes `Owner` and `User` of a job."""
-    if type(user) is str and user:
-        return user
-    return full.partition("@")[0] if type(full) is str else ""
+def _owner(attributes: Mapping[str, object]) -> str:
+    owner, user = attributes.get("Owner"), attributes.get("User")
+    if type(owner) is str and owner:
+        return owner
+    return user.partition("@")[0] if type(user) is str else ""
 
 
-def staged(agent: dict[str, str]) -> Measured:
+def _measured(event: Event) -> dict[str, float]:
+    """What an event measured, by the fields of `UsageColumns`."""
+    if event.number == EventType.GENERIC:
+        return _staged(event.agent or {})
+    if event.number not in (EventType.EVICTED, EventType.TERMINATED):
+        return {}
+    table, usage, none = event.resources, event.usage, Resource()
+    memory, disk, cpus = (table.get(name, none) for name in ("Memory", "Disk", "Cpus"))
+    found = {
+        "memory_used": memory.usage,
+        "memory_asked": memory.request,
+        "disk_used": disk.usage,
+        "disk_asked": disk.request,
+        "cpus_used": cpus.usage,
+        "cpus_asked": cpus.request,
+        "gpus_asked": table.get("GPUs", none).request,
+        "cpu_seconds": usage.user + usage.system if usage else None,
+        "sent": event.sent,
+        "received": event.received,
+        "execute": table.get("TimeExecute", none).usage,
+        "busy": table.get("TimeSlotBusy", none).usage,
+    }
+    return {name: _float(n) for name, n in found.items() if n is not None and n == n}
+
+
+def _staged(agent: Mapping[str, str]) -> dict[str, float]:
     """The bytes that the agent staged in by itself, where its line says so."""
     size = agent.get("bytes", "")
-    if agent.get("phase") != "stage-in" or agent.get("state") != "end":
-        return NOTHING
+    done = agent.get("phase") == "stage-in" and agent.get("state") == "end" and agent.get("nonce")
     known = size.isascii() and size.isdigit() and len(size) <= 18
-    return NOTHING._replace(staged=float(size)) if known else NOTHING
+    return {"staged": float(size)} if done and known else {}
 
 
-def _user(event: Event) -> str:
-    if event.number != EventType.AD_INFORMATION:
-        return ""
-    found = event.attributes
-    return owner(found.get("Owner"), found.get("User"))
-
-
-_EMPTY = Resource()
-
-
-def _measured(event: Event) -> Measured:
-    table, usage = event.resources, event.usage
-    memory, disk = table.get("Memory", _EMPTY), table.get("Disk", _EMPTY)
-    cpus = table.get("Cpus", _EMPTY)
-    return Measured(
-        _float(memory.usage),
-        _float(memory.request),
-        _float(disk.usage),
-        _float(disk.request),
-        _float(cpus.usage),
-        _float(cpus.request),
-        _float(table.get("GPUs", _EMPTY).request),
-        _float(usage.user + usage.system if usage else None),
-        _float(event.sent),
-        _float(event.received),
-        _float(table.get("TimeExecute", _EMPTY).usage),
-        _float(table.get("TimeSlotBusy", _EMPTY).usage),
-    )
-
-
-def _float(number: float | None) -> float:
-    if number is None:
-        return _NAN
+def _float(number: float) -> float:
     try:
         return float(number)
     except OverflowError:
         return math.inf
 
 
-# A part: the events of a stretch of a log as arrays, before its clock has been read.
+# The events of a range of a log as arrays, before their times are known.
 
 
-#: The columns that a part has, beside those of its clock.
+#: The columns of `EventArrays`.
 TYPES: dict[str, str] = {
     "number": "<i2",
     "cluster": "<i8",
@@ -367,25 +330,24 @@ TYPES: dict[str, str] = {
 }
 TEXTS = ("site", "slot", "host", "user", "text")
 NUMBERS = ("code", "subcode", "value", "signal")
-_WIDTH = len(Measured._fields)
-
-Array = NDArray[Any]
+#: What most events have there.
+USUAL = dict.fromkeys(TEXTS, -1) | dict.fromkeys(NUMBERS, NONE)
 
 
 @dataclass
-class Part:
+class EventArrays:
     """The events of a range of a file, or of several small files, and what was skipped there."""
 
     columns: dict[str, Array]
-    usage_row: NDArray[np.int64]
-    usage: NDArray[np.float64]  # a row as `Measured`
-    hint_row: NDArray[np.int64]  # events that tell a time in UTC, or in their ad
-    hint: NDArray[np.float64]  # see `Clock`; below zero: the time in an ad
+    usage_row: Longs
+    usage: Floats  # a row has what `MEASURED` names
+    hint_row: Longs  # events that tell a time in UTC, or in their ad
+    hint: Floats  # see `Clock`; below zero: the time in an ad
     strings: Sequence[str]
     skipped: list[tuple[int, Skip]] = field(default_factory=list)  # with the file
     files: list[int] = field(default_factory=lambda: [0])  # places among the files that are read
     sizes: list[int] = field(default_factory=lambda: [0])  # how many events each file has here
-    time: NDArray[np.float64] | None = None  # once it is known
+    time: Floats | None = None  # once it is known
     count: int = 0  # of all its events, where only those are here that tell something
 
     def __len__(self) -> int:
@@ -394,39 +356,24 @@ class Part:
 
 def blank_columns(size: int) -> dict[str, Array]:
     """Columns of events that say nothing."""
-    columns: dict[str, Array] = {name: np.zeros(size, kind) for name, kind in TYPES.items()}
-    for name in TEXTS:
-        columns[name].fill(-1)
-    for name in NUMBERS:
-        columns[name].fill(NONE)
-    return columns
+    return {name: np.full(size, USUAL.get(name, 0), kind) for name, kind in TYPES.items()}
 
 
-def put_rows(
-    columns: dict[str, Array], at: Array | list[int] | slice, rows: Sequence[Row], strings: Strings
-) -> None:
-    """Write what events say into their places."""
-    place = strings.place
-    for name, values in zip(Row._fields, zip(*rows, strict=True), strict=False):
-        if name in TEXTS:
-            columns[name][at] = [place(value) for value in values]
-        elif name != "measured":
-            columns[name][at] = values
+def smallest_type(*numbers: int) -> np.dtype[Any]:
+    """The smallest type of whole numbers that holds these."""
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    types = (np.int8, np.int16, np.int32, np.int64)
+    return np.dtype(next(t for t in types if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
-def measurements(rows: Sequence[Measured]) -> NDArray[np.float64]:
-    """Measurements as an array."""
-    return np.array(rows, np.float64).reshape(len(rows), _WIDTH)
-
-
-def no_events() -> Part:
-    """An empty part."""
+def no_events() -> EventArrays:
+    """Arrays without an event."""
     none = np.empty(0, np.int64)
-    return Part(blank_columns(0), none, measurements([]), none, np.empty(0), [])
+    return EventArrays(blank_columns(0), none, np.empty((0, len(MEASURED))), none, np.empty(0), [])
 
 
-def kept(part: Part, keep: NDArray[np.bool_]) -> Part:
-    """The part with these of its events only."""
+def selected(part: EventArrays, keep: Flags) -> EventArrays:
+    """Some of the events only."""
     place = np.concatenate([[0], np.cumsum(keep)])
     usage, hint = keep[part.usage_row], keep[part.hint_row]
     bounds = np.cumsum([0, *part.sizes])
@@ -442,8 +389,8 @@ def kept(part: Part, keep: NDArray[np.bool_]) -> Part:
     )
 
 
-def placed(part: Part, files: Sequence[int], starts: Sequence[int]) -> Part:
-    """The part with its events and skips put into these files, which began at these offsets."""
+def placed(part: EventArrays, files: Sequence[int], starts: Sequence[int]) -> EventArrays:
+    """The same events and skips as those of these files, which began at these offsets."""
     offset = part.columns["offset"]
     bounds = [*np.searchsorted(offset, starts).tolist(), len(part)]
     part.files, part.sizes = list(files), np.diff(bounds).tolist()
@@ -456,27 +403,31 @@ def placed(part: Part, files: Sequence[int], starts: Sequence[int]) -> Part:
     return part
 
 
-def joined(parts: Sequence[Part]) -> Part:
-    """Parts that follow each other as one; their strings must be the same list."""
+def joined(parts: Sequence[EventArrays]) -> EventArrays:
+    """Arrays that follow each other as one; their strings must be the same list."""
     if len(parts) == 1:
         return parts[0]
-    starts = np.cumsum([0, *(len(part) for part in parts)])
-    return Part(
-        {
-            name: np.concatenate([np.empty(0, kind), *(part.columns[name] for part in parts)])
-            for name, kind in TYPES.items()
-        },
-        np.concatenate(
-            [np.empty(0, np.int64), *(p.usage_row + s for p, s in zip(parts, starts, strict=False))]
-        ),
-        np.concatenate([np.empty((0, _WIDTH)), *(part.usage for part in parts)]),
-        np.concatenate(
-            [np.empty(0, np.int64), *(p.hint_row + s for p, s in zip(parts, starts, strict=False))]
-        ),
-        np.concatenate([np.empty(0), *(part.hint for part in parts)]),
-        parts[0].strings if parts else [],
+    return EventArrays(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in TYPES},
+        *joined_usage(parts),
+        joined_rows(parts, "hint_row"),
+        np.concatenate([part.hint for part in parts]),
+        parts[0].strings,
         [skip for part in parts for skip in part.skipped],
     )
+
+
+def joined_rows(parts: Sequence[EventArrays], name: str) -> Longs:
+    """Numbers of rows in one array after the other, as those of all of them together."""
+    starts = np.cumsum([0, *map(len, parts)])
+    rows = [getattr(part, name) + start for part, start in zip(parts, starts, strict=False)]
+    return np.concatenate([np.empty(0, np.int64), *rows])
+
+
+def joined_usage(parts: Sequence[EventArrays]) -> tuple[Longs, Floats]:
+    """The rows that measured something, and what."""
+    tables = [np.empty((0, len(MEASURED))), *(part.usage for part in parts)]
+    return joined_rows(parts, "usage_row"), np.concatenate(tables)
 
 
 # Events as a data frame, for those who want to ask their own questions.

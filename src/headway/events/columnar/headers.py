@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.events.columnar.columns import Bytes, Flags, Floats, Longs
+
 Words = NDArray[np.uint64]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 #: Bytes that must follow a block, so that words can be read at its end too.
 PAD = 128
@@ -21,6 +20,28 @@ PAD = 128
 YEARLESS = 10**12
 #: The zone's place in a minute's key: 0 none, 1 UTC, else 2 + 10000 if west + hours and minutes.
 ZONE = 10**13
+#: The year's place.
+YEAR = 10**8
+#: The days of the months.
+DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+class Dates(NamedTuple):
+    """The parts of minutes' keys, and which of them are dates of every year."""
+
+    month: Longs
+    day: Longs
+    hour: Longs
+    minute: Longs
+    good: Flags
+
+    @staticmethod
+    def of(keys: Longs) -> Dates:
+        """Take keys apart."""
+        month, day, hour, minute = (keys // 100**n % 100 for n in (3, 2, 1, 0))
+        good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
+        good &= day <= DAYS[np.where(good, month, 0)]
+        return Dates(month, day, hour, minute, good)
 
 
 def u64(number: int) -> np.uint64:
@@ -136,7 +157,7 @@ class Headers:
     subproc: Longs
     minute: Longs  # YYYYMMDDhhmm, see YEARLESS and ZONE
     second: Longs
-    fraction: NDArray[np.float64] | None  # None: all are 0
+    fraction: Floats | None  # None: all are 0
     text: Longs  # where the text begins
 
 
@@ -218,9 +239,7 @@ def _without_year(hour: Words, second: Words) -> tuple[Longs, Longs]:
 _POWERS = np.array([10.0**n for n in range(9)])  # exact, so that the quotient is float's own
 
 
-def _fractions(
-    at_byte: NDArray[np.uint8], at_word: Words, at: Longs
-) -> tuple[Longs, NDArray[np.float64] | None]:
+def _fractions(at_byte: Bytes, at_word: Words, at: Longs) -> tuple[Longs, Floats | None]:
     rows = np.flatnonzero(at_byte[at] == 0x2E)
     if not rows.size:
         return at, None
@@ -242,7 +261,7 @@ _MARK = b"...\n"
 _BLANK_LINES = 4
 
 
-class Chunks(NamedTuple):
+class ChunkPlaces(NamedTuple):
     """Where the complete chunks of a block are."""
 
     begins: Longs
@@ -255,14 +274,14 @@ class Chunks(NamedTuple):
     tail: int  # where the last chunk's end mark ends
 
 
-def find_chunks(data: bytes, size: int) -> Chunks:
+def find_chunks(data: bytes, size: int) -> ChunkPlaces:
     """The chunks of a padded block, whose own bytes are the first `size`."""
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8, size) == 0x0A)
     lines = words(data)[newlines + 1]
     ends = np.flatnonzero((lines & mask(_MARK)) == word(_MARK))
     ends = _without_overlaps(ends)
     if not ends.size:
-        return Chunks(ends, ends, ends, newlines, ends, ends, ends, 0)
+        return ChunkPlaces(ends, ends, ends, newlines, ends, ends, ends, 0)
     stops = newlines[ends + 1] + 1
     begins = np.concatenate([[0], stops[:-1]])
     first = np.concatenate([[0], ends[:-1] + 2])
@@ -275,7 +294,7 @@ def find_chunks(data: bytes, size: int) -> Chunks:
         starts, first = starts + blank, first + blank
     suspects = _nested(newlines, lines, starts, int(stops[-1]))
     tail = int(stops[-1])
-    return Chunks(begins, starts, newlines[ends], newlines, first, ends, suspects, tail)
+    return ChunkPlaces(begins, starts, newlines[ends], newlines, first, ends, suspects, tail)
 
 
 def without_carriages(data: bytes, size: int) -> tuple[bytes, int, Longs]:
@@ -309,15 +328,12 @@ def _without_overlaps(ends: Longs) -> Longs:
     return np.asarray(ends[(place - run) % 2 == 0])
 
 
-# A view of a block of a text log: the same bytes as numbers, as words and as characters.
-
-
-class View:
-    """A padded block."""
+class TextBlock:
+    """A padded block of a text log: the same bytes as numbers, as words and as characters."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.byte: NDArray[np.uint8] = np.frombuffer(data, np.uint8)
+        self.byte: Bytes = np.frombuffer(data, np.uint8)
         self.word = words(data)
 
     @cached_property

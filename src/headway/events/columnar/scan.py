@@ -8,36 +8,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.events.clock import ad_time, utc_hint
-from headway.events.columnar.bodies import BODIES, Bodies, Endings, transfer_kinds
+from headway.events.columnar.bodies import (
+    BODIES,
+    ENDING_LINE,
+    Bodies,
+    Caches,
+    Endings,
+    columns_of_pairs,
+    transfer_kinds,
+)
 from headway.events.columnar.columns import (
-    Part,
+    MEASURED,
+    EventArrays,
+    Flags,
+    Floats,
+    Longs,
     Strings,
     blank_columns,
-    is_nothing,
     joined,
-    kept,
-    measurements,
     no_events,
-    put_rows,
+    put_events,
+    selected,
 )
-from headway.events.columnar.details import READERS, Details, by_event
 from headway.events.columnar.headers import (
     PAD,
     YEARLESS,
     ZONE,
-    Chunks,
-    Floats,
-    Longs,
-    View,
+    ChunkPlaces,
+    TextBlock,
     find_chunks,
     read_headers,
     without_carriages,
 )
-from headway.events.event import BY_NUMBER, TRANSFER_CODES, Kind
-from headway.events.format import REQUEUED
+from headway.events.event import BY_NUMBER, TRANSFER_CODES, Event, Kind
+from headway.events.format import REQUEUED, EventType
 from headway.events.opening import (
     ALMOST_END,
     END,
@@ -49,15 +55,15 @@ from headway.events.opening import (
     blank,
     bounded,
     cut_lines,
-    look,
+    decoded,
+    find_header,
 )
 
 _KINDS = np.zeros(1000, np.uint8)
 for _number, _kind in BY_NUMBER.items():
     _KINDS[_number] = _kind
 
-_EVICTED, _TERMINATED, _GENERIC, _AD, _TRANSFER = 4, 5, 8, 28, 40
-_ENDINGS = (_EVICTED, _TERMINATED)
+_ENDINGS = (EventType.EVICTED, EventType.TERMINATED)
 _RETURN = 0x0D
 _REQUEUED = REQUEUED.raw[0]
 
@@ -70,8 +76,8 @@ class Scanner:
         self.offset = offset
         self._tail = b""
         self._strings = Strings()
-        self._details = Details(self._strings)
-        self._parts: list[Part] = []
+        self._caches = Caches(self._strings)
+        self._blocks: list[EventArrays] = []
         #: What lies between the blocks of events.
         self._skipped = Skips()
 
@@ -85,8 +91,8 @@ class Scanner:
             origin = Origin(origin.data, removed)
         chunks = find_chunks(data, size)
         if len(chunks.starts):
-            part = _Block(data, size, self.offset, chunks, self._details, origin).part()
-            self._parts.append(part)
+            block = _BlockReader(data, size, self.offset, chunks, self._caches, origin)
+            self._blocks.append(block.arrays())
         tail = int(origin.behind(np.array([chunks.tail]))[0])
         self._tail = origin.data[tail : len(origin.data) - PAD]
         self.offset += tail
@@ -116,9 +122,9 @@ class Scanner:
         """What lies behind the last complete event."""
         return self._tail
 
-    def part(self) -> Part:
-        """All that was found, as events of one file."""
-        part = joined(self._parts) if self._parts else no_events()
+    def arrays(self) -> EventArrays:
+        """All events so far, as those of one file."""
+        part = joined(self._blocks) if self._blocks else no_events()
         part.strings = self._strings.all
         part.sizes = [len(part)]
         part.skipped = bounded([*part.skipped, *((0, skip) for skip in self._skipped)])
@@ -142,22 +148,22 @@ class Origin(NamedTuple):
         return np.where(places > 0, self.at(places - 1) + 1, 0)
 
 
-class _Block:
-    """The complete chunks of some bytes on their way to a part."""
+class _BlockReader:
+    """Turns the complete chunks of some bytes into arrays."""
 
     def __init__(
         self,
         data: bytes,
         size: int,
         offset: int,
-        chunks: Chunks,
-        details: Details,
+        chunks: ChunkPlaces,
+        caches: Caches,
         origin: Origin,
     ) -> None:
         self._data, self._offset, self._chunks = data, offset, chunks
         self._origin = origin
-        self._view = View(data)
-        self._details, self._strings = details, details.strings
+        self._block = TextBlock(data)
+        self._caches, self._strings = caches, caches.strings
         self._skipped = Skips()
         self._usage: list[tuple[Longs, Floats]] = []
         self._hints: list[tuple[Longs, Floats]] = []
@@ -165,15 +171,11 @@ class _Block:
         self._plain = self._find_plain(size)
         self._columns = blank_columns(len(chunks.starts))
 
-    def part(self) -> Part:
+    def arrays(self) -> EventArrays:
         """The events of these chunks."""
         chunks, headers, columns = self._chunks, self._headers, self._columns
-        columns["number"][:] = headers.number
-        columns["cluster"][:] = headers.cluster
-        columns["proc"][:] = headers.proc
-        columns["subproc"][:] = headers.subproc
-        columns["minute"][:] = headers.minute
-        columns["second"][:] = headers.second
+        for name in ("number", "cluster", "proc", "subproc", "minute", "second"):
+            columns[name][:] = getattr(headers, name)
         if headers.fraction is not None:
             columns["fraction"][:] = headers.fraction
         starts = self._origin.behind(chunks.starts)
@@ -184,13 +186,13 @@ class _Block:
             rows = np.flatnonzero(self._plain & (headers.number == number))
             if rows.size:
                 (self._read_endings if number in _ENDINGS else self._read_bodies)(number, rows)
-        self._read_agents(np.flatnonzero(self._plain & (headers.number == _GENERIC)))
+        self._read_agents(np.flatnonzero(self._plain & (headers.number == EventType.GENERIC)))
         keep = self._plain
         for row in np.flatnonzero(~self._plain).tolist():
             keep[row] = self._recover(row)
         return self._finished(keep)
 
-    def _find_plain(self, size: int) -> NDArray[np.bool_]:
+    def _find_plain(self, size: int) -> Flags:
         data, chunks = self._data, self._chunks
         plain = self._headers.ok & (chunks.ends - chunks.starts <= min(LINE_LIMIT, EVENT_LIMIT))
         plain[chunks.suspects] = False
@@ -202,7 +204,7 @@ class _Block:
             self._leave_out_latin_1(plain)
         return plain
 
-    def _leave_out_latin_1(self, plain: NDArray[np.bool_]) -> None:
+    def _leave_out_latin_1(self, plain: Flags) -> None:
         data, chunks = memoryview(self._data)[: self._chunks.tail], self._chunks
         try:
             str(data, "utf-8")
@@ -213,100 +215,91 @@ class _Block:
     def _bodies(self, rows: Longs) -> Bodies:
         chunks = self._chunks
         first, last = chunks.first[rows], chunks.last[rows]
-        return Bodies(
-            self._view, self._details, self._headers.text[rows], chunks.newlines, first, last
-        )
+        text = self._headers.text[rows]
+        return Bodies(self._block, self._caches, text, chunks.newlines, first, last)
 
     def _read_bodies(self, number: int, rows: Longs) -> None:
         """Read the bodies of events of one number, those that are of the usual shape."""
         columns, chunks = self._columns, self._chunks
-        if number == _TRANSFER:
+        if number == EventType.FILE_TRANSFER:
             texts, ends = self._headers.text[rows], chunks.newlines[chunks.first[rows]]
-            columns["kind"][rows] = transfer_kinds(self._view, texts, ends)
+            columns["kind"][rows] = transfer_kinds(self._block, texts, ends)
             rows = rows[ends < chunks.ends[rows]]
         found, odd = BODIES[number](self._bodies(rows))
         for name, values in found.items():
             columns[name][rows] = values
-        if number == _AD:
+        if number == EventType.AD_INFORMATION:
             bare = rows[self._headers.minute[rows] % ZONE >= YEARLESS]
             self._note_ads(bare, self._rests(bare))
         self._read_odd(number, rows[odd])
 
     def _read_odd(self, number: int, rows: Longs) -> None:
-        """Read bodies one by one."""
+        """Read bodies of any form, one by one."""
         if not rows.size:
             return
-        columns = self._columns
-        read, names = READERS[number]
         rests = self._rests(rows)
-        found = [read(self._details, rest) for rest in rests]
-        if number == _TERMINATED:
+        self._put(number, dict(zip(rows.tolist(), rests, strict=True)))
+        if number == EventType.TERMINATED:
             self._note_hints(rows, rests)
-        if None in found:
-            odd = [at for at, made in enumerate(found) if made is None]
-            self._put(number, {int(rows[at]): rests[at] for at in odd})
-            rows = np.delete(rows, odd)
-            found = [made for made in found if made is not None]
-        for name, values in zip(names, zip(*found, strict=True), strict=False):
-            columns[name][rows] = values
-        if number in _ENDINGS:
-            self._usage.append((rows, measurements([made.measured for made in found])))
 
     def _read_endings(self, number: int, rows: Longs) -> None:
-        """Read the bodies of 004 or 005 events line by line, those that are of the usual shape."""
-        columns, chunks, details = self._columns, self._chunks, self._details
-        if number == _EVICTED:
-            # Those that were requeued have lines of their own.
-            again = self._view.says(chunks.newlines[chunks.first[rows]] + 1, _REQUEUED)
-            self._read_odd(number, rows[again])
-            rows = rows[~again]
-        endings = Endings(self._bodies(rows))
-        firsts = self._view.slices(*endings.first_lines())
-        if number == _TERMINATED:
-            found = [details.endings[line] for line in firsts]
-        else:
-            texts = self._view.slices(self._headers.text[rows], chunks.newlines[chunks.first[rows]])
-            found = [
-                None if details.requeued[line] else details.evicted_codes[text]
-                for line, text in zip(firsts, texts, strict=True)
-            ]
-        if None in found:
-            endings.odd |= [pair is None for pair in found]
-        usual = np.flatnonzero(~endings.odd)
-        mine = rows[usual]
-        one, two = np.array([found[at] for at in usual.tolist()], np.int32).reshape(-1, 2).T
-        if number == _TERMINATED:
-            columns["value"][mine], columns["signal"][mine] = one, two
-            columns["kind"][mine] = np.where(one == 0, Kind.SUCCEEDED, Kind.FAILED)
-            self._hints.append((mine, endings.utc[usual]))
-            unclear = mine[endings.unclear[usual]]
-            self._note_hints(unclear, self._rests(unclear))
-        else:
-            columns["code"][mine], columns["subcode"][mine] = one, two
-            failed = np.isin(one, list(TRANSFER_CODES))
-            columns["kind"][mine] = np.where(failed, Kind.TRANSFER_FAILED, Kind.EVICTED)
-            given = usual[endings.reason[usual] >= 0]
-            starts, ends = endings.line(endings.reason[given])
-            reasons = self._view.texts(starts + len(b"\tReason: "), ends)
-            columns["text"][rows[given]] = self._strings.place_all(reasons)
-        self._usage.append((mine, endings.measured[usual]))
+        """Read the bodies of 004 or 005 events line by line."""
+        read = self._read_evicted if number == EventType.EVICTED else self._read_terminated
+        endings = read(rows, self._bodies(rows))
+        usual = ~endings.odd
+        self._usage.append((rows[usual], endings.measured[usual]))
         self._read_odd(number, rows[endings.odd])
 
+    def _read_terminated(self, rows: Longs, bodies: Bodies) -> Endings:
+        columns, endings = self._columns, Endings(bodies, np.zeros(len(rows), np.bool_))
+        pairs = [self._caches.endings[line] for line in endings.lines(0)]
+        endings.odd |= [pair is None for pair in pairs]
+        columns["value"][rows], columns["signal"][rows] = value, _ = columns_of_pairs(pairs)
+        columns["kind"][rows] = np.where(value == 0, Kind.SUCCEEDED, Kind.FAILED)
+        usual = ~endings.odd
+        self._hints.append((rows[usual], endings.utc[usual]))
+        unclear = rows[usual & endings.unclear]
+        self._note_hints(unclear, self._rests(unclear))
+        return endings
+
+    def _read_evicted(self, rows: Longs, bodies: Bodies) -> Endings:
+        columns, caches, header_ends = self._columns, self._caches, bodies.newlines[bodies.first]
+        requeued = self._block.says(header_ends + 1, _REQUEUED)
+        endings = Endings(bodies, requeued)
+        pairs = [
+            caches.evicted_codes[text] for text in self._block.slices(bodies.text, header_ends)
+        ]
+        endings.odd |= [pair is None for pair in pairs]
+        columns["code"][rows], columns["subcode"][rows] = code, _ = columns_of_pairs(pairs)
+        kinds = np.where(np.isin(code, list(TRANSFER_CODES)), Kind.TRANSFER_FAILED, Kind.EVICTED)
+        columns["kind"][rows] = np.where(requeued, Kind.REQUEUED, kinds)
+        again = np.flatnonzero(requeued & ~endings.odd)
+        if again.size:
+            pairs = [caches.endings[line] for line in endings.lines(ENDING_LINE, again)]
+            endings.odd[again] = [pair is None for pair in pairs]
+            mine = rows[again]
+            columns["value"][mine], columns["signal"][mine] = columns_of_pairs(pairs)
+        given = np.flatnonzero((endings.reason >= 0) & ~endings.odd)
+        reasons = endings.reasons(given, requeued)
+        columns["text"][rows[given]] = self._strings.place_all(reasons)
+        return endings
+
     def _rests(self, rows: Longs) -> list[bytes]:
-        return self._view.slices(self._headers.text[rows], self._chunks.ends[rows])
+        return self._block.slices(self._headers.text[rows], self._chunks.ends[rows])
 
     def _read_agents(self, rows: Longs) -> None:
         """Lines of the agent among events that anybody can write."""
         rests = zip(rows.tolist(), self._rests(rows), strict=True)
-        self._put(_GENERIC, {row: rest for row, rest in rests if b"headway" in rest})
+        self._put(EventType.GENERIC, {row: rest for row, rest in rests if b"headway" in rest})
 
     def _put(self, number: int, rests: dict[int, bytes]) -> None:
-        """Write what events of any shape say into their places."""
-        rows = {row: by_event(number, rest) for row, rest in rests.items()}
-        put_rows(self._columns, list(rows), list(rows.values()), self._strings)
-        measured = {row: made.measured for row, made in rows.items()}
-        measured = {row: made for row, made in measured.items() if not is_nothing(made)}
-        self._usage.append((np.array(list(measured), np.int64), measurements([*measured.values()])))
+        """Write what events of any form say into their rows, given what follows their headers."""
+        lines = {row: decoded(rest).split("\n") for row, rest in rests.items()}
+        events = {
+            row: Event(number, 0, 0, 0, 0.0, text, tuple(body))
+            for row, (text, *body) in lines.items()
+        }
+        self._usage.append(put_events(self._columns, events, self._strings))
 
     def _note_hints(self, rows: Longs, rests: list[bytes]) -> None:
         found = [utc_hint(rest) for rest in rests]
@@ -331,26 +324,27 @@ class _Block:
             self._skip(start, chunk[:EVENT_LIMIT], NO_END)
             chunk = chunk[EVENT_LIMIT:]
             start += EVENT_LIMIT
-        found = look(chunk)
-        self._skip(start, chunk[: found.lost], found.why)
-        if not found.header:
+        header, lost, why = find_header(chunk)
+        self._skip(start, chunk[:lost], why)
+        if not header:
             return False
-        number, cluster, proc, subproc, minute, second, fraction, zone = found.header.groups()
-        columns["number"][row] = int(number)
+        digits, cluster, proc, subproc, minute, second, fraction, zone = header.groups()
+        number = int(digits)
+        columns["number"][row] = number
         columns["cluster"][row] = int(cluster)
         columns["proc"][row] = int(proc)
         columns["subproc"][row] = int(subproc)
         columns["minute"][row] = _minute_key(minute, zone)
         columns["second"][row] = int(second)
         columns["fraction"][row] = float(fraction or 0)
-        columns["offset"][row] = self._offset + start + found.header.start()
-        columns["length"][row] = len(chunk) - found.header.start()
-        at = self._offset + start + found.header.end()
-        rest = cut_lines(chunk[found.header.end() :], at, self._skipped)
-        self._put(int(number), {row: rest})
-        if int(number) == _TERMINATED:
+        columns["offset"][row] = self._offset + start + header.start()
+        columns["length"][row] = len(chunk) - header.start()
+        at = self._offset + start + header.end()
+        rest = cut_lines(chunk[header.end() :], at, self._skipped)
+        self._put(number, {row: rest})
+        if number == EventType.TERMINATED:
             self._note_hints(np.array([row]), [rest])
-        elif int(number) == _AD and minute[2] == 0x2F:
+        elif number == EventType.AD_INFORMATION and minute[2] == 0x2F:
             self._note_ads(np.array([row]), [rest])
         return True
 
@@ -358,31 +352,26 @@ class _Block:
         if not blank(lost):
             self._skipped.add(self._offset + start, len(lost), why)
 
-    def _finished(self, keep: NDArray[np.bool_]) -> Part:
-        usage_row, usage = _in_order(self._usage)
-        measured = ~np.isnan(usage).all(axis=1)
-        usage_row, usage = usage_row[measured], usage[measured]
-        hint_row = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self._hints)])
-        hint = np.concatenate([np.empty(0), *(utc for _, utc in self._hints)])
-        told = np.flatnonzero(~np.isnan(hint))
-        told = told[np.argsort(hint_row[told], kind="stable")]
-        hint_row, hint = hint_row[told], hint[told]
-        part = Part(
+    def _finished(self, keep: Flags) -> EventArrays:
+        usage_row, usage = _in_order(self._usage, np.empty((0, len(MEASURED))))
+        hint_row, hint = _in_order(self._hints, np.empty(0))
+        measured, hinted = ~np.isnan(usage).all(axis=1), ~np.isnan(hint)
+        part = EventArrays(
             self._columns,
-            usage_row,
-            usage,
-            hint_row,
-            hint,
+            usage_row[measured],
+            usage[measured],
+            hint_row[hinted],
+            hint[hinted],
             self._strings.all,
             [(0, skip) for skip in self._skipped],
         )
-        return part if keep.all() else kept(part, keep)
+        return part if keep.all() else selected(part, keep)
 
 
-def _in_order(found: list[tuple[Longs, Floats]]) -> tuple[Longs, Floats]:
+def _in_order(found: list[tuple[Longs, Floats]], none: Floats) -> tuple[Longs, Floats]:
     rows = np.concatenate([np.empty(0, np.int64), *(row for row, _ in found)])
-    order = np.argsort(rows)
-    return rows[order], np.concatenate([measurements([]), *(table for _, table in found)])[order]
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.concatenate([none, *(table for _, table in found)])[order]
 
 
 def _minute_key(minute: bytes, zone: bytes | None) -> int:

@@ -12,27 +12,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.events.columnar.assemble import File, microseconds, tell_times
 from headway.events.columnar.columns import (
-    NONE,
-    NUMBERS,
     TEXTS,
     TYPES,
+    USUAL,
     Array,
     Columns,
+    EventArrays,
+    Flags,
     Longs,
     Packed,
-    Part,
-    Usage,
-    kept,
-    measurements,
+    UsageColumns,
+    joined_usage,
+    selected,
+    smallest_type,
 )
-from headway.events.columnar.headers import YEARLESS, ZONE
+from headway.events.columnar.headers import YEAR, YEARLESS, ZONE, Dates
 from headway.events.columnar.workers import trim_memory
 from headway.events.event import Kind
 from headway.events.format import EventType
@@ -45,12 +44,9 @@ MANY = 2_000_000
 #: Below one in so many, events that may change nothing are not worth looking for.
 _WORTH = 8
 _KEPT = tuple(name for name in TYPES if name not in ("length", "minute", "second", "fraction"))
-#: What most events have.
-_USUAL = dict.fromkeys(TEXTS, -1) | dict.fromkeys(NUMBERS, NONE)
-_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-def thinned(part: Part) -> Part:
+def thinned(part: EventArrays) -> EventArrays:
     """The part without events that change nothing in accounts, and with the count of all.
 
     Between two events that mean something for a job's life, the first and the last of the others
@@ -59,13 +55,13 @@ def thinned(part: Part) -> Part:
     first event of each day and the first ad that tells it.
     """
     part.count = len(part)
-    part = kept(part, _telling(part)) if len(part) > 2 and part.time is None else part
+    part = selected(part, _telling(part)) if len(part) > 2 and part.time is None else part
     if _plain_dates(part).all():  # only where a date is none the length is asked for
         part.columns["length"] = np.zeros(len(part), TYPES["length"])
     return part
 
 
-def _telling(part: Part) -> NDArray[np.bool_]:
+def _telling(part: EventArrays) -> Flags:
     columns, minute = part.columns, part.columns["minute"]
     keep = np.ones(len(part), np.bool_)
     zone, kind = minute // ZONE, columns["kind"]
@@ -99,7 +95,7 @@ def _telling(part: Part) -> NDArray[np.bool_]:
     return keep
 
 
-def _by_job(part: Part) -> tuple[Longs, NDArray[np.bool_]]:
+def _by_job(part: EventArrays) -> tuple[Longs, Flags]:
     """The events sorted by file, cluster and proc, and which are the first of their job."""
     keys = _job_keys(*(part.columns[name] for name in ("cluster", "proc")))
     if len(part.sizes) > 1:
@@ -122,7 +118,7 @@ def _job_keys(cluster: Array, proc: Array) -> list[Longs]:
     return [proc, cluster]
 
 
-def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
+def _names_others(part: EventArrays, order: Longs, run: Longs) -> Flags:
     """Which events name a place, a user or a text that the one before them in their run did not."""
     texts = [part.columns[name][order] for name in TEXTS]
     says = np.logical_or.reduce([text >= 0 for text in texts])
@@ -135,13 +131,10 @@ def _names_others(part: Part, order: Longs, run: Longs) -> NDArray[np.bool_]:
     return np.asarray(says & ~same)
 
 
-def _plain_dates(part: Part) -> NDArray[np.bool_]:
+def _plain_dates(part: EventArrays) -> Flags:
     """Which dates are those of a day in any year."""
-    full = part.columns["minute"] % ZONE
-    date = full % 10**8
-    month, day, hour, minute = date // 10**6, date // 10**4 % 100, date // 100 % 100, date % 100
-    good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
-    return np.asarray(good & (day <= _DAYS[np.where(good, month, 0)]) & (full >= 10**8))
+    date = part.columns["minute"] % ZONE
+    return Dates.of(date).good & (date >= YEAR)
 
 
 class Column:
@@ -155,13 +148,13 @@ class Column:
         if len(rows) * 2 < len(values):
             self._rows = rows.astype(np.int32) if len(values) < 2**31 else rows
             values = values[rows]
-        self._values = _small(values)
+        self._values = values.astype(smallest_type(*_ends(values)), copy=False)
 
     def all(self) -> Array:
         """The number of each row, in small numbers where all are kept."""
         if self._rows is None:
             return self._values
-        found = np.full(self._count, self.usual, np.result_type(np.int8, _kind(self.usual)))
+        found = np.full(self._count, self.usual, np.result_type(np.int8, smallest_type(self.usual)))
         found = found.astype(np.result_type(found, self._values), copy=False)
         found[self._rows] = self._values
         return found
@@ -186,7 +179,7 @@ class Thin:
     time: Longs
     file: Array
     usage_row: Longs
-    usage: list[Array]  # by the fields of `Usage` behind `row`
+    usage: list[Array]  # by the fields of `UsageColumns` behind `row`
     texts: list[Packed]
     files: list[File]
     logs: list[str]
@@ -289,7 +282,7 @@ class Thin:
             time=part.time,
             file=part.file.astype(np.int32),
             log=np.array([one.log for one in self.files], np.int32)[part.file],
-            usage=Usage(mine, *(column.astype(np.float64) for column in usage)),
+            usage=UsageColumns(mine, *(column.astype(np.float64) for column in usage)),
             strings=strings,
             files=[one.name for one in self.files],
             logs=self.logs,
@@ -320,7 +313,7 @@ class Thin:
 
 
 def thin_of(
-    parts: Iterable[Part], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
+    parts: Iterable[EventArrays], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
 ) -> Thin:
     """All parts, which are in the order of the files and `thinned`, as one."""
     held = list(parts)
@@ -333,15 +326,13 @@ def thin_of(
     events -= rows - sum(map(len, held))  # those with a date that is none
     skipped = [(files[place].name, skip) for part in held for place, skip in part.skipped]
     time = np.concatenate([np.empty(0, np.int64), *map(microseconds, held)])
-    starts = np.cumsum([0, *map(len, held)])[:-1]
     sizes = [size for part in held for size in part.sizes]
     file = np.repeat(np.array([f for part in held for f in part.files], np.int32), sizes)
-    usage = [_joined_usage(held, column) for column in range(measurements([]).shape[1])]
-    usage_row = [part.usage_row + start for part, start in zip(held, starts, strict=True)]
+    usage_row, usage = joined_usage(held)
     bases = np.cumsum([0, *(len(packed) for packed in texts)])[:-1].tolist()
     columns = {
         name: Column(
-            _joined(held, name, bases if name in TEXTS else [0] * len(held)), _USUAL.get(name, 0)
+            _joined(held, name, bases if name in TEXTS else [0] * len(held)), USUAL.get(name, 0)
         )
         for name in _KEPT
     }
@@ -349,8 +340,8 @@ def thin_of(
         columns,
         time,
         file.astype(np.int16) if len(files) < 2**15 else file,
-        np.concatenate([np.empty(0, np.int64), *usage_row]),
-        usage,
+        usage_row,
+        [_narrow(column) for column in usage.T],
         texts,
         list(files),
         list(logs),
@@ -361,7 +352,7 @@ def thin_of(
     )
 
 
-def _joined(parts: Sequence[Part], name: str, bases: Sequence[int]) -> Array:
+def _joined(parts: Sequence[EventArrays], name: str, bases: Sequence[int]) -> Array:
     """One column of all parts, in small numbers; the parts lose theirs."""
     pieces: list[Array] = []
     for part, base in zip(parts, bases, strict=True):
@@ -369,8 +360,8 @@ def _joined(parts: Sequence[Part], name: str, bases: Sequence[int]) -> Array:
         if base:
             column = np.where(column < 0, -1, column.astype(np.int64) + base).astype(np.int32)
         pieces.append(column)
-    ends = [int(end) for piece in pieces if piece.size for end in (piece.min(), piece.max())]
-    found = np.empty(sum(map(len, pieces)), _kind(*ends))
+    kind = smallest_type(*(end for piece in pieces for end in _ends(piece)))
+    found = np.empty(sum(map(len, pieces)), kind)
     begin = 0
     for place, piece in enumerate(pieces):
         found[begin : begin + len(piece)] = piece
@@ -379,21 +370,12 @@ def _joined(parts: Sequence[Part], name: str, bases: Sequence[int]) -> Array:
     return found
 
 
-def _joined_usage(parts: Sequence[Part], column: int) -> Array:
-    """What was measured of one thing, in single precision where that holds all of it."""
-    found = np.concatenate([np.empty(0), *(part.usage[:, column] for part in parts)])
+def _ends(values: Array) -> list[int]:
+    return [int(values.min()), int(values.max())] if values.size else []
+
+
+def _narrow(found: Array) -> Array:
+    """Numbers in single precision, where that holds all of them."""
     with np.errstate(over="ignore"):
         small = found.astype(np.float32)
     return small if np.array_equal(small, found, equal_nan=True) else found
-
-
-def _small(values: Array) -> Array:
-    kind = _kind(int(values.min()), int(values.max())) if values.size else np.dtype(np.int8)
-    return values.astype(kind, copy=False)
-
-
-def _kind(*numbers: int) -> np.dtype[Any]:
-    """The smallest kind of number that holds these."""
-    least, most = min(numbers, default=0), max(numbers, default=0)
-    kinds = (np.int8, np.int16, np.int32, np.int64)
-    return np.dtype(next(k for k in kinds if np.iinfo(k).min <= least and most <= np.iinfo(k).max))

@@ -1,10 +1,11 @@
-"""Work in several processes that share nothing but the work: forked, and gone with their parent."""
+"""Work in several forked processes, which end with their parent."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import pickle
 import selectors
 import signal
 import struct
@@ -14,14 +15,18 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headway.errors import EventLogError
 
 _FRAME = struct.Struct("<qq")  # which piece of work, how many bytes follow
-_NEXT = struct.Struct("<q")
+_NUMBER = struct.Struct("<q")
 _FAILED, _DONE = -1, -2
+_ALIGN = 8  # of arrays in what is sent
+
+Made = TypeVar("Made")
 #: Bytes that a worker can send before anybody reads, where the system lets it.
 _PIPE_SIZE = 1 << 20
 #: Settings of glibc's malloc: numbers and values.
@@ -49,10 +54,10 @@ def can_fork() -> bool:
 
 def each(
     count: int,
-    work: Callable[[int], list[memoryview]],
+    work: Callable[[int], Made],
     workers: int,
     meanwhile: Callable[[], object] | None = None,
-) -> Iterator[tuple[int, memoryview]]:
+) -> Iterator[tuple[int, Made]]:
     """What `work` makes of each number below `count`, as it gets done, in any order.
 
     Each worker takes the next number when it is free. A failure in one ends all. `meanwhile` is
@@ -60,7 +65,7 @@ def each(
     """
     # Whoever holds the pipe's one entry takes its number and puts the next one back.
     baton_out, baton_in = os.pipe()
-    os.write(baton_in, _NEXT.pack(0))
+    os.write(baton_in, _NUMBER.pack(0))
     pipes: list[int] = []
     pids: list[int] = []
     try:
@@ -102,7 +107,7 @@ def _fork() -> int:
 
 def _be_a_worker(
     count: int,
-    work: Callable[[int], list[memoryview]],
+    work: Callable[[int], object],
     baton: tuple[int, int],
     into: int,
     others: list[int],
@@ -118,8 +123,8 @@ def _be_a_worker(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
-            (number,) = _NEXT.unpack(os.read(baton[0], _NEXT.size))
-            os.write(baton[1], _NEXT.pack(number + 1))
+            (number,) = _NUMBER.unpack(os.read(baton[0], _NUMBER.size))
+            os.write(baton[1], _NUMBER.pack(number + 1))
             if number >= count:
                 _send(into, _DONE, [])
                 break
@@ -129,7 +134,7 @@ def _be_a_worker(
                 failure = traceback.format_exc().encode("utf-8", "replace")
                 _send(into, _FAILED, [memoryview(failure)])
                 break
-            _send(into, number, made)
+            _send(into, number, _packed(made))
         status = 0
     except OSError:
         pass  # the parent is gone
@@ -170,65 +175,58 @@ def _send(into: int, number: int, pieces: list[memoryview]) -> None:
             rest = rest[os.write(into, rest) :]
 
 
-class _Inbox:
-    """What one worker has sent so far of its next result."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._head = bytearray()
-        self._body: memoryview | None = None
-        self._filled = 0
-
-    def receive(self, descriptor: int) -> bool:
-        """Read what is there; False at the end."""
-        if self._body is None:
-            data = os.read(descriptor, _FRAME.size - len(self._head))
-            self._head += data
-            if len(self._head) == _FRAME.size:
-                self.number, size = _FRAME.unpack(self._head)
-                # Not a bytearray, which would be filled with zeros first.
-                self._body, self._filled = np.empty(size, np.uint8).data, 0
-            return bool(data)
-        if self._filled == len(self._body):
-            return True
-        count = os.readv(descriptor, [self._body[self._filled :]])
-        self._filled += count
-        return count > 0
-
-    def take(self) -> memoryview | None:
-        """The result if it is complete."""
-        if self._body is None or self._filled < len(self._body):
-            return None
-        body, self._body = self._body, None
-        self._head.clear()
-        return body
+def _packed(made: object) -> list[memoryview]:
+    """The pickle of an object, then its arrays as they lie in memory; before all, their sizes."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(made, 5, buffer_callback=buffers.append)
+    pieces = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    sizes = np.array([len(pieces), *(piece.nbytes for piece in pieces)], np.int64)
+    sent = [sizes.data]
+    for piece in pieces:
+        sent += [piece, memoryview(bytes(-piece.nbytes % _ALIGN))]
+    return sent
 
 
-def _collected(pipes: list[int]) -> Iterator[tuple[int, memoryview]]:
+def _unpacked(data: memoryview) -> Any:
+    """The object; its arrays lie in the data."""
+    (count,) = _NUMBER.unpack_from(data)
+    at = _NUMBER.size * (count + 1)
+    pieces = []
+    for size in np.frombuffer(data, np.int64, count, _NUMBER.size).tolist():
+        pieces.append(data[at : at + size])
+        at += size + -size % _ALIGN
+    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - from our own child
+
+
+def _collected(pipes: list[int]) -> Iterator[tuple[int, Any]]:
     with selectors.DefaultSelector() as selector:
-        for descriptor in pipes:
-            selector.register(descriptor, selectors.EVENT_READ, _Inbox())
+        for pipe in pipes:
+            selector.register(pipe, selectors.EVENT_READ)
         while selector.get_map():
             for key, _ in selector.select():
-                inbox: _Inbox = key.data
-                if not inbox.receive(key.fd):
-                    raise _died()
-                body = inbox.take()
-                if body is None:
-                    continue
-                if inbox.number == _FAILED:
+                number, size = _FRAME.unpack(_received(key.fd, _FRAME.size))
+                body = _received(key.fd, size)
+                if number == _FAILED:
                     raise EventLogError(
                         "reading the event logs failed:\n" + str(body, "utf-8", "replace"),
                         remedy="This is a bug in Headway; please report it with the log.",
                     )
-                if inbox.number == _DONE:
+                if number == _DONE:
                     selector.unregister(key.fd)
                 else:
-                    yield inbox.number, body
+                    yield number, _unpacked(body)
 
 
-def _died() -> EventLogError:
-    return EventLogError(
-        "a process that was reading the event logs died",
-        remedy="Perhaps the memory ran out: try with fewer logs at once, or with one worker.",
-    )
+def _received(pipe: int, size: int) -> memoryview:
+    """The next bytes that a worker sends."""
+    # Not a bytearray, which would be filled with zeros first.
+    body, filled = np.empty(size, np.uint8).data, 0
+    while filled < size:
+        count = os.readv(pipe, [body[filled:]])
+        if not count:
+            raise EventLogError(
+                "a process that was reading the event logs died",
+                remedy="Perhaps the memory ran out: try fewer logs at once, or one worker.",
+            )
+        filled += count
+    return body
