@@ -41,7 +41,7 @@ def main(target: Path) -> None:
     taken: list[headway.Snapshot] = []
 
     def saw(snapshot: headway.Snapshot) -> None:
-        meter.course.take(snapshot, time.monotonic())
+        meter.take(snapshot, time.monotonic())
         states = {source.state for source in snapshot.sources}
         whole = snapshot.bytes == snapshot.total
         if snapshot.bytes > SHARE * CONTENT.size and "benched" in states and not whole:

@@ -1,4 +1,4 @@
-"""A run from Python: start it, watch it, act on it, find what came home."""
+"""Runs from Python: start one, wait for it, act on its jobs, find its outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -34,22 +35,22 @@ from headway.spec import Job, load_job
 _log = logging.getLogger(__name__)
 _POOL_LOOK = 2.0  # seconds between looks whether somebody still runs the jobs
 
-__all__ = ["Plan", "Run", "prepare_run", "run"]
+__all__ = ["Run", "Submission", "plan_run", "prepare_run", "run"]
 
 
 class Run:
-    """One run; what it says of its jobs is read from their event log.
+    """One run; the state of its jobs comes from their event log.
 
     Args:
-        folder: the run's folder; `Run.find` looks for it by name.
-        pool: where it runs; by default what its run.json says.
+        folder: the run's folder; `Run.find` finds it by name.
+        pool: where it runs; default: the pool that its run.json names.
     """
 
     def __init__(self, folder: RunFolder, pool: Pool | None = None) -> None:
         self.folder = folder
-        #: Told of a job after each event about it, which is cheaper than to look through all jobs.
+        #: Called with a job's state after each event, which is cheaper than reading all `jobs`.
         self.saw: Callable[[JobState], None] | None = None
-        #: What preflight warned of, where `run` has started it.
+        #: What preflight warned of, if `run` has started it.
         self.findings: tuple[LintFinding, ...] = ()
         self._pool = pool
         _log.debug("%s: reading %s", folder.label, folder.events)
@@ -83,19 +84,19 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Its name and number, such as `cifar10-3`."""
+        """The run's name and number, such as `cifar10-3`."""
         return self.folder.label
 
     @property
     def pool(self) -> Pool:
-        """Where it runs; looked for when first needed, since a log can be read without its pool."""
+        """Where it runs; opened when first needed, since a log can be read without its pool."""
         if self._pool is None:
             try:
                 self._pool = pool_of(self.folder.facts.pool)
             except (KeyError, TypeError, ValueError) as error:
                 raise RunError(
                     f"run.json of {self.label} does not say where its jobs run: {error!r}",
-                    remedy="the run folder is damaged: start a new run",
+                    remedy="the run folder is damaged; start a new run",
                 ) from error
         return self._pool
 
@@ -109,16 +110,14 @@ class Run:
             EventLogError: the log cannot be read.
         """
         events = self._follower.poll()
-        for event in chain.from_iterable(map(self._told, events)):
+        for event in chain.from_iterable(map(self._expanded, events)):
             state = self._jobs.update(event)
             if state is not None and self.saw is not None:
                 self.saw(state)
         return bool(events)
 
-    def _told(self, event: Event) -> Iterable[Event]:
-        """The event and, where a cluster is removed that HTCondor had not made all jobs of, theirs:
-        they get none of their own.
-        """
+    def _expanded(self, event: Event) -> Iterable[Event]:
+        """The event; if a cluster was removed, also one for each job that was not in the queue."""
         if event.number != EventType.CLUSTER_REMOVE:
             return (event,)
         known = self._jobs.cluster(event.cluster)
@@ -128,13 +127,13 @@ class Run:
 
     @property
     def jobs(self) -> Mapping[int, JobState]:
-        """The state of every job that the log knows, by its number; reads what is new in it."""
+        """The state of every job in the log, by its number; reads what is new in the log."""
         self.refresh()
         return self._jobs.cluster()
 
     @property
     def submitted(self) -> bool:
-        """Whether its jobs ever got into a queue; a pool may have refused them."""
+        """Whether its jobs ever were in a queue; the pool may have refused them."""
         return self.folder.facts.cluster is not None or bool(self.jobs)
 
     def settled(self) -> bool:
@@ -156,7 +155,7 @@ class Run:
         )
 
     def submit(self) -> None:
-        """Submit its jobs, or go on with those that were stopped; nothing where all are over.
+        """Submit its jobs, or resume those that were stopped; does nothing if all are over.
 
         Raises:
             PoolError: the pool refused, failed or did not answer.
@@ -182,15 +181,15 @@ class Run:
         """Wait until nothing more happens by itself.
 
         Args:
-            timeout: seconds to wait at most; default: for ever.
+            timeout: seconds to wait at most; default: no limit.
             interval: seconds between two looks at the event log.
             on_change: called with the run whenever its event log has grown.
 
         Returns:
-            Whether all jobs are over, or held for good; False when `timeout` came first.
+            True once all jobs are over or held for good; False if `timeout` came first.
 
         Raises:
-            PoolError: nobody runs the jobs any more.
+            PoolError: the local pool has ended before its jobs.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         look = time.monotonic() + _POOL_LOOK
@@ -207,15 +206,15 @@ class Run:
         return True
 
     def lost(self) -> str:
-        """Why jobs that have not ended never will by themselves, in words; empty: nothing is lost.
+        """Why jobs that have not ended never will, in words; empty if that is not so.
 
-        The local pool can be killed; then nobody would ever write the end into the log.
+        The local pool can be killed, and then nothing writes the end of its jobs into the log.
         """
         words = "" if self.settled() else self.pool.abandoned(self.folder)
         return words if words and not self.settled() else ""
 
     def check_pool(self) -> None:
-        """Raise PoolError if nobody runs the jobs any more."""
+        """Raise PoolError if the local pool has ended before its jobs."""
         words = self.lost()
         if words:
             raise PoolError(
@@ -230,7 +229,7 @@ class Run:
             job: its number in the run.
 
         Returns:
-            The folder; it is there once the job has succeeded.
+            The folder; it exists once the job has succeeded.
 
         Raises:
             RunError: the run has no such job.
@@ -239,11 +238,12 @@ class Run:
         return self.folder.job_folder(job) / "outputs"
 
     def results(self) -> list[Result]:
-        """What there is of every job of the description, those kept from other runs included.
+        """The results of every job of the description, also those kept from other runs.
 
-        Each has the number and the `row` of the job, the `run` that has it and its `index` there,
-        a `state` (`kept`: succeeded and its outputs are there; `busy`; `waits`; `missing`), `why`,
-        and `outputs`, each with its `path` and `where` it is.
+        Returns:
+            For each job its number and `row`, the `run` that has it and its `index` there, a
+            `state` (`kept`: succeeded and its outputs are there; `busy`; `waits`; `missing`),
+            `why`, and `outputs`, each with its `path` and `where` it is.
 
         Raises:
             RunError: the run folder is damaged.
@@ -251,14 +251,14 @@ class Run:
         return all_results(look(self.folder))
 
     def stream(self, job: int = 0, name: str = "stdout") -> Path | None:
-        """The newest attempt's stdout, stderr or agent.log that is here, if any.
+        """The newest stdout, stderr or agent.log of a job that is here.
 
         Args:
             job: its number in the run.
             name: `stdout`, `stderr` or `agent.log`.
 
         Returns:
-            The file; None where nothing came home yet.
+            The file; None if no attempt has left one here yet.
 
         Raises:
             RunError: the run has no such job.
@@ -270,19 +270,19 @@ class Run:
         return None
 
     def hold(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
-        """Take jobs off their workers and keep them in the queue; as `act` has it."""
+        """Stop jobs and keep them in the queue; arguments and results as in `act`."""
         return self.act(Action.HOLD, jobs)
 
     def release(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
-        """Let held jobs go on; as `act` has it."""
+        """Let held jobs run again; arguments and results as in `act`."""
         return self.act(Action.RELEASE, jobs)
 
     def remove(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
-        """Take jobs out of the queue for good; as `act` has it."""
+        """Take jobs out of the queue for good; arguments and results as in `act`."""
         return self.act(Action.REMOVE, jobs)
 
     def evict(self, jobs: Iterable[int] | None = None) -> list[ActionResult]:
-        """Take running jobs off their workers, to start again; as `act` has it."""
+        """Stop running jobs, which then start again; arguments and results as in `act`."""
         return self.act(Action.EVICT, jobs)
 
     def act(self, action: Action, jobs: Iterable[int] | None = None) -> list[ActionResult]:
@@ -290,13 +290,13 @@ class Run:
 
         Args:
             action: what to do.
-            jobs: their numbers in the run; default: all that are still in the queue.
+            jobs: their numbers in the run; default: all jobs that are still in the queue.
 
         Returns:
-            One result a job; its `error` is empty where the action took effect.
+            One result for each job; its `error` is empty if the action took effect.
 
         Raises:
-            RunError: the run has no such job, or is somebody else's.
+            RunError: the run has no such job, or belongs to another user.
             PoolError: the pool cannot be asked.
         """
         chosen = None if jobs is None else list(jobs)
@@ -307,16 +307,16 @@ class Run:
         return self.pool.act(self.folder, action, chosen, reason)
 
     def edit(self, jobs: Iterable[int], attribute: str, value: str | int) -> list[ActionResult]:
-        """Change what jobs in the queue ask for; it counts from their next attempt on.
+        """Change what jobs in the queue request; it takes effect at their next attempt.
 
         Args:
             jobs: their numbers in the run.
-            attribute: as HTCondor's job ads have it: RequestMemory (in MiB), RequestDisk (in KiB),
-                RequestCpus, RequestGPUs; on HTCondor any other attribute, too.
+            attribute: an attribute of HTCondor's job ads: RequestMemory (in MiB), RequestDisk (in
+                KiB), RequestCpus, RequestGPUs; on HTCondor also any other attribute.
             value: a number, or a ClassAd expression.
 
         Returns:
-            One result a job; its `error` is empty where the change took effect.
+            One result for each job; its `error` is empty if the change took effect.
 
         Raises:
             RunError: the run has no such job.
@@ -338,13 +338,13 @@ class Run:
 
 
 def look(folder: RunFolder) -> Seen:
-    """A run as it is now, for what looks through its results."""
+    """A run as it is now, for a search through results."""
     run = Run(folder)
     return Seen(folder, run.jobs, bool(run.lost()))
 
 
 def find_missing(job: Job, base: Path, runs: Runs) -> Survey:
-    """Which jobs of a description have verified outputs in the runs of its name, and which not."""
+    """Which jobs of a description have verified outputs in runs of the same name."""
     return survey(job, base, runs, look)
 
 
@@ -353,7 +353,7 @@ def prepare_run(
 ) -> Run:
     """The run of this very job that has not ended yet, unless `again`; otherwise a new one.
 
-    So a `headway run` that was interrupted can be asked again without doubling its jobs.
+    So an interrupted `headway run` can be repeated without submitting its jobs twice.
     """
     runs.check_own()
     digest = job_digest(job, base, pool.name)
@@ -366,78 +366,98 @@ def prepare_run(
         return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
 
 
-class Plan:
+@dataclass
+class Submission:
     """A run before it is submitted: its jobs, where they will run, and what may go wrong.
 
-    Nothing is written before `prepare`. The arguments are those of `run`.
+    `plan_run` makes it. Nothing is written before `prepare`.
     """
 
-    def __init__(
-        self,
-        job: str | os.PathLike[str] | Job,
-        *,
-        pool: str | Pool = "local",
-        overrides: Sequence[str] = (),
-        resources: Sequence[str] = (),
-        base: str | Path | None = None,
-        start: str | Path | None = None,
-    ) -> None:
-        if isinstance(job, Job):
-            self.job, self.base = job, (_folder(base) or Path.cwd()).absolute()
-        else:
-            self.base = Path(job).absolute().parent
-            self.job = load_job(Path(job), overrides=overrides, resources=resources)
-        self.runs = Runs.here(_folder(start))
-        at = self.runs.root.parent
-        self.pool = open_pool(pool, at) if isinstance(pool, str) else pool
-        #: What preflight has found, once `check` has looked.
-        self.findings: tuple[LintFinding, ...] = ()
-        self._kept = ""
-        size, folder = self.job.size, self.runs.folder
-        _log.info("%s: jobs %d, pool %s, runs in %s", self.job.name, size, self.pool.name, folder)
+    job: Job
+    base: Path
+    pool: Pool
+    runs: Runs
+    #: With `only_missing`: which results there are already.
+    survey: Survey | None = None
+    #: What preflight warns of; empty where there is nothing to run.
+    findings: tuple[LintFinding, ...] = ()
 
-    def find_missing(self) -> Survey:
-        """Which jobs have verified outputs in the runs of this name, and which not."""
-        return find_missing(self.job, self.base, self.runs)
-
-    def keep(self, found: Survey) -> None:
-        """Leave out the jobs that have their outputs already.
-
-        Args:
-            found: what `find_missing` gave; some job must be missing.
-
-        Raises:
-            RunError: outputs of the missing jobs would overwrite those that are kept.
-        """
-        found.check_places(self.job, self.base)
-        self.job, self._kept = found.missing_part(self.job), kept_text(found.of(KEPT))
-
-    def check(self, strict: bool | None = None) -> tuple[LintFinding, ...]:
-        """Look for what would make the jobs fail on this pool; `strict` as `run` has it."""
-        limits, match = self.pool.limits(), self.pool.match(self.job)
-        self.findings = tuple(
-            preflight(self.job, self.base, limits, pool=self.pool.kind, match=match, strict=strict)
-        )
-        _log.info("%s: preflight found %d things", self.job.name, len(self.findings))
-        return self.findings
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to run."""
+        return self.survey is None or bool(self.survey.of(MISSING))
 
     def prepare(self, *, again: bool = False) -> Run:
-        """The run, with its folder; `Run.submit` submits it.
+        """Make the run and its folder; `Run.submit` submits it.
 
         Args:
-            again: a new run, even if one of the same job has not ended.
+            again: make a new run, even if one of the same job has not ended.
+
+        Returns:
+            The run.
 
         Raises:
-            PreflightError: `check` has found that the job would fail.
+            PreflightError: the job would fail on this pool.
             RunError: the run folder cannot be written.
         """
         raise_errors(self.findings)
-        made = prepare_run(
-            self.job, self.base, self.pool, runs=self.runs, again=again, kept=self._kept
-        )
+        kept = "" if self.survey is None else kept_text(self.survey.of(KEPT))
+        made = prepare_run(self.job, self.base, self.pool, runs=self.runs, again=again, kept=kept)
         made.findings = self.findings
         _log.info("%s is in %s", made.label, made.folder.path)
         return made
+
+
+def plan_run(
+    job: str | os.PathLike[str] | Job,
+    *,
+    pool: str | Pool = "local",
+    overrides: Sequence[str] = (),
+    resources: Sequence[str] = (),
+    base: str | Path | None = None,
+    start: str | Path | None = None,
+    only_missing: bool = False,
+    strict: bool | None = None,
+    step: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext(),
+) -> Submission:
+    """Do all that comes before a run: read the job, look for its results, check it.
+
+    Args:
+        job: this and the others as `run` has them.
+        step: entered around each step, with words that say what it does.
+
+    Returns:
+        What would be submitted.
+
+    Raises:
+        SpecError: the description is wrong.
+        PoolError: there is no such pool, or it cannot be asked.
+        RunError: outputs of the missing jobs would overwrite those that are kept.
+    """
+    with step("reading the job"):
+        if isinstance(job, Job):
+            found, folder = job, (_folder(base) or Path.cwd()).absolute()
+        else:
+            found = load_job(Path(job), overrides=overrides, resources=resources)
+            folder = Path(job).absolute().parent
+        runs = Runs.here(_folder(start))
+        chosen = open_pool(pool, runs.root.parent) if isinstance(pool, str) else pool
+    _log.info("%s: jobs %d, pool %s, runs in %s", found.name, found.size, chosen.name, runs.folder)
+    made = Submission(found, folder, chosen, runs)
+    if only_missing:
+        with step("looking for the results that are there"):
+            made.survey = find_missing(found, folder, runs)
+        if not made.is_needed:
+            return made
+        made.survey.check_places(found, folder)
+        made.job = made.survey.missing_part(found)
+    with step("looking for what could go wrong"):
+        limits, match = chosen.limits(), chosen.match(made.job)
+        made.findings = tuple(
+            preflight(made.job, folder, limits, pool=chosen.kind, match=match, strict=strict)
+        )
+    _log.info("%s: preflight found %d things", found.name, len(made.findings))
+    return made
 
 
 def run(
@@ -454,25 +474,25 @@ def run(
     wait: bool = True,
     on_change: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Run a job.toml (or a Job) and, unless told otherwise, wait until it is over.
+    """Run a job.toml (or a Job) and, by default, wait until it is over.
 
     Args:
         job: the path of a job.toml, or a Job.
-        pool: as `--pool` has it, or a pool.
-        overrides: changes to a job.toml, as `--set` has them.
-        resources: the same as `--resource` has them.
-        base: where a Job's `files` lie; default: the current folder.
+        pool: a pool, or its name as for `--pool`.
+        overrides: changes to a job.toml, as for `--set`.
+        resources: changes to its resources, as for `--resource`.
+        base: the folder of a Job's `files`; default: the current folder.
         start: where to look for the `.headway` folder; default: the current folder.
-        again: a new run, even if one of the same job has not ended.
+        again: start a new run, even if one of the same job has not ended.
         only_missing: run only the jobs that have no verified output yet, and keep the others'.
-        strict: True refuses what no slot of an HTCondor pool could run today, False submits it all
-            the same; None refuses it only where no other slots can come.
-        wait: whether to wait until nothing more happens by itself.
+        strict: True refuses a job that no slot of an HTCondor pool could run today, False submits
+            it anyway; None refuses it only if the pool cannot get other slots.
+        wait: whether to wait until all jobs are over or held for good.
         on_change: called with the run whenever its event log has grown.
 
     Returns:
-        The run. With `only_missing`, where nothing is left to run, it is the newest run that has
-        results of the job, and nothing is waited for.
+        The run. With `only_missing` and nothing left to run, this is the newest run that has
+        results of the job, and `run` does not wait.
 
     Raises:
         SpecError: the description is wrong.
@@ -480,14 +500,19 @@ def run(
         PoolError: the pool refused, failed or did not answer.
         RunError: the run folder cannot be written.
     """
-    plan = Plan(job, pool=pool, overrides=overrides, resources=resources, base=base, start=start)
-    if only_missing:
-        found = plan.find_missing()
-        if not found.of(MISSING):
-            return Run(newest_of(found, plan.runs))
-        plan.keep(found)
-    plan.check(strict)
-    started = plan.prepare(again=again)
+    planned = plan_run(
+        job,
+        pool=pool,
+        overrides=overrides,
+        resources=resources,
+        base=base,
+        start=start,
+        only_missing=only_missing,
+        strict=strict,
+    )
+    if planned.survey is not None and not planned.is_needed:
+        return Run(newest_of(planned.survey, planned.runs))
+    started = planned.prepare(again=again)
     started.submit()
     if wait:
         started.wait(on_change=on_change)
@@ -495,18 +520,18 @@ def run(
 
 
 def newest_of(found: Survey, runs: Runs) -> RunFolder:
-    """The newest run that has some of the results, or works on them."""
+    """The newest run that has some of the results, or is working on them."""
     labels = {each.run for each in found.results}
     return next(folder for folder in reversed(list(runs)) if folder.label in labels)
 
 
 def _folder(given: str | Path | None) -> Path | None:
-    """A folder that somebody named, if it is there."""
+    """A folder that the caller named; None if none was named."""
     if given is None:
         return None
     folder = Path(given)
     if not os.path.isdir(folder):
-        raise RunError(f"there is no folder {str(folder)!r}", remedy="name one that is there")
+        raise RunError(f"there is no folder {str(folder)!r}", remedy="name one that exists")
     return folder
 
 

@@ -211,7 +211,7 @@ def test_what_condor_submit_finds_from_the_folder_it_is_called_in(
     (folder / "condor").mkdir()
     (folder / "condor" / "train.sub").write_text("executable = run.sh\nqueue\n")
     done = headway("init", "condor/train.sub")
-    assert done.stdout.startswith("job.toml is written")
+    assert done.stdout.startswith("wrote job.toml")
     assert load_job(folder / "job.toml").name == "train"
 
 

@@ -18,7 +18,7 @@ from tests.node.transfer.federation import TRACER, Registry, creds, jwt
 
 from headway.cli import main
 from headway.cli.commands import FAILED, INTERRUPTED, WRONG
-from headway.cli.fetch import Course, LineMeter, LiveMeter, due
+from headway.cli.fetch import LineMeter, LiveMeter, Meter, due
 from headway.node.transfer import Snapshot, SourceState
 from headway.node.transfer.manifest import digest_of, make_manifest
 from headway.node.transfer.source import Fault, Source
@@ -99,7 +99,7 @@ def test_stopped_and_killed_it_goes_on_from_the_part(shell: Shell, tmp_path: Pat
             stopped.send_signal(signal.SIGINT)
             _, said = stopped.communicate(timeout=20)
         assert stopped.returncode == INTERRUPTED
-        assert "a.tar.part stays, and the same command goes on from there" in said
+        assert "a.tar.part stays, and the same command continues from there" in said
         assert names(tmp_path) == ["a.tar.part", "a.tar.part.journal"]
         sent = it.sent
         with shell.start(*words) as killed:
@@ -268,10 +268,10 @@ def test_the_bar_on_a_terminal(tmp_path: Path, command: Sequence[str]) -> None:
         assert code == INTERRUPTED
         for words in ("━", " %", " / 6.29 MB", "B/s", " left", "active", "HTTP 503"):
             assert words in out, words
-        assert "\x1b[36m" in out and "the same command goes on" in out
+        assert "\x1b[36m" in out and "the same command continues" in out
         it.faults = []
         out, code = on_terminal(argv, tmp_path, env={"NO_COLOR": "1", "TERM": "dumb"})
-        assert code == 0 and "going on from it" in out
+        assert code == 0 and "continuing from it" in out
         assert "\x1b" not in out and TRACER not in out
         assert CONTENT.fault(tmp_path / "a.tar") is None
 
@@ -289,20 +289,20 @@ def snapshot(done: int, *sources: SourceState, slow: str = "", total: int = 10**
 
 
 def test_why_it_is_not_faster() -> None:
-    course = Course(limit=1800.0)
+    meter = Meter("a.tar", limit=1800.0)
     slow = snapshot(5000, source("active", rate=900.0), slow="source")
-    course.take(slow, 100.0)
-    assert "slow, not stalled; it goes on" in course.words(slow, 101.0)
-    assert course.left(slow) == pytest.approx((10**9 - 5000) / 900)
-    course.take(slow, 112.0)
-    assert "nothing has come for 12 s" in course.words(slow, 112.0)
-    assert "30 min" in course.words(slow, 112.0)
+    meter.take(slow, 100.0)
+    assert "slow, not stalled; the download goes on" in meter.words(slow, 101.0)
+    assert meter.left(slow) == pytest.approx((10**9 - 5000) / 900)
+    meter.take(slow, 112.0)
+    assert "no data for 12 s" in meter.words(slow, 112.0)
+    assert "30 min" in meter.words(slow, 112.0)
     two = (source("active", rate=900.0), source("active", rate=1e6))
-    assert course.words(snapshot(6000, *two, slow="source"), 101.0) == ""
-    assert "network" in course.words(snapshot(6000, *two, slow="network"), 101.0)
-    assert "disk" in course.words(snapshot(6000, *two, slow="disk"), 101.0)
-    assert "where the object is" in course.words(snapshot(0), 101.0)
-    assert "all of it is here" in course.words(snapshot(10**9, *two), 101.0)
+    assert meter.words(snapshot(6000, *two, slow="source"), 101.0) == ""
+    assert "network" in meter.words(snapshot(6000, *two, slow="network"), 101.0)
+    assert "disk" in meter.words(snapshot(6000, *two, slow="disk"), 101.0)
+    assert "looking up the sources" in meter.words(snapshot(0), 101.0)
+    assert "all bytes have arrived" in meter.words(snapshot(10**9, *two), 101.0)
 
 
 def test_lines_for_a_log_and_pictures_for_narrow_terminals() -> None:

@@ -83,7 +83,7 @@ def test_what_is_read_off_a_script(script: Path) -> None:
 
 def test_the_file_loads_and_explains(script: Path, headway: Callable[..., Done]) -> None:
     done = headway("init", "train.py")
-    assert "job.toml is written" in done.stdout
+    assert "wrote job.toml" in done.stdout
     job = load_job(script.with_name("job.toml"))
     assert job.name == "train"
     assert {output.path for output in job.outputs} >= {"metrics.json", "model.pt"}
@@ -264,4 +264,4 @@ def test_a_file_that_cannot_be_started_is_no_script(
     assert [path.name for path in tmp_path.iterdir()] == [name]
     (tmp_path / name).chmod(0o755)
     if name != "job.toml":
-        assert "is written" in headway("init", name).stdout
+        assert "wrote " in headway("init", name).stdout

@@ -71,7 +71,7 @@ def test_version(headway: Call) -> None:
         (["run", "job.toml", "--dry-rum"], "did you mean --dry-run?"),
         (["run", "job.toml", "--poool=local"], "did you mean --pool?"),
         (["run"], "headway init SCRIPT"),
-        (["run", "a.toml", "b.toml"], "'b.toml' is one too many"),
+        (["run", "a.toml", "b.toml"], "unexpected argument 'b.toml'"),
         (["run", "--pool"], "expected one argument"),
         (["run", "job.toml", "--resume", "a"], "do not go together"),
         (["logs", "--stderr", "--agent"], "not allowed with"),

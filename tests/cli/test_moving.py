@@ -118,7 +118,7 @@ def test_what_fails_says_what_to_do_next(shell: Shell, tmp_path: Path) -> None:
     assert refused.value.retryable and "try again" in refused.value.remedy
     shell.environment["OSDF_FEDERATION_DISCOVERYURL"] = dead_url("", "https")
     said = shell("sources", "osdf:///lab/a", code=1)
-    assert "no sources: osdf:///lab/a" in said and "\n  see whether this machine has a way" in said
+    assert "no sources: osdf:///lab/a" in said and "\n  check that this machine can reach" in said
 
 
 def test_put(shell: Shell, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_publish_says_what_it_wrote_and_what_to_pin(
     assert main(["publish", "train.tar"]) == OK
     digest = hashlib.sha256((tmp_path / "train.tar.headway").read_bytes()).hexdigest()
     said = capsys.readouterr()
-    assert "train.tar.headway is written: 10.2 kB in 1 chunk, 3 members, 2 classes" in said.out
+    assert "wrote train.tar.headway: 10.2 kB in 1 chunk, 3 members, 2 classes" in said.out
     assert f'manifest = "sha256:{digest}"' in said.out
     assert said.err == ""
 

@@ -18,9 +18,10 @@ from tests.report.study import logs as study_logs
 from tests.report.written import BEGIN, HOSTILE, write_log
 
 from headway.cli import status
-from headway.cli.parser import UsageError, moment
+from headway.cli.parser import since
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
+from headway.spec.errors import Wrong
 
 from .conftest import Done, environment, without_progress
 
@@ -183,16 +184,16 @@ def test_since(headway: Call, tmp_path: Path) -> None:
 
 def test_moments() -> None:
     now = 1_757_000_000.0
-    assert moment("7d", now) == now - 7 * 86400
-    assert moment("12 h", now) == now - 43200
-    assert moment("2025-09-01T00:00:00Z", now) == 1_756_684_800.0
-    assert moment("2025-09-01T02:00+02:00", now) == 1_756_684_800.0
+    assert since("7d", now) == now - 7 * 86400
+    assert since("12 h", now) == now - 43200
+    assert since("2025-09-01T00:00:00Z", now) == 1_756_684_800.0
+    assert since("2025-09-01T02:00+02:00", now) == 1_756_684_800.0
     local = time.mktime((2025, 9, 1, 8, 30, 0, 0, 0, -1))
-    assert moment("2025-09-01 08:30", now) == local
-    assert moment("2025-09-01", now) == local - 8.5 * 3600
+    assert since("2025-09-01 08:30", now) == local
+    assert since("2025-09-01", now) == local - 8.5 * 3600
     for wrong in ("", "7", "yesterday", "2025-13-01", "-3d", "2099-01-01", "9999999 weeks"):
-        with pytest.raises(UsageError) as caught:
-            moment(wrong, now)
+        with pytest.raises(Wrong) as caught:
+            since(wrong, now)
         assert "such as 7d" in caught.value.remedy
 
 

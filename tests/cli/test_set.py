@@ -87,10 +87,10 @@ def test_a_held_job_goes_on_with_what_was_set(headway: Call, tmp_path: Path) -> 
     assert "set slow-1.0: memory = 73.4 MB" in text and "counts from the next start" in text
     headway("hold", "slow-1")
     wait(Status.HELD)
-    assert "more than any place of local" in headway("set", "0", "memory=9GB", code=1).stdout
+    assert "more than any slot of local" in headway("set", "0", "memory=9GB", code=1).stdout
     assert "not JobDurationCategory" in headway("set", "0", "duration=Long", code=1).stdout
     text = headway("set", "slow-1", "memory=80MiB", "time_limit=1s").stdout
-    assert "`headway release slow-1.0` starts with that" in text
+    assert "`headway release slow-1.0` starts it with the new values" in text
     headway("release", "slow-1")
     wait(Status.COMPLETED)
     assert run.jobs[0].failure is Exit.OUT_OF_TIME

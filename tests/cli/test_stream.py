@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.api import Run
-from headway.cli.logs import AllStreams, Stream, Tamer
+from headway.cli.logs import JobOutput, RunOutput, TerminalFilter
 from headway.events import EventWriter
 from headway.pool.folder import RunFolder
 
@@ -40,18 +40,18 @@ FIRST, SECOND = "20250101T000000Z-bbbbbb", "20250101T000100Z-aaaaaa"
     ],
 )
 def test_what_passes(raw: bytes, shown: bytes) -> None:
-    assert Tamer().feed(raw, last=True) == shown
-    tamer = Tamer()  # and byte by byte the same
-    one_by_one = b"".join(tamer.feed(raw[n : n + 1]) for n in range(len(raw)))
-    together = one_by_one + tamer.feed(b"", last=True)
+    assert TerminalFilter().feed(raw, last=True) == shown
+    safe = TerminalFilter()  # and byte by byte the same
+    one_by_one = b"".join(safe.feed(raw[n : n + 1]) for n in range(len(raw)))
+    together = one_by_one + safe.feed(b"", last=True)
     if b"]" not in raw and b"P" not in raw:  # long strings are not waited for, but do no harm
         assert together == shown
 
 
 @given(st.lists(st.binary(max_size=40)))
 def test_nothing_but_colours_ever_acts(blocks: list[bytes]) -> None:
-    tamer = Tamer()
-    out = b"".join(tamer.feed(block) for block in blocks) + tamer.feed(b"", last=True)
+    safe = TerminalFilter()
+    out = b"".join(safe.feed(block) for block in blocks) + safe.feed(b"", last=True)
     rest = re.sub(rb"\x1b\[[0-9;:]*m", b"", out).decode("utf-8")
     assert not [c for c in rest if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f"]
 
@@ -101,9 +101,9 @@ def test_following_across_attempts(
         lambda: write(1, "four "),
         over,
     )
-    assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"one two three four five"
-    assert b"".join(Stream(Run(folder), 0, "stdout").read()) == b"four five"
-    assert b"".join(Stream(Run(folder), 0, "stdout").follow()) == b"four five"
+    assert b"".join(JobOutput(Run(folder), 0, "stdout").follow()) == b"one two three four five"
+    assert b"".join(JobOutput(Run(folder), 0, "stdout").read()) == b"four five"
+    assert b"".join(JobOutput(Run(folder), 0, "stdout").follow()) == b"four five"
 
 
 def test_following_all_jobs_until_the_last_is_over(
@@ -112,11 +112,11 @@ def test_following_all_jobs_until_the_last_is_over(
     folder = make_run("all", jobs=1000, pool="local")
     writer = EventWriter(folder.events)
     looked: list[int] = []
-    seen = Stream.attempts
+    seen = JobOutput.attempts
 
-    def attempts(stream: Stream) -> dict[str, Path]:
-        looked.append(stream.job)
-        return seen(stream)
+    def attempts(output: JobOutput) -> dict[str, Path]:
+        looked.append(output.job)
+        return seen(output)
 
     def write(job: int, text: str) -> None:
         place = folder.path / f"scratch/{job}.1/headway-out/attempts/{FIRST}"
@@ -130,7 +130,7 @@ def test_following_all_jobs_until_the_last_is_over(
 
     def begin() -> None:
         looked.clear()
-        monkeypatch.setattr(Stream, "attempts", attempts)
+        monkeypatch.setattr(JobOutput, "attempts", attempts)
         write(7, "a\nb")
 
     def check() -> None:
@@ -152,7 +152,7 @@ def test_following_all_jobs_until_the_last_is_over(
             writer.aborted(1, job, "gone")
 
     steps(monkeypatch, begin, check, end)
-    lines = list(AllStreams(Run(folder), "stdout").follow())
+    lines = list(RunOutput(Run(folder), "stdout").follow())
     assert lines == [(7, b"a"), (7, b"bc"), (8, b"x"), (7, b"d")]
 
 
@@ -180,7 +180,7 @@ def test_what_was_tailed_is_not_shown_twice(
 
     steps(monkeypatch, over)
     run = Run(folder, Tailing())  # type: ignore[arg-type]
-    assert b"".join(Stream(run, 0, "stdout").follow()) == b"seen from afar and the end"
+    assert b"".join(JobOutput(run, 0, "stdout").follow()) == b"seen from afar and the end"
 
 
 class Growing:
@@ -213,7 +213,7 @@ def test_jobs_on_a_pool_are_asked_in_turn(
 
     steps(monkeypatch, lambda: None, lambda: None, lambda: None, over)
     run = Run(folder, Growing())  # type: ignore[arg-type]
-    lines = list(AllStreams(run, "stdout").follow())
+    lines = list(RunOutput(run, "stdout").follow())
     for job in range(2):
         assert [line for number, line in lines if number == job] == [
             b"line 0", b"line 1", b"line 2",
@@ -229,5 +229,5 @@ def test_following_ends_where_nobody_runs_the_job(
     with EventWriter(folder.events) as writer:
         writer.submitted(1, 0, "<a>")
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    assert list(Stream(Run(folder), 0, "stdout").follow()) == []
+    assert list(JobOutput(Run(folder), 0, "stdout").follow()) == []
     assert "nobody runs it now" in capsys.readouterr().err

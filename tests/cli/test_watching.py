@@ -161,8 +161,8 @@ def test_logs_are_the_newest_attempt_s_own_bytes(headway: Call, make_run: Make) 
     ("job", "said"),
     [
         ("0", "is idle and has not run yet"),
-        ("1", "its output comes home when the attempt ends"),
-        ("3", "nothing came home of its stdout"),
+        ("1", "its output arrives here when the attempt ends"),
+        ("3", "its stdout did not arrive here"),
         ("5", "is not in the event log yet"),
     ],
 )
@@ -236,7 +236,7 @@ def test_the_logs_of_a_run_are_those_of_all_its_jobs(headway: Call, make_run: Ma
     assert headway("logs", "tale-1", "-f").stdout.splitlines() == lines
     assert headway("logs", "tale-1", "--stderr").stdout == "tale-1.0 | oh\n"
     nothing = headway("logs", "tale-1", "--agent")
-    assert not nothing.stdout and "nothing is here of the agent.log" in nothing.stderr
+    assert not nothing.stdout and "there is no agent.log here" in nothing.stderr
     document = json.loads(headway("logs", "tale-1", "--json").stdout)
     assert [job["text"][:3] for job in document["jobs"]] == ["one", "", "10 "]
     told = [json.loads(line) for line in headway("logs", "-f", "--json").stdout.splitlines()]

@@ -8,18 +8,25 @@ from collections.abc import Sequence
 
 from headway.cli.commands import BUG, FAILED, INTERRUPTED, OK, PIPE, POOL, WRONG
 
-TYPE_CHECKING = False  # that of `typing`, which `headway --help` need not wait for
+TYPE_CHECKING = False  # instead of `typing`, which takes time to load
 if TYPE_CHECKING:
     from headway.cli.parser import Parser
     from headway.errors import HeadwayError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code says how it went (see docs/commands)."""
+    """Run one command.
+
+    Args:
+        argv: the words after `headway`; default: those of this process.
+
+    Returns:
+        The exit code; docs/commands/run.md has the list.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
-        # A file name or a log may hold what the terminal's encoding has not.
+        # File names and logs may contain characters that the terminal's encoding lacks.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -27,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        _ignore_more()
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut this short
         if debug:
             raise
         print("\ninterrupted", file=sys.stderr)
@@ -52,9 +61,8 @@ def _main(words: list[str]) -> int:
         option = words.pop(0)
         if option in ("-v", "-vv"):
             verbose += len(option) - 1
-        elif option in ("--debug", "--no-color"):
-            if option == "--no-color":
-                os.environ["NO_COLOR"] = "1"
+        elif option == "--no-color":
+            os.environ["NO_COLOR"] = "1"
         elif option in ("-h", "--help"):
             return _overview()
         elif option == "--version":
@@ -62,19 +70,23 @@ def _main(words: list[str]) -> int:
 
             print(f"headway {headway.__version__}")
             return OK
-        else:
-            _unknown_option(option)
+        elif option != "--debug":
+            _refuse_option(option)
     if not words or words[0] == "help":
         return _overview() if len(words) < 2 else _main([words[1], "--help"])
-    name, rest = words[0], words[1:]
-    parser = parser_of(name)
-    arguments = parser.parse(rest)
-    if arguments.no_color:
-        os.environ["NO_COLOR"] = "1"
-    from headway.cli.terminal import shown_log
+    parser = parser_of(words[0])
+    from headway.cli.parser import UsageError
+    from headway.cli.terminal import log_to_stderr
 
-    with shown_log(verbose + arguments.verbose):
-        return int(parser.get_default("call")(arguments))
+    try:
+        arguments = parser.parse(words[1:])
+        if arguments.no_color:
+            os.environ["NO_COLOR"] = "1"
+        with log_to_stderr(verbose + arguments.verbose):
+            return parser.call(arguments)
+    except UsageError as error:
+        error.message = f"{parser.prog}: {error.message}"
+        raise
 
 
 def parser_of(name: str) -> Parser:
@@ -84,7 +96,7 @@ def parser_of(name: str) -> Parser:
     from headway.cli.commands import COMMANDS
 
     if name not in COMMANDS:
-        _unknown_command(name)
+        _refuse_command(name)
     module = import_module(f"headway.cli.{COMMANDS[name].module}")
     parser: Parser = module.parser(name)
     parser.finish()
@@ -98,7 +110,7 @@ def _overview() -> int:
     return OK
 
 
-def _unknown_command(name: str) -> None:
+def _refuse_command(name: str) -> None:
     from headway.cli.commands import COMMANDS, SYNONYMS
     from headway.cli.parser import UsageError
     from headway.text import closest
@@ -107,47 +119,38 @@ def _unknown_command(name: str) -> None:
     if name.endswith(".toml"):
         meant = f"run {name}"
     hint = f"did you mean `headway {meant}`? " if meant else ""
-    raise UsageError(
-        f"there is no command {name!r}", remedy=f"{hint}`headway --help` shows all of them"
-    )
+    raise UsageError(f"there is no command {name!r}", f"{hint}`headway --help` shows all of them")
 
 
-def _unknown_option(option: str) -> None:
+def _refuse_option(option: str) -> None:
     from headway.cli.parser import UsageError
     from headway.text import closest
 
     meant = closest(option, ["--help", "--version", "--no-color", "--debug"])
     hint = f"did you mean {meant}? " if meant else "options of a command come after it; "
-    raise UsageError(
-        f"there is no option {option}", remedy=f"{hint}`headway --help` shows what there is"
-    )
-
-
-# What went wrong, in words on stderr, and the exit code that says it to programs.
+    raise UsageError(f"there is no option {option}", f"{hint}`headway --help` shows what there is")
 
 
 def print_error(error: Exception, as_json: bool) -> int:
-    """Print an error as people, and with --json also as programs, can read it."""
-    from headway.cli.terminal import paint, print_json, printable
+    """Print an error for people and, with --json, also for programs; return the exit code."""
+    from headway.cli.terminal import paint, print_json
     from headway.errors import HeadwayError
+    from headway.text import printable
 
-    if not isinstance(error, HeadwayError):
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        text = f"this is a bug in headway: {printable(what)}; run again with --debug"
-        print(paint("error:", "bold red", sys.stderr), text, file=sys.stderr)
-        code = BUG
+    code, text = BUG, f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, HeadwayError):
+        code, text = _exit_code(error), str(error)
     else:
-        for line in str(error).splitlines():
-            first = line == str(error).splitlines()[0]
-            lead = paint("error: ", "bold red", sys.stderr) if first else ""
-            print(f"{lead}{printable(line)}", file=sys.stderr)
-        code = _code(error)
+        text = f"this is a bug in headway: {printable(text)}; run again with --debug"
+    print(paint("error: ", "bold red", sys.stderr), end="", file=sys.stderr)
+    for line in text.splitlines() or [""]:
+        print(printable(line), file=sys.stderr)
     if as_json:
-        print_json({"type": "error", "error": _facts(error), "exit": code})
+        print_json({"type": "error", "error": _error_document(error), "exit": code})
     return code
 
 
-def _code(error: HeadwayError) -> int:
+def _exit_code(error: HeadwayError) -> int:
     from headway.errors import NodeError, PoolError, TransferError
 
     if isinstance(error, PoolError):
@@ -156,24 +159,17 @@ def _code(error: HeadwayError) -> int:
     return FAILED if passing or isinstance(error, NodeError) else WRONG
 
 
-def _facts(error: Exception) -> dict[str, object]:
+def _error_document(error: Exception) -> dict[str, object]:
     from headway.errors import HeadwayError, PreflightError, SpecError, TransferError
 
-    facts: dict[str, object] = {"kind": type(error).__name__}
+    document: dict[str, object] = {"kind": type(error).__name__}
     if isinstance(error, (SpecError, PreflightError)):
-        facts["problems"] = [
+        document["problems"] = [
             {"where": problem.where, "what": problem.what, "remedy": problem.remedy}
             for problem in error.problems
         ]
+    if isinstance(error, TransferError):
+        document["retryable"] = error.retryable
     if isinstance(error, HeadwayError):
-        if isinstance(error, TransferError):
-            facts["retryable"] = error.retryable
-        return facts | {"message": error.message, "remedy": error.remedy}
-    return facts | {"message": str(error), "remedy": "run again with --debug"}
-
-
-def _ignore_more() -> None:
-    """A second Ctrl-C must not cut short the way out."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return document | {"message": error.message, "remedy": error.remedy}
+    return document | {"message": str(error), "remedy": "run again with --debug"}

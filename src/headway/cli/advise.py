@@ -8,30 +8,34 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import OK
 from headway.cli.parser import Parser, UsageError
-from headway.cli.terminal import metered, paint, patience, print_json, print_table, printable
+from headway.cli.terminal import (
+    metered,
+    paint,
+    patience,
+    print_hidden,
+    print_json,
+    print_stderr,
+    print_table,
+)
 from headway.errors import HeadwayError, PoolError
 from headway.holds.advice import CONDOR, Act, Advice, Change, Commands, set_words
 from headway.holds.evidence import span
-from headway.text import many, wrapped
+from headway.text import many, printable, wrapped
 
 if TYPE_CHECKING:
     from headway.cli.address import Address
     from headway.holds.history import History
     from headway.holds.hold import Hold
     from headway.pool.folder import RunFolder
-
-
-# Advice on the terminal: a card for one job; groups and a table for many; JSON.
-
 
 _STYLES = {
     Act.RELEASE: "green",
@@ -49,29 +53,28 @@ _WORDS = {
     Act.UNKNOWN: "cannot tell",
     Act.LEAVE: "leave it",
 }
-#: What can be done at once comes first, what needs thought next.
+#: What can be done at once comes first.
 _ORDER = (Act.RELEASE, Act.CHANGE, Act.WAIT, Act.REMOVE, Act.UNKNOWN, Act.LEAVE)
 _WIDEST = 96
 _LONGEST_COMMAND = 500
+MOST = 50  # rows of the table, unless all are asked for
+_JOB = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\Z", re.ASCII)
+_PAUSE = 10_000  # holds that are judged between two updates of the progress
 
 
 def document(advices: Iterable[Advice], asked: HeldJobs) -> dict[str, Any]:
     """What `--json` prints."""
-    made = [_named(advice, asked) for advice in advices]
-    counts: dict[str, int] = {}
-    for each in made:
-        counts[each["act"]] = counts.get(each["act"], 0) + 1
+    made = [
+        {"name": _name(advice, asked), "group": group_of(advice), **advice.as_json()}
+        for advice in advices
+    ]
     return {
         "of": asked.what,
         "held": len(made),
-        "counts": counts,
+        "counts": Counter(each["act"] for each in made),
         "unread": [{"file": file, "why": why} for file, why in asked.history.unread],
         "advice": made,
     }
-
-
-def _named(advice: Advice, asked: HeldJobs) -> dict[str, Any]:
-    return {"name": _name(advice, asked), "group": group_of(advice), **advice.as_json()}
 
 
 def _name(advice: Advice, asked: HeldJobs) -> str:
@@ -95,14 +98,14 @@ def members_of(group: str, advices: Iterable[Advice], asked: HeldJobs) -> list[s
     if not found:
         known = sorted({group_of(each) for each in advices})
         raise UsageError(
-            f"headway advise: no held job is in the group {group!r}",
-            remedy=f"there {'are' if known else 'is nothing'} {', '.join(known[:8])}".rstrip(),
+            f"no held job is in the group {group!r}",
+            f"the groups are: {', '.join(known[:8])}" if known else "no job is held",
         )
     return found
 
 
 def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
-    """All that is to be said about one job, the verdict first."""
+    """Print everything about one job, the verdict first."""
     hold = advice.hold
     print(f"{paint(_name(advice, asked), 'bold')}  {_verdict(advice)}{_chance(advice)}")
     if advice.until_words and advice.act is Act.WAIT:
@@ -116,16 +119,19 @@ def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
     for reason in advice.reasons:
         _print(reason, "- ")
     if advice.changes:
-        print()
-        print(paint("  Change", "bold"))
+        print(f"\n  {paint('Change', 'bold')}")
         for change in advice.changes:
             _print(change.words, "- ")
             if change.line:
-                _print(f"for jobs to come: {change.line}", "  ", style="dim")
-    costs = _costs(advice)
-    if costs:
+                _print(f"for future jobs: {change.line}", "  ", style="dim")
+    if advice.cost_release is not None and advice.cost_remove is not None:
+        release, remove = _hours(advice.cost_release), _hours(advice.cost_remove)
         print()
-        _print(costs, "")
+        _print(
+            f"Expected loss: {release} {advice.cost_unit} if it is released as it is, {remove} if"
+            " it is removed.",
+            "",
+        )
     if advice.command:
         print()
         if advice.act is Act.CHANGE and not any(change.new for change in advice.changes):
@@ -134,15 +140,13 @@ def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
 
 
 def print_many(advices: Sequence[Advice], asked: HeldJobs, now: float, most: int | None) -> None:
-    """The held jobs by cause and act, a command for each group, and a table of the jobs."""
-    what = printable(asked.what)
+    """Print the held jobs by cause, a command for each group, and a table of the jobs."""
     for file, why in asked.history.unread[:3]:
-        print(f"not read: {printable(file)} {printable(why)}", file=sys.stderr)
+        print_stderr(f"not read: {printable(file)} {printable(why)}")
+    number = many(len(advices), "held job") if advices else "no job is held"
+    print(f"{paint(printable(asked.what), 'bold')}: {number}")
     if not advices:
-        print(f"{paint(what, 'bold')}: no job is held")
         return
-    number = many(len(advices), "held job")
-    print(f"{paint(what, 'bold')}: {number}")
     for members in _groups(advices):
         print()
         _print_group(members, asked)
@@ -159,10 +163,9 @@ def _groups(advices: Sequence[Advice]) -> list[list[Advice]]:
 
 def _print_group(members: Sequence[Advice], asked: HeldJobs) -> None:
     first = members[0]
-    number = many(len(members), "job")
-    print(f"{_verdict(first)}  {number}{_chances(members)}")
-    headline = first.headline if len({each.headline for each in members}) == 1 else ""
-    _print(headline or f"{first.headline} (and others like it)", "", style="bold")
+    print(f"{_verdict(first)}  {many(len(members), 'job')}{_chances(members)}")
+    others = "" if len({each.headline for each in members}) == 1 else " (and others like it)"
+    _print(f"{first.headline}{others}", "", style="bold")
     if first.act is Act.WAIT and first.until_words:
         _print(f"Wait {members[-1].until_words}.", "")
     for change in first.changes:
@@ -189,7 +192,7 @@ def _group_command(members: Sequence[Advice], asked: HeldJobs) -> str:
 
 
 def _piped(members: Sequence[Advice], edits: Sequence[Change], asked: HeldJobs) -> str:
-    """For so many jobs that their numbers do not fit: the numbers come from another call."""
+    """The command for so many jobs that their numbers come from another call."""
     ids = f"headway advise {asked.words} --ids {shlex.quote(group_of(members[0]))}"
     tool = "headway release" if asked.names else "condor_release"
     if members[0].act is Act.REMOVE:
@@ -225,8 +228,7 @@ def _print_jobs(advices: Sequence[Advice], asked: HeldJobs, now: float, most: in
         rows,
         [_STYLES[each.act] for each in shown],
     )
-    if len(shown) < len(ordered):
-        print(f"… and {len(ordered) - len(shown):,} more; --all shows them")
+    print_hidden(len(ordered) - len(shown), "--all shows them")
 
 
 def _verdict(advice: Advice) -> str:
@@ -266,15 +268,6 @@ def _circumstances(advice: Advice, now: float) -> str:
     return ", ".join(parts)
 
 
-def _costs(advice: Advice) -> str:
-    if advice.cost_release is None or advice.cost_remove is None:
-        return ""
-    return (
-        f"Expected loss: {_hours(advice.cost_release)} {advice.cost_unit} if it is released as it"
-        f" is, {_hours(advice.cost_remove)} if it is removed."
-    )
-
-
 def _percent(share: float) -> str:
     """Never quite certain."""
     return f"{min(0.99, max(0.01, share)):.0%}"
@@ -287,83 +280,65 @@ def _hours(hours: float) -> str:
 
 
 def _print(text: str, lead: str, style: str = "") -> None:
-    """A paragraph, wrapped at the terminal's edge."""
+    """Print a paragraph, wrapped at the terminal's edge."""
     width = min(_WIDEST, shutil.get_terminal_size().columns) - 2 - len(lead)
     for number, line in enumerate(wrapped(printable(text), max(20, width))):
         before = lead if not number else " " * len(lead)
         print(f"  {before}{paint(line, style)}")
 
 
-MOST = 50  # rows of the table, unless all are asked for
-_JOB = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\Z", re.ASCII)
-_PAUSE = 10_000  # holds that are judged between two words on the progress
-
-
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "[JOB|RUN|LOG…] [--held] [options]",
-        "Say what to do about held jobs: release, change something and release, wait, remove, or\n"
-        "that it cannot be told, with how likely a release succeeds, the reasons, and the command\n"
-        "to type. Learns from the event logs that it is given, up to the moment of the hold, and\n"
-        "looks at what can be looked at now (does the object answer, is the file there). Changes\n"
-        "nothing. Jobs that somebody put on hold on purpose get no advice.",
+        "Explain what to do about held jobs: release them, change something and release them, wait,"
+        " or remove them. For each job headway advise shows how likely a release is to succeed, the"
+        " reasons, and the command to type. It learns from the event logs up to the time of the"
+        " hold, and it checks what can be checked now: whether a server has the file, whether a"
+        " path exists. It changes nothing, and it gives no advice on jobs that somebody holds on"
+        " purpose.",
         [
             ("headway advise train.log", "the held jobs of a log; needs no pool"),
             ("headway advise train.log 8123.4", "one job of it"),
             ("headway advise cifar10-3", "the held jobs of a run"),
             ("headway advise cifar10-3.0", "one job of a run"),
-            ("headway advise 8123.4", "a job of this access point's queue"),
+            ("headway advise 8123.4", "a job in the queue of this access point"),
             ("headway advise --held", "all my held jobs in the queue"),
             ("headway advise --held --json", "for programs"),
         ],
     )
-    made.add_argument(
-        "place", nargs="*", metavar="JOB|RUN|LOG", help="jobs, a run, logs; default: newest run"
-    )
-    made.flag("--held", help="all held jobs of the queue")
-    made.add_argument(
-        "--user", metavar="NAME", help="with --held: whose; default: yours; all: everybody's"
-    )
-    made.add_argument(
-        "--pool", metavar="POOL", help="which queue: htcondor, or htcondor:schedd=NAME"
-    )
-    made.add_argument(
-        "--also", action="append", default=[], metavar="LOG", help="another log to learn from"
-    )
-    made.flag("--offline", help="look at nothing but the logs; ask no server")
-    made.add_argument(
-        "--ids", metavar="GROUP", help="print the jobs of a group alone: release:input-network"
-    )
-    made.flag("--all", help=f"every job, also beyond {MOST}")
-    made.set_defaults(call=call)
+    made.argument("place", "JOB|RUN|LOG", "jobs, a run or logs; default: the newest run", nargs="*")
+    made.flag("--held", "all held jobs in the queue")
+    made.option("--user", "NAME", "with --held: whose jobs; default: yours; all: everybody's")
+    made.option("--pool", "POOL", "which queue: htcondor or htcondor:schedd=NAME")
+    made.option("--also", "LOG", "another log to learn from; may be repeated", many=True)
+    made.flag("--offline", "read only the logs; ask no server")
+    made.option("--ids", "GROUP", "print only the jobs of a group, such as release:input-network")
+    made.flag("--all", f"show every job, even if there are more than {MOST}")
     return made
 
 
 @dataclass
 class HeldJobs:
-    """What the advice is about: the holds, what is known, and how one acts on these jobs."""
+    """The held jobs that were asked for, what is known of them, and the commands to type."""
 
     what: str
     history: History
     holds: list[Hold]
     commands: Commands
-    #: This machine is the jobs' access point.
-    here: bool = False
-    #: One job was asked for, by this name.
-    one: str = ""
-    #: How the same is asked for again.
-    words: str = ""
+    here: bool = False  # whether this machine is the access point of the jobs
+    one: str = ""  # the name of the job, if one was asked for
+    words: str = ""  # the arguments that ask for the same again
     names: dict[tuple[int, int], str] = field(default_factory=dict)
-    #: The local pool of this run has ended: what releases jobs by itself does so only with it.
-    abandoned: str = ""
+    abandoned: str = ""  # the label of the run, if its local pool has ended
 
 
 def call(arguments: Namespace) -> int:
     with patience("reading the event logs"):
         asked = _asked(arguments)
         asked.words = _again(arguments)
-    gc.freeze()  # the command ends soon: nothing of a long history need be searched for cycles
+    gc.freeze()  # the command ends soon: no need to search a long history for cycles
     advices = _advices(asked, arguments)
     if arguments.ids:
         for name in members_of(arguments.ids, advices, asked):
@@ -417,26 +392,24 @@ def _asked(arguments: Namespace) -> HeldJobs:
     if arguments.held:
         if words:
             raise UsageError(
-                f"headway advise: --held and {words[0]} do not go together",
-                remedy="--held means the whole queue; --also LOG names more logs to learn from",
+                f"--held and {words[0]} do not go together",
+                "--held means the whole queue; --also LOG names more logs to learn from",
             )
         return _queued(arguments, None)
     if arguments.user is not None:
-        raise UsageError("headway advise: --user goes with --held", remedy="add --held")
+        raise UsageError("--user goes with --held", "add --held")
     jobs = [word for word in words if _JOB.match(word)]
     logs = [word for word in words if word not in jobs]
     if logs and _are_logs(logs):
         return _of_logs(logs, jobs, arguments)
     if len(words) > 1:
-        raise UsageError(
-            f"headway advise: {words[1]!r} is one too many",
-            remedy="name one run or one job, or any number of logs",
-        )
+        remedy = "name one run or one job, or any number of logs"
+        raise UsageError(f"unexpected argument {words[1]!r}", remedy)
     return _of_run_or_queue(words[0] if words else None, arguments)
 
 
 def _are_logs(words: Sequence[str]) -> bool:
-    """As `log_status.are_logs` has it, which need not be loaded for what is plainly a file."""
+    """As `status.are_logs`, which need not be loaded for what is clearly a file."""
     if all(os.path.isfile(word) and (os.sep in word or word.endswith(".log")) for word in words):
         return True
     from headway.cli.status import are_logs
@@ -445,7 +418,6 @@ def _are_logs(words: Sequence[str]) -> bool:
 
 
 def _of_logs(logs: list[str], jobs: list[str], arguments: Namespace) -> HeldJobs:
-
     history = _history([*logs, *arguments.also])
     holds = _chosen(history, [_job(word) for word in jobs])
     if arguments.also:
@@ -454,14 +426,11 @@ def _of_logs(logs: list[str], jobs: list[str], arguments: Namespace) -> HeldJobs
         own = {chain.name for chain in find_logs(logs)}
         holds = [hold for hold in holds if hold.log in own]
     what = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
-    asked = HeldJobs(what, history, holds, CONDOR)
-    if len(jobs) == 1:
-        asked.one = jobs[0]
-    return asked
+    return HeldJobs(what, history, holds, CONDOR, one=jobs[0] if len(jobs) == 1 else "")
 
 
 def _of_run_or_queue(word: str | None, arguments: Namespace) -> HeldJobs:
-    """A run that is here goes before a job of the queue of the same number."""
+    """A job of a run that is here goes before a job in the queue of the same number."""
     from headway.cli.address import find
     from headway.pool.folder import Runs
 
@@ -469,8 +438,8 @@ def _of_run_or_queue(word: str | None, arguments: Namespace) -> HeldJobs:
     if arguments.pool is not None or (match and not list(Runs.here())):
         if not match:
             raise UsageError(
-                "headway advise: --pool goes with --held or a job's number",
-                remedy="a run knows its pool: leave --pool out",
+                "--pool goes with --held or a job's number",
+                "a run knows its pool; leave --pool out",
             )
         return _queued(arguments, _job(word or ""))
     try:
@@ -483,12 +452,11 @@ def _of_run_or_queue(word: str | None, arguments: Namespace) -> HeldJobs:
 
 
 def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
-
     run = address.folder
     if not run.events.exists():
         raise UsageError(
-            f"headway advise: {run.label} has no event log yet",
-            remedy=f"it was not submitted; `headway run --resume {run.label}` does that",
+            f"{run.label} has no event log yet",
+            f"it was not submitted; `headway run --resume {run.label}` submits it",
         )
     history = _history([str(run.events), *arguments.also])
     cluster = run.facts.cluster
@@ -499,20 +467,19 @@ def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
     holds = _with_requests(run, holds, offline=arguments.offline)
     asked = HeldJobs(run.label, history, holds, Commands(run.label, local), here=True)
     asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
-    if address.job is not None:
-        asked.one = str(address)
+    asked.one = "" if address.job is None else str(address)
     if local and holds:
         from headway.api import Run
 
-        with contextlib.suppress(HeadwayError):  # somebody else's run: its log is all there is
+        with contextlib.suppress(HeadwayError):  # of another user's run we can only read the log
             asked.abandoned = run.label if Run(run).lost() else ""
     return asked
 
 
 def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[Hold]:
-    """The holds with what their jobs ask for now, where the advice depends on it.
+    """The holds with what their jobs request now, where the advice depends on it.
 
-    A request may have been changed since the hold, and HTCondor's log does not tell of that.
+    A request may have changed since the hold, and HTCondor's log does not say so.
     """
     from headway.holds.hold import meaning_of
     from headway.holds.queue import queue_of_run
@@ -528,7 +495,7 @@ def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[
                 held = queue_of_run(run, pool_of(facts.pool)).held()
             ads = {job.key.proc: job.facts for job in held}
         except PoolError as error:
-            print(f"by the log alone: {printable(error.message)}", file=sys.stderr)
+            print_stderr(f"using only the log: {printable(error.message)}")
     return [hold.knowing(ads.get(hold.proc, {})) for hold in holds]
 
 
@@ -537,10 +504,8 @@ def _queued(arguments: Namespace, job: tuple[int, int] | None) -> HeldJobs:
 
     pool = arguments.pool or "htcondor"
     if pool.partition(":")[0] != "htcondor":
-        raise UsageError(
-            f"headway advise: --pool {pool} has no queue to ask",
-            remedy="name a run of it, or --pool htcondor",
-        )
+        remedy = "name a run of that pool, or use --pool htcondor"
+        raise UsageError(f"--pool {pool} has no queue to ask", remedy)
     user = ""
     if job is None and arguments.user != "all":
         from headway.pool.folder import own_name
@@ -551,10 +516,8 @@ def _queued(arguments: Namespace, job: tuple[int, int] | None) -> HeldJobs:
         held = queue.held(edits=False)
     history = _history([*logs_of(held), *arguments.also])
     what = f"the queue, {user}" if user else "the queue"
-    asked = HeldJobs(what, history, holds_of(held, history), CONDOR, here=queue.is_here)
-    if job is not None:
-        asked.one = f"{job[0]}.{job[1]}"
-    return asked
+    one = "" if job is None else f"{job[0]}.{job[1]}"
+    return HeldJobs(what, history, holds_of(held, history), CONDOR, here=queue.is_here, one=one)
 
 
 def _history(paths: Sequence[str]) -> History:
@@ -570,8 +533,8 @@ def _chosen(history: History, jobs: Sequence[tuple[int, int]]) -> list[Hold]:
     for cluster, proc in jobs:
         if not history.knows(cluster, proc):
             raise UsageError(
-                f"headway advise: there is no job {cluster}.{proc} in the log",
-                remedy="`headway status LOG` shows the jobs that are",
+                f"there is no job {cluster}.{proc} in the log",
+                "`headway status LOG` shows the jobs of the log",
             )
     return [hold for hold in held if (hold.cluster, hold.proc) in jobs]
 
@@ -579,5 +542,5 @@ def _chosen(history: History, jobs: Sequence[tuple[int, int]]) -> list[Hold]:
 def _job(word: str) -> tuple[int, int]:
     match = _JOB.match(word)
     if match is None:
-        raise UsageError(f"headway advise: {word!r} is no job", remedy="such as 8123.4")
+        raise UsageError(f"{word!r} is not a job", "name it such as 8123.4")
     return int(match[1]), int(match[2])

@@ -1,13 +1,14 @@
-"""`headway check`: the checkpoint contract of a job, proven before it is submitted."""
+"""`headway check`: test the checkpoint contract of a job before it is submitted."""
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headway.cli.commands import FAILED, OK
-from headway.cli.parser import Parser, UsageError, parsed
+from headway.cli.parser import Parser, UsageError, duration, whole_number
+from headway.cli.terminal import paint, print_json, print_stderr
+from headway.text import printable
 
 if TYPE_CHECKING:
     from headway.check import Checked
@@ -18,55 +19,39 @@ _STYLES = {"kept": "green", "broken": "red bold", "not tried": "yellow"}
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "JOB.TOML [--slice ARGUMENTS] [--set K=V]… [options]",
-        "Prove here that a job survives what pools do: run it whole, then evict it, kill it and\n"
-        "start it again, and hold losses, samples and outputs against the whole run. Says\n"
-        "which promise is broken and how to mend it. Exit code 1 where one is.",
+        "Test on this machine that a job survives what happens on a pool. Headway runs the command"
+        " once without interruption, then evicts it, kills it and starts it again, and compares"
+        " losses, samples and outputs with those of the first run. It says which promise the job"
+        " breaks and how to fix it; then the exit code is 1.",
         [
-            ("headway check job.toml --slice '--epochs 2 --limit 200'", "a small slice of it"),
+            ("headway check job.toml --slice '--epochs 2 --limit 200'", "a small part of the work"),
             ("headway check job.toml --row 3 --limit '10 min'", "job 3 of several"),
             ("headway check job.toml --set inputs[0].url=file:///data/small.tar", "less data"),
             ("headway check job.toml --set environment.STEPS=50 --json", "for programs"),
         ],
     )
-    made.add_argument("job", metavar="JOB.TOML", help="the job description")
-    made.add_argument(
-        "--slice",
-        default="",
-        metavar="ARGUMENTS",
-        help="arguments for the command that make it short: seconds to a few minutes",
-    )
-    made.add_argument("--row", type=int, default=0, metavar="N", help="which job; default: 0")
-    made.add_argument(
-        "--limit", metavar="TIME", help="end after this long with what was found; default: 30 min"
-    )
-    made.flag("--quick", help="evictions only: about half the time")
-    made.add_argument(
-        "--set", action="append", default=[], metavar="K=V", help="change a key of job.toml"
-    )
-    made.add_argument(
-        "--resource",
-        action="append",
-        default=[],
-        metavar="NAME=V",
-        help="ask for more or less: cpu, mem, disk, nvidia-gpu, gpu-mem",
-    )
-    made.set_defaults(call=call)
+    made.argument("job", "JOB.TOML", "the job description")
+    text = "arguments that make the command short: seconds to a few minutes"
+    made.option("--slice", "ARGUMENTS", text, default="")
+    made.option("--row", "N", "which job; default: 0", parse=whole_number(), default=0)
+    text = "stop after this time and show the results so far; default: 30 min"
+    made.option("--limit", "TIME", text, parse=duration)
+    made.flag("--quick", "test evictions only: takes about half the time")
+    made.job_options()
     return made
 
 
 def call(arguments: Namespace) -> int:
     from headway.check import LIMIT, check
-    from headway.cli.terminal import paint, print_json, printable
-    from headway.spec.units import parse_duration
 
-    limit = parsed(arguments.limit, parse_duration, "--limit")
-    if limit is not None and limit <= 0:
-        raise UsageError("--limit: must be more than nothing", remedy="write --limit '10 min'")
+    if arguments.limit is not None and arguments.limit <= 0:
+        raise UsageError("--limit: must be more than nothing", "write --limit '10 min'")
 
     def say(words: str) -> None:
         if not arguments.json:
-            print(paint(printable(words), "dim", sys.stderr), file=sys.stderr, flush=True)
+            print_stderr(printable(words), "dim")
 
     checked = check(
         arguments.job,
@@ -74,7 +59,7 @@ def call(arguments: Namespace) -> int:
         row=arguments.row,
         overrides=arguments.set,
         resources=arguments.resource,
-        limit=limit or LIMIT,
+        limit=arguments.limit or LIMIT,
         quick=arguments.quick,
         say=say,
     )
@@ -86,24 +71,20 @@ def call(arguments: Namespace) -> int:
 
 
 def _print(checked: Checked) -> None:
-    from headway.cli.terminal import paint, printable
-
+    fixes: dict[str, list[str]] = {}  # one text may fix several promises
     for promise in checked.promises:
-        verdict = paint(f"{promise.verdict:<9}", _STYLES[promise.verdict])
-        print(f"{verdict}  {promise.title}")
+        print(f"{paint(f'{promise.verdict:<9}', _STYLES[promise.verdict])}  {promise.title}")
         for line in promise.evidence:
             print(f"           {printable(line)}")
+        if promise.mend:
+            fixes.setdefault(promise.mend, []).append(promise.title)
     print(f"\ncompared: {printable(checked.compared)}")
     for note in checked.notes:
         print(printable(note))
-    mends: dict[str, list[str]] = {}  # one text may mend several
-    for promise in checked.promises:
-        if promise.mend:
-            mends.setdefault(promise.mend, []).append(promise.title)
-    for mend, titles in mends.items():
+    for fix, titles in fixes.items():
         heading = f"So that {', and '.join(titles)}:"
         print(f"\n{paint(heading, 'bold')}")
-        for line in mend.splitlines():
+        for line in fix.splitlines():
             print(f"    {line}" if line else "")
     broken = f"{len(checked.broken)} broken" if checked.broken else "none broken"
     untried = sum(promise.verdict == "not tried" for promise in checked.promises)

@@ -20,8 +20,8 @@ from headway.cli.terminal import (
     print_json,
     print_stderr,
     print_table,
-    printable,
 )
+from headway.text import many, printable
 
 if TYPE_CHECKING:
     from headway.collect import Collector, Gap, Poll, Status
@@ -42,10 +42,10 @@ def parser(name: str) -> Parser:
         " a gap.",
         [
             ("headway collect train.log --into archive/", "store what is in the log now"),
-            ("headway collect logs/ '/scratch/*/job.log' --into archive/", "folders and patterns"),
+            ("headway collect logs/ '/scratch/*/job.log' --into archive/", "folders, patterns"),
             ("headway collect /var/log/condor/EventLog --into archive/ --follow", "keep running"),
             ("headway collect logs/ --into open/ --anonymise", "without names, to share"),
-            ("headway collect archive/ --status", "show what is stored: days, jobs, gaps"),
+            ("headway collect archive/ --status", "what is stored"),
         ],
     )
     text = "event logs, folders of logs, or patterns; includes rotated logs"
@@ -59,7 +59,9 @@ def parser(name: str) -> Parser:
         "replace users, hosts, sites, paths and everything in hold reasons that is not HTCondor's"
         " own text by pseudonyms",
     )
-    made.option("--key", "FILE", "the key of the pseudonyms; default: FOLDER/key, made on first use")
+    made.option(
+        "--key", "FILE", "the key of the pseudonyms; default: FOLDER/key, made on first use"
+    )
     made.flag("--status", "show what FOLDER holds, then exit")
     return made
 
@@ -112,7 +114,6 @@ def call(arguments: Namespace) -> int:
 
 def _print_poll(poll: Poll, collector: Collector, arguments: Namespace) -> None:
     from headway.spec import format_size
-    from headway.text import many
 
     if arguments.json:
         if poll.events or poll.gaps or poll.unread or not arguments.follow:
@@ -150,7 +151,6 @@ def _status(arguments: Namespace) -> int:
 
 def _print_status(found: Status) -> None:
     from headway.spec import format_size
-    from headway.text import many
 
     kind = "anonymised, " if found.anonymised else ""
     print(f"{printable(str(found.folder))}: {kind}{format_size(found.bytes)} in all")

@@ -1,4 +1,4 @@
-"""The commands, as a table that costs nothing to read, and their exit codes."""
+"""The table of commands, and their exit codes; quick to load, for `headway --help`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OK, FAILED, WRONG, POOL, BUG, PIPE, INTERRUPTED = 0, 1, 2, 3, 70, 141, 130
 
 
 class Command(NamedTuple):
-    """Where a command lives, and what it does in one line."""
+    """A command's module, what it does in one line, and its heading in the overview."""
 
     module: str
     summary: str
@@ -19,31 +19,33 @@ class Command(NamedTuple):
 RUNNING, WATCHING, ACTING, MOVING, WRITING = "Run", "Watch", "Act", "Move data", "Write"
 
 COMMANDS = {
-    "run": Command("run", "run a job.toml and watch it until it is over", RUNNING),
-    "check": Command("check", "prove that a job survives interruption, before it runs", RUNNING),
+    "run": Command("run", "run the jobs of a job.toml and watch them until they end", RUNNING),
+    "check": Command(
+        "check", "test that a job survives interruptions before you submit it", RUNNING
+    ),
     "status": Command("status", "show the jobs of a run or of an event log", WATCHING),
     "list": Command("status", "list all runs that are here", WATCHING),
-    "logs": Command("logs", "print what a job wrote", WATCHING),
-    "report": Command("report", "say where the slot time went, from event logs", WATCHING),
-    "collect": Command("collect", "keep event logs, by day, before they are lost", WATCHING),
-    "advise": Command("advise", "say what to do about held jobs, and why", WATCHING),
-    "hold": Command("act", "take jobs off their nodes and keep them waiting", ACTING),
-    "release": Command("act", "let held jobs go on", ACTING),
+    "logs": Command("logs", "print the output of a job", WATCHING),
+    "report": Command("report", "show where the slot time went, from event logs", WATCHING),
+    "collect": Command("collect", "archive event logs, by day, before they rotate away", WATCHING),
+    "advise": Command("advise", "explain why jobs are held and what to do about it", WATCHING),
+    "hold": Command("act", "stop jobs and keep them in the queue", ACTING),
+    "release": Command("act", "let held jobs run again", ACTING),
     "remove": Command("act", "take jobs out of the queue for good", ACTING),
-    "evict": Command("act", "take jobs off their nodes and start them elsewhere", ACTING),
-    "set": Command("act", "change what queued or held jobs ask for", ACTING),
-    "heal": Command("heal", "release held jobs that can go on, within a budget", ACTING),
-    "clean": Command("clean", "remove old runs, and say first what would go", ACTING),
-    "fetch": Command("fetch", "bring objects here, whole and proven", MOVING),
-    "sources": Command("sources", "say where an object can come from, and how well", MOVING),
-    "put": Command("publish", "send a file to a URL, whole and proven", MOVING),
-    "publish": Command("publish", "write down what a file must be when it arrives", MOVING),
+    "evict": Command("act", "stop running jobs so that they start again elsewhere", ACTING),
+    "set": Command("act", "change what queued or held jobs request", ACTING),
+    "heal": Command("heal", "release held jobs that can succeed, within limits", ACTING),
+    "clean": Command("clean", "delete old runs; shows first what it would delete", ACTING),
+    "fetch": Command("fetch", "download files and verify them", MOVING),
+    "sources": Command("sources", "show where a file can be downloaded from, and how fast", MOVING),
+    "put": Command("publish", "upload a file and verify it", MOVING),
+    "publish": Command("publish", "write a manifest with which jobs verify a file", MOVING),
     "plugin": Command("wrap", "write the file-transfer plugin for HTCondor", MOVING),
-    "init": Command("init", "write a job.toml for a script", WRITING),
+    "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }
 
-#: Words that people bring from elsewhere.
+#: The names that other tools give to these commands.
 SYNONYMS = {
     "submit": "run", "start": "run", "launch": "run", "exec": "run", "resume": "run",
     "verify": "check", "test": "check", "prove": "check",
@@ -73,23 +75,22 @@ _GLOBALS = """\
 options, before or after the command:
   -h, --help  show this help, or that of the command
   --version   print the version
-  -v, -vv     log on stderr what is done, and every question that is asked
-  --no-color  no colours; so does the environment variable NO_COLOR
-  --debug     a traceback where something goes wrong
+  -v, -vv     log to stderr what Headway does; -vv also logs every request it makes
+  --no-color  print without colours, as with the environment variable NO_COLOR
+  --debug     show a traceback on errors
 
-`headway COMMAND --help` has the options of a command, and examples.
+`headway COMMAND --help` shows the options of a command, with examples.
 """
 
 
 def overview() -> str:
     """What `headway --help` prints."""
     lines = ["usage: headway COMMAND …", ""]
-    lines += ["Machine-learning training that gets somewhere on HTCondor pools.", ""]
+    lines += ["Machine-learning training that gets somewhere on HTCondor pools."]
     group = ""
     for name, command in COMMANDS.items():
         if command.group != group:
-            lines += [""] if group else []
             group = command.group
-            lines.append(f"{group}:")
+            lines += ["", f"{group}:"]
         lines.append(f"  {name:<9} {command.summary}")
     return "\n".join([*lines, "", _GLOBALS])

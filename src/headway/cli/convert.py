@@ -52,8 +52,10 @@ _OUTSIDE += " it as an input"
 _LINKS = 'while [ "$1" != -- ]; do ln -sf "$1" . || exit 1; shift; done; shift; exec "$@"'
 _STDIN = 'in=$1; shift; exec "$@" < "$in"'
 _SIZE = re.compile(r"(?P<number>.*?[\d.)])\s*(?P<unit>[KMGTP])?(?:i?B)?\Z", re.I)
-_GPU_KEYS = ("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime")
-_GPU_KEYS += ("require_gpus", "gpus_maximum_capability")
+_GPU_KEYS = (
+    *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime"),
+    *("require_gpus", "gpus_maximum_capability"),
+)
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 # Submit commands for what Headway does itself, and where to find it.

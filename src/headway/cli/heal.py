@@ -1,9 +1,8 @@
-"""`headway heal`: release what can go on, change what must change, and leave the rest alone."""
+"""`headway heal`: release held jobs that can succeed, and leave the others alone."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -12,16 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import INTERRUPTED, OK
-from headway.cli.parser import Parser, UsageError
+from headway.cli.parser import Parser, UsageError, duration, size, whole_number
 from headway.cli.terminal import (
     StopSignal,
+    clock,
+    date_time,
     near,
     paint,
     patience,
+    print_hidden,
     print_json,
+    print_stderr,
     print_table,
-    printable,
 )
+from headway.text import printable
 
 if TYPE_CHECKING:
     from headway.errors import PoolError
@@ -31,53 +34,46 @@ if TYPE_CHECKING:
     from headway.holds.rules import Rules
     from headway.pool import RunFolder
 
-
-# What heal says: decisions as they are made, and the audit afterwards.
-
-
 _MOST = 40  # lines of one kind
 _STYLES = {"release": "green", "remove": "red", "wait": "yellow", "leave": "dim"}
 _PAST = {"release": "released", "remove": "removed"}
 
 
 def print_decisions(healer: Healer, *, did: bool) -> None:
-    """Every decision of one look, those with something to do first, and what was refused."""
+    """Print every decision, those with something to do first, and what the queue refused."""
     name, decisions = healer.queue.name, healer.decisions
     if not decisions:
         print(f"{name}: no job is held")
         return
     order = list(_STYLES)
-    chosen = sorted(decisions, key=lambda d: order.index(d.verb.value))
+    shown = sorted(decisions, key=lambda d: order.index(d.verb.value))[:_MOST]
     rows = [
-        (d.verb.value, str(d.case.held.key), _code(d), _words(d, f"until {_clock(d.due)} at most"))
-        for d in chosen[:_MOST]
+        (d.verb.value, str(d.case.held.key), _code(d), _words(d, f"until {clock(d.due)} at most"))
+        for d in shown
     ]
-    print_table(
-        ("", "job", "code", "why"), rows, [_STYLES[d.verb.value] for d in chosen[: len(rows)]]
-    )
-    if len(chosen) > len(rows):
-        print(f"… and {len(chosen) - len(rows):,} more; --json has all of them")
+    print_table(("", "job", "code", "why"), rows, [_STYLES[d.verb.value] for d in shown])
+    print_hidden(len(decisions) - len(shown), "--json has all of them")
     counts = Counter(d.verb.value for d in decisions)
     print(f"{name}: " + ", ".join(f"{counts[verb]:,} to {verb}" for verb in order if counts[verb]))
     if not did and (counts["release"] or counts["remove"]):
         print("nothing was done; --do does it")
     for decision in decisions:
-        words = _refusal(healer, decision)
-        if words:
+        if words := _refusal(healer, decision):
             print(f"{decision.case.held.key} was not {_PAST[decision.verb.value]}: {words}")
 
 
 def decisions_as_json(healer: Healer) -> dict[str, Any]:
     """The same for programs; `refused` says why the queue did not do what was decided."""
-    found = []
-    for decision in healer.decisions:
-        refused = _refusal(healer, decision)
-        found.append({**decision.as_json(), **({"refused": refused} if refused else {})})
-    return {"queue": healer.queue.name, "decisions": found}
+    refusals = [(decision, _refusal(healer, decision)) for decision in healer.decisions]
+    decisions = [
+        {**decision.as_json(), **({"refused": refusal} if refusal else {})}
+        for decision, refusal in refusals
+    ]
+    return {"queue": healer.queue.name, "decisions": decisions}
 
 
 def _refusal(healer: Healer, decision: Decision) -> str:
-    """Why the queue did not do what was decided, in words; "": it did, or nothing was tried."""
+    """Why the queue did not do what was decided; empty if it did, or if nothing was tried."""
     entry = healer.state.by_id.get(decision.intent.id) if decision.intent else None
     return printable(entry.words) if entry is not None and entry.done is False else ""
 
@@ -88,7 +84,7 @@ def _code(decision: Decision) -> str:
 
 
 def _words(decision: Decision, wait: str) -> str:
-    """Why; with what is changed, or in `wait` how long heal waits."""
+    """The reason for a decision, with what is changed, or `wait`: how long heal waits."""
     intent = decision.intent
     words = printable(decision.why)
     if intent is not None:
@@ -101,29 +97,29 @@ def _words(decision: Decision, wait: str) -> str:
 
 
 class HealPrinter:
-    """Says what is new while heal watches."""
+    """Prints what is new while heal watches."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._told: dict[tuple[str, str], str] = {}
+        self._printed: dict[tuple[str, str], str] = {}
         self._ended: set[str] = set()
         self._healers: list[Healer] = []
 
     def begins(self, healer: Healer) -> None:
         """Heal begins to watch."""
         self._healers.append(healer)
-        # What an earlier heal has seen the end of is in the audit.
+        # The audit has the ends that an earlier heal has seen.
         self._ended |= {id for id, entry in healer.state.by_id.items() if entry.ending is not None}
         if not self._as_json:
-            print(f"watching the jobs of {healer.queue.name}; Ctrl-C ends it", flush=True)
+            print(f"watching the jobs of {healer.queue.name}; press Ctrl-C to end", flush=True)
 
     def looked(self, healer: Healer) -> None:
-        """Say what the last look brought that had not been said."""
+        """Print the new decisions and ends of the last look."""
         for decision in healer.decisions:
             key = (healer.queue.name, decision.id)
-            said = f"{decision.verb.value} {decision.why}"
-            if self._told.get(key) != said:
-                self._told[key] = said
+            text = f"{decision.verb.value} {decision.why}"
+            if self._printed.get(key) != text:
+                self._printed[key] = text
                 self._decided(healer, decision)
         for id, entry in healer.state.by_id.items():
             if entry.ending is not None and id not in self._ended:
@@ -135,7 +131,7 @@ class HealPrinter:
         if self._as_json:
             print_json({"type": "trouble", "queue": healer.queue.name, "message": error.message})
         else:
-            print(f"{healer.queue.name}: {printable(error.message)}", file=sys.stderr, flush=True)
+            print_stderr(f"{healer.queue.name}: {printable(error.message)}")
 
     def ends(self, *, interrupted: bool) -> None:
         """Heal has ended."""
@@ -148,7 +144,7 @@ class HealPrinter:
                 print(f"{healer.queue.name}: {why}; {summary(done)}")
 
     def _decided(self, healer: Healer, decision: Decision) -> None:
-        # Whatever a decision waits for, heal looks at all jobs when the first of them is due.
+        # Whatever a decision waits for, heal looks at all jobs when the first decision is due.
         look = time.time() + max(0.0, healer.due - time.monotonic())
         if self._as_json:
             facts = {"queue": healer.queue.name, "next_look": round(look, 3)}
@@ -156,10 +152,10 @@ class HealPrinter:
             return
         verb = paint(f"{decision.verb.value:<8}", _STYLES[decision.verb.value])
         job = decision.case.held.key
-        words = _words(decision, f"looks again at {_clock(look)}, or when its log has news")
-        print(f"{_clock()} {verb} {job} {_code(decision)}: {words}", flush=True)
+        words = _words(decision, f"looks again at {clock(look)}, or when its log has news")
+        print(f"{clock()} {verb} {job} {_code(decision)}: {words}", flush=True)
         if refusal := _refusal(healer, decision):
-            print(f"{_clock()} {'not done':<8} {job}: {refusal}", flush=True)
+            print(f"{clock()} {'not done':<8} {job}: {refusal}", flush=True)
 
     def _end(self, healer: Healer, entry: HealAction) -> None:
         assert entry.ending is not None
@@ -167,15 +163,11 @@ class HealPrinter:
         if self._as_json:
             print_json({"type": "outcome", "queue": healer.queue.name, "job": str(job), "how": how})
         else:
-            print(f"{_clock()} {'ended':<8} {job}: {how}", flush=True)
-
-
-def _clock(moment: float | None = None) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(moment))
+            print(f"{clock()} {'ended':<8} {job}: {how}", flush=True)
 
 
 def summary(entries: Sequence[HealAction]) -> str:
-    """All acts of an audit in one sentence."""
+    """All actions of an audit in one sentence."""
     counts = _counts(entries)
     endings = ", ".join(f"{n:,} {how}" for how, n in counts["endings"].items())
     made = f"{counts['releases']:,} releases, {counts['removals']:,} removals"
@@ -193,7 +185,7 @@ def _counts(entries: Sequence[HealAction]) -> dict[str, Any]:
 
 
 def show_audits(paths: Sequence[Path], *, as_json: bool) -> int:
-    """What heal has done so far, and how it ended."""
+    """Print what heal has done so far, and how it ended."""
     from headway.holds.audit import HealState, read_audit
     from headway.holds.rules import Rules
 
@@ -206,7 +198,7 @@ def show_audits(paths: Sequence[Path], *, as_json: bool) -> int:
             continue
         rows = [
             (
-                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.intent.time)),
+                date_time(e.intent.time),
                 str(e.intent.key),
                 f"{e.intent.code}/{e.intent.subcode}",
                 _PAST[e.intent.act] if e.done else "not done" if e.done is False else "not known",
@@ -236,65 +228,48 @@ def _ended(entry: HealAction) -> str:
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "[RUN… | --pool htcondor | LOG…] [--do] [--once] [options]\n"
         "       headway heal --audit [RUN… | --pool htcondor]",
-        "Look after held jobs: release those that can go on, with a pause, a budget and one\n"
-        "canary before many; raise a request that was too small, within limits; leave alone what\n"
-        "a person holds, has edited, or marked with `+HeadwayHeal = false`. Says what it would do\n"
-        "and why, and does it only with --do: then it watches, until Ctrl-C or until no job of\n"
-        "the runs is left.",
+        "Look after held jobs. headway heal releases jobs that can succeed: after a pause, within a"
+        " budget, and one job first before many. It raises a request that was too small, within"
+        " limits. It leaves alone every job that a person holds, has edited or has marked with"
+        " `+HeadwayHeal = false`. Without --do it only shows what it would do and why. With --do it"
+        " keeps watching until Ctrl-C, or until no job of the runs is left.",
         [
-            ("headway heal", "what would be done about the newest run's held jobs"),
+            ("headway heal", "what it would do about the held jobs of the newest run"),
             ("headway heal cifar10-3 --do", "heal that run until its jobs are over"),
             ("headway heal --pool htcondor --do", "all of my jobs at this access point"),
             ("headway heal train.log --do --once", "one round for the jobs of a log"),
             ("headway heal --pool htcondor --audit", "what was done, and how it ended"),
         ],
     )
-    made.add_argument("address", nargs="*", metavar="RUN|LOG", help="default: the newest run")
-    made.add_argument(
-        "--pool", metavar="POOL", help="all of my jobs at a schedd: htcondor, htcondor:schedd=NAME"
-    )
-    made.flag("--do", help="act; without it nothing is changed")
-    made.flag("--once", help="one round, then end")
-    made.flag("--remove", help="also remove jobs that no release can help")
-    made.add_argument(
-        "--most-per-job", type=_count, metavar="N",
-        help="releases of a job, whoever makes them; default: 5, of a run what its job.toml says",
-    )  # fmt: skip
-    made.add_argument(
-        "--most-per-hour",
-        type=_count,
-        metavar="N",
-        help="releases in an hour; default: 1000, of a user 500",
-    )
-    made.add_argument(
-        "--most-memory", metavar="SIZE", help="no request is raised beyond it; default: 128 GiB"
-    )
-    made.add_argument(
-        "--most-disk", metavar="SIZE", help="no request is raised beyond it; default: 500 GB"
-    )
-    made.flag("--duration", help="also change the duration category of a job")
-    made.add_argument(
-        "--backoff", metavar="TIME", help="the pause after a first hold; it doubles; default: 60 s"
-    )
-    made.add_argument(
-        "--most-wait", metavar="TIME", help="after it a canary is tried; default: 1 h"
-    )
-    made.flag("--everybody", help="with --pool: the jobs of all users, for staff")
-    made.flag("--audit", help="show what was done and how it ended")
-    made.set_defaults(call=call)
+    made.argument("address", "RUN|LOG", "runs or event logs; default: the newest run", nargs="*")
+    text = "all of my jobs at a schedd: htcondor or htcondor:schedd=NAME"
+    made.option("--pool", "POOL", text)
+    made.flag("--do", "act; without it nothing is changed")
+    made.flag("--once", "do one round, then exit")
+    made.flag("--remove", "also remove jobs that cannot succeed after any release")
+    count = whole_number()
+    text = "releases of one job, by anybody; default: 5, or what the run's job.toml says"
+    made.option("--most-per-job", "N", text, parse=count)
+    text = "releases in an hour; default: 1000, of which 500 for one user"
+    made.option("--most-per-hour", "N", text, parse=count)
+    text = "never request more memory than this; default: 128 GiB"
+    made.option("--most-memory", "SIZE", text, parse=size)
+    text = "never request more disk than this; default: 500 GB"
+    made.option("--most-disk", "SIZE", text, parse=size)
+    made.flag("--duration", "also change the duration category of a job")
+    text = "the pause after the first hold; doubles with each hold; default: 60 s"
+    made.option("--backoff", "TIME", text, parse=duration)
+    text = "after waiting this long, try one job; default: 1 h"
+    made.option("--most-wait", "TIME", text, parse=duration)
+    made.flag("--everybody", "with --pool: the jobs of all users, for administrators")
+    made.flag("--audit", "show what was done, and how it ended")
     return made
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ValueError
-    return int(text)
-
-
 def call(arguments: Namespace) -> int:
-
     places = _places(arguments)
     if arguments.audit:
         return show_audits([path for path, _ in places], as_json=arguments.json)
@@ -312,33 +287,27 @@ def call(arguments: Namespace) -> int:
 
 
 def _places(arguments: Namespace) -> list[tuple[Path, RunFolder | None]]:
-    """The audits that are meant, each with its run unless it is a whole pool's."""
+    """The audit files, each with its run, or None for the audit of a whole pool."""
     from headway.cli.address import find_run
+    from headway.cli.status import are_logs
     from headway.holds.audit import audit_of_pool, audit_of_run
 
-    def refuse(what: str, remedy: str) -> None:
-        raise UsageError(f"headway heal: {what}", remedy=remedy)
-
-    logs = _are_logs(arguments.address)
+    logs = bool(arguments.address) and all(are_logs([word]) for word in arguments.address)
     if arguments.audit and arguments.do:
-        refuse("--audit only shows, and --do acts", "leave out one of them")
+        raise UsageError("--audit only shows, and --do acts", "leave out one of them")
     if arguments.everybody and not arguments.pool:
-        refuse("--everybody goes with --pool", "`headway heal --pool htcondor --everybody`")
+        raise UsageError("--everybody goes with --pool", "headway heal --pool htcondor --everybody")
     if arguments.pool and arguments.address and not logs:
-        refuse(f"--pool and {arguments.address[0]} do not go together", "a run knows its pool")
+        what = f"--pool and {arguments.address[0]} do not go together"
+        raise UsageError(what, "a run knows its pool; leave --pool out")
     for log in arguments.address if logs else ():
         if not os.path.exists(log):
-            refuse(f"there is no log {log}", "check the path; `log =` of the submit file names it")
+            remedy = "check the path; `log =` of the submit file names it"
+            raise UsageError(f"there is no log {log}", remedy)
     if arguments.pool or logs:
         return [(audit_of_pool(arguments.pool or "htcondor"), None)]
     folders = [find_run(text) for text in arguments.address or [None]]
     return [(audit_of_run(f), f) for f in {str(f.path): f for f in folders}.values()]
-
-
-def _are_logs(words: Sequence[str]) -> bool:
-    from headway.cli.status import are_logs
-
-    return bool(words) and all(are_logs([word]) for word in words)
 
 
 def _healer(arguments: Namespace, path: Path, folder: RunFolder | None) -> Healer:
@@ -362,30 +331,23 @@ def _healer(arguments: Namespace, path: Path, folder: RunFolder | None) -> Heale
 
 def _rules(arguments: Namespace) -> Rules:
     from headway.holds.rules import Rules
-    from headway.spec.units import parse_duration, parse_size
 
-    changed: dict[str, Any] = {"remove": arguments.remove, "duration": arguments.duration}
-    if arguments.most_per_job is not None:
-        changed["most_per_job"] = arguments.most_per_job
-    if arguments.most_per_hour is not None:
-        changed["most_per_hour"] = arguments.most_per_hour
-    try:
-        if arguments.most_memory:
-            changed["most_memory"] = parse_size(arguments.most_memory) // 2**20
-        if arguments.most_disk:
-            changed["most_disk"] = parse_size(arguments.most_disk) // 2**10
-        if arguments.backoff:
-            changed["backoff"] = parse_duration(arguments.backoff)
-            changed["pause"] = 5 * changed["backoff"]
-        if arguments.most_wait:
-            changed["most_wait"] = parse_duration(arguments.most_wait)
-    except ValueError as error:
-        raise UsageError(f"headway heal: {error}", remedy="such as 32GB or 5min") from error
-    return Rules(**changed)
+    memory, disk, backoff = arguments.most_memory, arguments.most_disk, arguments.backoff
+    given = {
+        "remove": arguments.remove,
+        "duration": arguments.duration,
+        "most_per_job": arguments.most_per_job,
+        "most_per_hour": arguments.most_per_hour,
+        "most_memory": None if memory is None else memory // 2**20,
+        "most_disk": None if disk is None else disk // 2**10,
+        "backoff": backoff,
+        "pause": None if backoff is None else 5 * backoff,
+        "most_wait": arguments.most_wait,
+    }
+    return Rules(**{name: value for name, value in given.items() if value is not None})
 
 
 def _once(healers: Sequence[Healer], arguments: Namespace) -> int:
-
     for healer in healers:
         healer.look()
     if arguments.json:
@@ -401,16 +363,16 @@ def _watch(healers: Sequence[Healer], arguments: Namespace, *, ends: bool) -> in
     from headway.holds.heal import watch
 
     printer = HealPrinter(as_json=arguments.json)
-    asked = StopSignal()
+    stop = StopSignal()
     for healer in healers:
         printer.begins(healer)
-    with asked.heard():
+    with stop.listening():
         watch(
             healers,
-            asked.event,
+            stop.event,
             trouble=printer.trouble,
             looked=printer.looked,
             over=(lambda: all(healer.queue.is_empty() for healer in healers)) if ends else None,
         )
-    printer.ends(interrupted=bool(asked))
-    return INTERRUPTED if asked else OK
+    printer.ends(interrupted=bool(stop))
+    return INTERRUPTED if stop else OK

@@ -6,15 +6,20 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import OK
 from headway.cli.parser import Parser
+from headway.cli.terminal import near, print_json, print_stderr
+from headway.errors import Problem, SpecError
+from headway.text import many, printable
 
 if TYPE_CHECKING:
     from headway.cli.convert import Converted
     from headway.cli.draft import Guess
+    from headway.pool.lint.evaluate import SkippedLine
 
 # Bytes of disk: for what a command writes, for models and their checkpoints, how exact a request
 # is, and what is too little to speak of.
@@ -25,19 +30,20 @@ _MOST_ROWS = 30  # of a table that stands in job.toml itself
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "SCRIPT | JOB.SUB",
-        "Write a commented job.toml next to a script or an HTCondor submit file. Of a script the\n"
-        "command, the files and the outputs are guessed by reading it; what is uncertain stays a\n"
-        "comment. A submit file is converted: what job.toml cannot say stays a comment with the\n"
-        "reason. Nothing is run, and a job.toml that is already there is never touched.",
+        "Write a commented job.toml next to a script or an HTCondor submit file. For a script,"
+        " Headway guesses the command, the files and the outputs by reading it; what is uncertain"
+        " becomes a comment. A submit file is converted; what job.toml cannot express becomes a"
+        " comment with the reason. headway init runs nothing, and never changes a job.toml that"
+        " exists.",
         [
-            ("headway init train.py", "writes job.toml beside train.py"),
+            ("headway init train.py", "writes job.toml next to train.py"),
             ("headway init code/train.sh", "writes code/job.toml"),
-            ("headway init train.sub", "writes what the submit file describes as a job.toml"),
+            ("headway init train.sub", "converts the submit file to a job.toml"),
         ],
     )
-    made.add_argument("script", metavar="SCRIPT", help="the script, or the submit file")
-    made.set_defaults(call=call)
+    made.argument("script", "SCRIPT", "the script, or the submit file")
     return made
 
 
@@ -45,46 +51,29 @@ def call(arguments: Namespace) -> int:
     from headway.cli.convert import is_submit_file
 
     path = Path(arguments.script)
+    skipped: list[SkippedLine] = []
     if path.is_file() and is_submit_file(path):
-        return _converted(path, arguments.json)
-    target, text = write_job_toml(path)
-    _say_written(target, {"text": text}, as_json=arguments.json)
-    return OK
-
-
-def _converted(path: Path, as_json: bool) -> int:
-    import sys
-    from dataclasses import asdict
-
-    from headway.cli.terminal import printable
-    from headway.text import many
-
-    target, text, made = convert_file(path)
-    left = [asdict(each) for each in made.skipped]
-    _say_written(target, {"text": text, "left": left, "notes": made.notes}, as_json=as_json)
-    if made.skipped and not as_json:
-        print(f"not taken over, and why ({many(len(made.skipped), 'line')}):", file=sys.stderr)
-        for each in made.skipped:
-            where = f"{path.name}:{each.line}: " if each.line else ""
-            print(f"  {printable(where + each.text)}", file=sys.stderr)
-            print(f"    {printable(each.reason)}", file=sys.stderr)
-    return OK
-
-
-def _say_written(target: Path, facts: dict[str, Any], *, as_json: bool) -> None:
-    from headway.cli.terminal import near, print_json
-
-    if as_json:
-        print_json({"path": str(target), **facts})
+        target, text, made = convert_file(path)
+        skipped = made.skipped
+        more = {"left": [asdict(each) for each in skipped], "notes": made.notes}
     else:
-        print(f"{near(target.absolute())} is written; look through it, then:")
-        print(f"  headway run {near(target.absolute())}", flush=True)
+        (target, text), more = write_job_toml(path), {}
+    if arguments.json:
+        print_json({"path": str(target), "text": text, **more})
+        return OK
+    shown = near(target.absolute())
+    print(f"wrote {shown}; read through it, then run it:\n  headway run {shown}", flush=True)
+    if skipped:
+        print_stderr(f"not converted, and why ({many(len(skipped), 'line')}):")
+    for each in skipped:
+        where = f"{path.name}:{each.line}: " if each.line else ""
+        print_stderr(f"  {printable(where + each.text)}\n    {printable(each.reason)}")
+    return OK
 
 
 def write_job_toml(script: Path) -> tuple[Path, str]:
     """Write job.toml beside a script, whole or not at all, and never over another."""
     from headway.cli.draft import guess, is_program
-    from headway.errors import Problem, SpecError
 
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "there is no such file"
@@ -133,8 +122,6 @@ def convert_file(path: Path) -> tuple[Path, str, Converted]:
 
 
 def _refuse_to_overwrite(target: Path) -> None:
-    from headway.errors import Problem, SpecError
-
     if os.path.lexists(target):
         remedy = "edit it, or move it away and try again"
         raise SpecError([Problem(str(target), "exists already", remedy)])
@@ -151,7 +138,6 @@ def _link(
     target: Path, text: str, mode: int, check: Callable[[Path], object] | None = None
 ) -> None:
     """Write a file whole or not at all, and over no other."""
-    from headway.errors import Problem, SpecError
     from headway.node.files import write_atomically
 
     draft = target.with_name(f".{target.name}.{os.getpid()}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 from headway.api import Run
-from headway.cli.terminal import print_table, printable
+from headway.cli.terminal import amount, print_table
 from headway.events import JobState, Outcome, Status
 from headway.node.errors import Exit
 from headway.spec import format_duration, format_size
-from headway.text import RowWords
+from headway.text import RowWords, many, printable
 
-#: What a job can be for somebody who watches, in the order in which it deserves attention.
+#: The groups of jobs, those that need attention first.
 GROUPS = ("failed", "held", "running", "idle", "removed", "succeeded")
 STYLES = {
     "failed": "red",
@@ -27,10 +27,13 @@ STYLES = {
 }
 _CODES = re.compile(r" \((?:code \d+, subcode \d+|Headway's own exit code 8\d)\)\Z")
 _HELD_BY_USER = 1
-_ENDS = {
-    Outcome.SUCCESS: "succeeded",
-    Outcome.FAILURE: "failed",
-    Outcome.REMOVED: "removed",
+_ENDS = {Outcome.SUCCESS: "succeeded", Outcome.FAILURE: "failed", Outcome.REMOVED: "removed"}
+_AFTER_FAILURE: dict[Exit | None, str] = {
+    None: "see why: headway logs {} --stderr",
+    Exit.COMMAND_FAILED: "see why: headway logs {} --stderr",
+    Exit.OUTPUT_MISSING: "see what it wrote: headway logs {}; is the path in [[outputs]] right?",
+    Exit.INPUT_FAILED: "check its url and checksum in job.toml; more: headway logs {} --agent",
+    Exit.OUT_OF_TIME: "raise time_limit, or let the command checkpoint ([checkpoint])",
 }
 _PLAIN = {Status.TRANSFERRING_IN: "transfer in", Status.TRANSFERRING_OUT: "transfer out"}
 
@@ -51,30 +54,18 @@ def state_word(state: JobState) -> str:
     return _PLAIN.get(state.status) or str(state.status.value)
 
 
-def elapsed(state: JobState, now: float) -> float | None:
-    """Seconds since the job first ran, or since it was submitted if it never has."""
-    begin = state.started if state.started is not None else state.submitted
-    if begin is None:
-        return None
-    return max(0.0, (state.ended if state.ended is not None else now) - begin)
-
-
 def elapsed_words(state: JobState, now: float) -> str:
-    seconds = elapsed(state, now)
-    return "" if seconds is None else format_duration(int(seconds))
+    """The time since the job first ran, or since it was submitted if it never has."""
+    begin = state.started if state.started is not None else state.submitted
+    end = state.ended if state.ended is not None else now
+    return "" if begin is None else format_duration(int(max(0.0, end - begin)))
 
 
 def progress_words(state: JobState) -> str:
     """Bytes moved, of how many: `1.2 / 4 GB`."""
     if state.progress_bytes is None:
         return ""
-    done = format_size(state.progress_bytes)
-    if not state.progress_total:
-        return done
-    total = format_size(state.progress_total)
-    if done.split()[1:] == total.split()[1:]:
-        done = done.split()[0]
-    return f"{done} / {total}"
+    return amount(state.progress_bytes, state.progress_total)
 
 
 def fetching_words(state: JobState) -> str:
@@ -89,17 +80,17 @@ def fetching_words(state: JobState) -> str:
         text += f" {min(100, 100 * state.progress_file_bytes // state.progress_file_size)} %"
     text += f", {format_size(state.progress_rate)}/s"
     if state.progress_sources:
-        text += f" from {state.progress_sources} source{'s' * (state.progress_sources > 1)}"
+        text += f" from {many(state.progress_sources, 'source')}"
     return text
 
 
 def count_words(counts: Mapping[str, int]) -> str:
-    """`3 running, 2 idle`; nothing is said of what there is none of."""
+    """`3 running, 2 idle`, without empty groups."""
     return ", ".join(f"{counts[group]:,} {group}" for group in GROUPS if counts.get(group))
 
 
 def why(state: JobState) -> str:
-    """The last word on a job, without repeating its state."""
+    """The last thing that the log says of a job, without repeating its state."""
     text = state.why
     for lead in ("held: ", "failed: ", "removed: ", "succeeded"):
         text = text.removeprefix(lead)
@@ -107,26 +98,22 @@ def why(state: JobState) -> str:
 
 
 def short_why(state: JobState) -> str:
-    """The same for a narrow column: the codes are for those who look closer."""
+    """The same without the codes, for a narrow column."""
     return _CODES.sub("", why(state))
 
 
 def next_step(label: str, state: JobState) -> str:
-    """What one can do about a job that is held or has failed."""
-    name = f"{label}.{state.proc}"
-    if state.status is Status.HELD:
-        return _held_step(name, state)
-    if group_of(state) != "failed":
-        return ""
-    if state.failure in (Exit.COMMAND_FAILED, None):
-        return f"see why: headway logs {name} --stderr"
-    if state.failure is Exit.OUTPUT_MISSING:
-        return f"see what it wrote: headway logs {name}; is the path in [[outputs]] right?"
-    if state.failure is Exit.INPUT_FAILED:
-        return f"are its url and checksum in job.toml right? more: headway logs {name} --agent"
-    if state.failure is Exit.OUT_OF_TIME:
-        return "raise time_limit, or let the command checkpoint ([checkpoint])"
-    return f"see what the agent saw: headway logs {name} --agent"
+    """What to do about a job that is held or has failed; empty for other jobs."""
+    text = ""
+    if state.status is Status.HELD and state.hold_code == _HELD_BY_USER:
+        text = "to let it run again: headway release {}; more: headway advise {}"
+    elif state.status is Status.HELD:
+        text = "what to do about it: headway advise {}"
+    elif group_of(state) == "failed":
+        text = _AFTER_FAILURE.get(
+            state.failure, "see what the agent logged: headway logs {} --agent"
+        )
+    return text.replace("{}", f"{label}.{state.proc}")
 
 
 def nobody_runs(label: str) -> str:
@@ -134,16 +121,22 @@ def nobody_runs(label: str) -> str:
     return f"nobody runs these jobs now; go on with `headway run --resume {label}`"
 
 
-def _held_step(name: str, state: JobState) -> str:
-    if state.hold_code == _HELD_BY_USER:
-        return f"let it go on: headway release {name}; more: headway advise {name}"
-    return f"what to do about it: headway advise {name}"
+COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
 
 
-# The table of jobs and their states.
-
-
-_TITLES = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+def job_cells(state: JobState, name: str, row: str, now: float) -> list[str]:
+    """The cells of COLUMNS for one job."""
+    return [
+        name,
+        row,
+        state_word(state),
+        printable(state.phase),
+        printable(state.site),
+        progress_words(state),
+        elapsed_words(state, now),
+        str(state.attempts or ""),
+        printable(short_why(state) or fetching_words(state)),
+    ]
 
 
 def print_states(
@@ -153,35 +146,19 @@ def print_states(
     *,
     row: Callable[[int, int], str] = lambda job, width: "",
 ) -> None:
-    """One line a job; what no job has needs no column."""
+    """Print a table of jobs, without the columns that are empty for all of them."""
     room = max(16, shutil.get_terminal_size().columns // 3)
-    rows = [
-        (
-            name(state),
-            row(state.proc, room),
-            state_word(state),
-            printable(state.phase),
-            printable(state.site),
-            progress_words(state),
-            elapsed_words(state, now),
-            str(state.attempts),
-            printable(short_why(state) or fetching_words(state)),
-        )
-        for state in states
-    ]
-    keep = [place for place in range(len(_TITLES)) if any(row[place] for row in rows)]
+    rows = [job_cells(state, name(state), row(state.proc, room), now) for state in states]
+    used = [any(row[n] for row in rows) for n in range(len(COLUMNS))]
     print_table(
-        [_TITLES[place] for place in keep],
-        [[row[place] for place in keep] for row in rows],
+        list(compress(COLUMNS, used)),
+        [list(compress(row, used)) for row in rows],
         [STYLES[group_of(state)] for state in states],
     )
 
 
-# Jobs sorted by what they are doing; kept up to date from changes alone.
-
-
 class JobGroups:
-    """What the views show: a change costs the same for one job and for a hundred thousand."""
+    """Jobs by what they are doing; a change costs the same for one job and for 100,000."""
 
     def __init__(self, size: int = 0) -> None:
         self.size = size
@@ -215,7 +192,7 @@ class JobGroups:
         """The jobs most worth a line, at most `room` of them, in the order of GROUPS."""
         failed, held = self._newest("failed", room), self._newest("held", room)
         running = list(islice(self.groups["running"].values(), room))
-        # One trouble must not push another out of sight, nor what runs, nor the other way round.
+        # Failed, held and running jobs must not push one another out of sight.
         attention = failed[: max(room // 2, room - len(held))]
         attention += held[: room - len(attention)]
         attention = attention[: max(room // 2, room - len(running))]
@@ -231,7 +208,7 @@ class JobGroups:
 
 
 class RunJobs(JobGroups):
-    """The jobs of a run; `row` tells in words what a job's row of the table is."""
+    """The jobs of a run; `row` gives a job's row of the table in words."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run.folder.job.size)
@@ -246,7 +223,7 @@ class RunJobs(JobGroups):
 
     @property
     def counts(self) -> dict[str, int]:
-        """As of all groups; a run that was never submitted has no job that waits."""
+        """As for all groups; a run that was never submitted has no idle jobs."""
         counts = super().counts
         if counts["idle"] and not self._submitted:
             self._submitted = self.run.submitted
@@ -264,7 +241,7 @@ class RunJobs(JobGroups):
         return {"job": state.proc, "row": row, **state.as_dict()}
 
     def take(self, state: JobState) -> None:
-        """Take in what has become of a job."""
+        """Take in a job's new state."""
         if state.cluster != self._cluster:
             self._cluster = state.cluster
             self._group.clear()

@@ -1,23 +1,24 @@
-"""`headway report`: where every second of slot time went, from event logs that are there."""
+"""`headway report`: where the slot time of jobs went, from their event logs."""
 
 from __future__ import annotations
 
 import gc
 import io
+import shutil
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import OK
-from headway.cli.parser import Parser, UsageError, moment
+from headway.cli.parser import Parser, UsageError, since
+from headway.cli.terminal import metered, paint, patience, print_json
 
 if TYPE_CHECKING:
     from headway.pool import RunFolder
     from headway.report import Report
-    from headway.report.compare import Comparison
     from headway.report.terminal import Line
 
 GROUPS = ("site", "user", "cluster", "code", "hour")
@@ -26,78 +27,71 @@ GROUPS = ("site", "user", "cluster", "code", "hour")
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "[LOG|RUN]… [--html FILE] [--csv PATH] [--parquet PATH] [options]\n"
         "       headway report --compare A B… [--html FILE] [--csv FILE]",
-        "Say where the slot time of jobs went: what cost most and what to change, the losses by\n"
-        "cause, the sites side by side. Reads HTCondor's event logs (also rotated or compressed\n"
-        "ones, folders of them, and what `headway collect` has kept) or a run, and changes\n"
-        "nothing. Exit code 0, also where jobs failed.",
+        "Show where the slot time of jobs went: what cost most and what to change, the losses by"
+        " cause, and the sites side by side. headway report reads a run, or HTCondor's event logs:"
+        " also rotated or compressed ones, folders of logs, and archives of `headway collect`. It"
+        " changes nothing. The exit code is 0 even if jobs failed.",
         [
             ("headway report train.log", "one log"),
-            ("headway report logs/ --html report.html", "a folder of logs, as a page"),
+            ("headway report logs/ --html report.html", "a folder of logs, as a web page"),
             ("headway report cifar10-3", "a run, with what its agents recorded"),
             ("headway report train.log --since 7d --by user", "the last week, by user"),
             ("headway report train.log --output 'model_$(Process).pt'", "success needs the file"),
-            ("headway report --compare before.log after.log", "what got better, by how much"),
-            ("headway report --compare sweep-1 sweep-2 --html both.html", "the same as a page"),
+            ("headway report --compare before.log after.log", "what got better, and by how much"),
+            ("headway report --compare sweep-1 sweep-2 --html both.html", "the same as a web page"),
             ("headway report --compare old/ new/ newest/ --csv all.csv", "each against the first"),
         ],
     )
-    made.add_argument(
-        "place",
-        nargs="*",
-        metavar="LOG|RUN",
-        help="logs, folders of logs, runs; default: newest run",
-    )
-    made.add_argument("--html", metavar="FILE", help="write one page that works offline; -: stdout")
-    made.add_argument(
-        "--csv", metavar="PATH", help="write the tables into a folder; FILE.csv or -: the jobs"
-    )
-    made.add_argument(
-        "--parquet", metavar="PATH", help="write the tables into a folder; FILE.parquet: the jobs"
-    )
-    made.add_argument("--by", choices=GROUPS, metavar="WHAT", help=f"group by {_listed(GROUPS)}")
-    made.add_argument(
-        "--since", metavar="WHEN", help="leave out jobs without an event since: 7d, 12h, 2025-11-16"
-    )
-    made.add_argument(
+    text = "logs, folders of logs, or runs; default: the newest run"
+    made.argument("place", "LOG|RUN", text, nargs="*")
+    made.option("--html", "FILE", "write one web page that works offline; -: stdout")
+    text = "write the tables into a folder; to FILE.csv or -: only the jobs"
+    made.option("--csv", "PATH", text)
+    text = "write the tables into a folder; to FILE.parquet: only the jobs"
+    made.option("--parquet", "PATH", text)
+    by = f"group by {', '.join(GROUPS[:-1])} or {GROUPS[-1]}"
+    made.option("--by", "WHAT", by, choices=GROUPS)
+    text = "leave out jobs without an event since then: 7d, 12h, 2025-11-16"
+    made.option("--since", "WHEN", text, parse=since)
+    made.option(
         "--output",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="what each job must leave, with $(Cluster) and $(Process), here or beside the log;"
-        " a 0 whose file is missing is no success",
+        "PATTERN",
+        "a file that each job must leave, with $(Cluster) and $(Process), here or next to the log;"
+        " a job without it has not succeeded, even with exit code 0",
+        many=True,
     )
-    made.add_argument(
-        "--compare",
-        nargs="+",
-        metavar="A B…",
-        help="two or more logs, folders or runs side by side, each other against the first",
-    )
-    made.flag("--findings", help="all findings, with their evidence")
-    made.flag("--force", help="replace files that are not reports of ours, too")
-    made.set_defaults(call=call)
+    text = "compare two or more logs, folders or runs, each with the first"
+    made.option("--compare", "A B…", text, nargs="+")
+    made.flag("--findings", "show all findings, with their evidence")
+    made.flag("--force", "replace files even if headway report did not write them")
     return made
 
 
 def call(arguments: Namespace) -> int:
     _check(arguments)
+    to_stdout = "-" in (arguments.html, arguments.csv)
     if arguments.compare:
-        return _compare(arguments)
-    from headway.cli.terminal import patience
-
-    found = _read(arguments.place, arguments)
-    written = [str(path) for path in _write(found, arguments)]
+        document, lines, files = _comparison(arguments)
+    else:
+        document, lines, files = _report(arguments)
+    written = [str(path) for path in files]
     if arguments.json:
-        from headway.cli.terminal import print_json
-
-        with patience("working out the figures"):
-            document = found.json(arguments.by)
-        print_json({**document, "written": written})
+        with patience("calculating the figures"):
+            shown = document()
+        print_json({**shown, "written": written})
     elif written:
-        _tell(written, arguments)
-    elif "-" not in (arguments.html, arguments.csv):
-        _print_summary(found, arguments)
+        for path in written:  # what goes to stdout is the report, and nothing else
+            print(f"written: {path}", file=sys.stderr if to_stdout else sys.stdout)
+    elif not to_stdout:
+        with patience("calculating the figures"):
+            rows = lines()
+        for line in rows:
+            print("".join(paint(text, style) for text, style in line).rstrip())
+        if sys.stdout.isatty() and not arguments.compare:
+            print(paint("\nEvery attempt on a web page: --html report.html", "dim"))
     gc.freeze()  # the command ends here: nothing of a large report need be searched for cycles
     return OK
 
@@ -107,152 +101,120 @@ def _check(arguments: Namespace) -> None:
     out = [name for name in ("html", "csv") if getattr(arguments, name) == "-"]
     out += ["json"] if arguments.json else []
     if len(out) > 1:
-        raise UsageError(
-            f"headway report: --{out[0]} - and --{out[1]} both go to stdout",
-            remedy="name a file for one of them",
-        )
+        remedy = "name a file for one of them"
+        raise UsageError(f"--{out[0]} - and --{out[1]} both go to stdout", remedy)
     if arguments.parquet == "-":
-        raise UsageError(
-            "headway report: --parquet does not go to stdout", remedy="name a folder or a file"
-        )
+        raise UsageError("--parquet does not go to stdout", "name a folder or a file")
     if not arguments.compare:
         return
     if len(arguments.compare) < 2:
         raise UsageError(
-            "headway report: --compare has one run, and nothing to compare it with",
-            remedy="name two or more logs, folders or runs, the one to start from first",
+            "--compare has one run, and nothing to compare it with",
+            "name two or more logs, folders or runs, the one to compare with first",
         )
     given = {name: getattr(arguments, name) for name in ("parquet", "by", "findings")}
     named = [f"--{name}" for name, value in given.items() if value] + arguments.place
     if named:
         raise UsageError(
-            f"headway report: --compare and {named[0]} do not go together",
-            remedy="--compare takes two or more logs, folders or runs, and --html, --csv or --json",
+            f"--compare and {named[0]} do not go together",
+            "--compare takes two or more logs, folders or runs, and --html, --csv or --json",
         )
 
 
+Parts = tuple[Callable[[], dict[str, Any]], Callable[[], "Iterable[Line]"], Iterable[Path]]
+
+
+def _report(arguments: Namespace) -> Parts:
+    """What --json prints, what a terminal shows, and the files, each made when it is asked for."""
+    found = _read(arguments.place, arguments)
+
+    def lines() -> Iterable[Line]:
+        from headway.report.terminal import summary
+
+        return summary(
+            found,
+            width=shutil.get_terminal_size().columns,
+            everything=arguments.findings,
+            blocks=(sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001"),
+            by=arguments.by,
+        )
+
+    def files() -> Iterable[Path]:
+        from headway.report.export import write_csv, write_parquet
+
+        yield from _write_page(found.html, arguments)
+        with patience("writing the tables"):
+            if arguments.csv == "-":
+                _csv_to_stdout(found.tables["jobs"])
+            elif arguments.csv:
+                yield from write_csv(found.tables, Path(arguments.csv), force=arguments.force)
+            if arguments.parquet:
+                path = Path(arguments.parquet)
+                yield from write_parquet(found.tables, path, force=arguments.force)
+
+    wanted = arguments.html or arguments.csv or arguments.parquet
+    return lambda: found.json(arguments.by), lines, files() if wanted else ()
+
+
+def _comparison(arguments: Namespace) -> Parts:
+    """The same for a comparison."""
+    first, second, *more = (_read([place], arguments) for place in arguments.compare)
+    found = first.compare(second, *more)
+
+    def document() -> dict[str, Any]:
+        from headway.report.export import FORMAT, plain
+
+        return dict(plain({"format": FORMAT, **found.as_dict()}))
+
+    def lines() -> Iterable[Line]:
+        from headway.report.compare_text import comparison_text
+
+        return comparison_text(found, width=shutil.get_terminal_size().columns)
+
+    def files() -> Iterable[Path]:
+        from headway.report.export import comparison_table, write_comparison
+        from headway.report.page import versus
+
+        yield from _write_page(lambda: versus(found, generated=time.time()), arguments)
+        if arguments.csv == "-":
+            _csv_to_stdout(comparison_table(found))
+        elif arguments.csv:
+            yield write_comparison(found, Path(arguments.csv), force=arguments.force)
+
+    return document, lines, files() if arguments.html or arguments.csv else ()
+
+
 def _read(places: Sequence[str], arguments: Namespace) -> Report:
-    from headway.cli.terminal import metered
     from headway.pool import Runs
 
-    since = None if arguments.since is None else moment(arguments.since, time.time())
     chosen: list[str | RunFolder] = [*places] or [Runs.here().find()]
     with metered("reading the event logs") as progress:
         from headway.report import report
 
-        return report(chosen, outputs=arguments.output, since=since, progress=progress)
+        return report(chosen, outputs=arguments.output, since=arguments.since, progress=progress)
 
 
-def _write(found: Report, arguments: Namespace) -> Iterable[Path]:
-    """Everything that goes into files, or to stdout."""
-    from headway.cli.terminal import patience
+def _write_page(make: Callable[[], str], arguments: Namespace) -> Iterable[Path]:
+    from headway.report.export import write_html
 
-    if not (arguments.html or arguments.csv or arguments.parquet):
+    if not arguments.html:
         return
-    from headway.report.export import csv, write_csv, write_html, write_parquet
-
-    if arguments.html:
-        with patience("making the page"):
-            page = found.html().encode("utf-8", "replace")
-        if arguments.html == "-":
-            _to_stdout(page)
-        else:
-            yield write_html(page, Path(arguments.html), force=arguments.force)
-    with patience("writing the tables"):
-        if arguments.csv == "-":
-            whole = io.BytesIO()  # polars has no words for a reader that has gone away
-            csv(found.tables["jobs"], whole)
-            _to_stdout(whole.getvalue())
-        elif arguments.csv:
-            yield from write_csv(found.tables, Path(arguments.csv), force=arguments.force)
-        if arguments.parquet:
-            yield from write_parquet(found.tables, Path(arguments.parquet), force=arguments.force)
+    with patience("making the page"):
+        page = make().encode("utf-8", "replace")
+    if arguments.html == "-":
+        _to_stdout(page)
+    else:
+        yield write_html(page, Path(arguments.html), force=arguments.force)
 
 
-def _tell(written: Sequence[str], arguments: Namespace) -> None:
-    # What goes to stdout is the report, and nothing else.
-    to = sys.stderr if "-" in (arguments.html, arguments.csv) else sys.stdout
-    for path in written:
-        print(f"written: {path}", file=to)
+def _csv_to_stdout(table: Any) -> None:
+    from headway.report.export import csv
+
+    out = io.BytesIO()  # polars has no good error for a reader that has gone away
+    csv(table, out)
+    _to_stdout(out.getvalue())
 
 
 def _to_stdout(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
-
-
-def _print_summary(found: Report, arguments: Namespace) -> None:
-    from headway.cli.terminal import paint, patience
-    from headway.report.terminal import summary
-
-    with patience("working out the figures"):
-        lines = summary(
-            found,
-            width=_width(),
-            everything=arguments.findings,
-            blocks=_has_blocks(),
-            by=arguments.by,
-        )
-    _print(lines)
-    if sys.stdout.isatty():
-        print(paint("\nEvery attempt on a page: --html report.html", "dim"))
-
-
-def _compare(arguments: Namespace) -> int:
-    first, second, *more = (_read([place], arguments) for place in arguments.compare)
-    found = first.compare(second, *more)
-    written = [str(path) for path in _write_comparison(found, arguments)]
-    if arguments.json:
-        from headway.cli.terminal import print_json
-        from headway.report.export import FORMAT, plain
-
-        print_json(plain({"format": FORMAT, **found.as_dict(), "written": written}))
-    elif written:
-        _tell(written, arguments)
-    elif "-" not in (arguments.html, arguments.csv):
-        from headway.report.compare_text import comparison_text
-
-        _print(comparison_text(found, width=_width()))
-    return OK
-
-
-def _write_comparison(found: Comparison, arguments: Namespace) -> Iterable[Path]:
-    if not (arguments.html or arguments.csv):
-        return
-    from headway.report.export import comparison_table, csv, write_comparison, write_html
-
-    if arguments.html:
-        from headway.report.page import versus
-
-        page = versus(found, generated=time.time()).encode("utf-8", "replace")
-        if arguments.html == "-":
-            _to_stdout(page)
-        else:
-            yield write_html(page, Path(arguments.html), force=arguments.force)
-    if arguments.csv == "-":
-        whole = io.BytesIO()
-        csv(comparison_table(found), whole)
-        _to_stdout(whole.getvalue())
-    elif arguments.csv:
-        yield write_comparison(found, Path(arguments.csv), force=arguments.force)
-
-
-def _print(lines: Iterable[Line]) -> None:
-    from headway.cli.terminal import paint
-
-    for line in lines:
-        print("".join(paint(text, style) for text, style in line).rstrip())
-
-
-def _width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
-def _has_blocks() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,10 +1,9 @@
-"""What became of a run: counts, why jobs failed and where to look, and where the results are."""
+"""The summary of a run: counts, why jobs failed and where to look, and where the results are."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,58 +11,55 @@ from typing import TYPE_CHECKING, Any
 from headway.api import Run, newest_of
 from headway.cli.job_text import STYLES, RunJobs, count_words, group_of, next_step, why
 from headway.cli.logs import record_of
-from headway.cli.terminal import near, paint, print_json, print_table, printable
+from headway.cli.terminal import near, paint, print_json, print_stderr, print_table
 from headway.events import JobState
 from headway.pool.results import BUSY, KEPT, MISSING, WAITS, Result, Survey, read_kept
-from headway.spec import Job, format_duration
-from headway.text import RowWords, many
+from headway.spec import format_duration
+from headway.text import RowWords, many, printable
 
 if TYPE_CHECKING:
     from headway.pool.folder import RunFolder, Runs
 
 
-# Results in words: what `--only-missing` keeps and runs, and where the outputs of a run are.
-
-
+MOST = 10  # failed or held jobs that get their own lines
+TAIL = 15  # lines of stderr for a single failure
 MOST_RESULTS = 20  # jobs that get a line of their own
 _STYLES = {KEPT: "green", BUSY: "cyan", WAITS: "yellow", MISSING: "red"}
 
 
-def tell_missing(found: Survey, job: Job, runs: Runs, *, as_json: bool, dry: bool) -> None:
-    """Say what is kept and what is run, before anything is submitted."""
-
+def print_missing(found: Survey, name: str, runs: Runs, *, as_json: bool, dry: bool) -> None:
+    """Print which results are kept and which jobs run, before anything is submitted."""
     if as_json:
         if not dry or not found.of(MISSING):
-            print_json({"type": "only-missing", **document(found)})
+            print_json({"type": "only-missing", **missing_document(found)})
         return
-    print(f"{job.name} has {many(job.size, 'job')}: {found.words()}", file=sys.stderr)
+    print_stderr(f"{name} has {many(len(found.results), 'job')}: {found.words()}")
     for note in found.notes:
-        print(printable(note), file=sys.stderr)
+        print_stderr(printable(note))
     if dry:
         _print_jobs(found.of(MISSING), "would run")
     _print_jobs(found.of(WAITS), "is not run again")
     for label in sorted({each.run for each in found.of(WAITS)}):
-        print(
+        print_stderr(
             f"go on with {label}: headway run --resume {label}, or headway release {label};"
-            f" to give its jobs up: headway remove {label}",
-            file=sys.stderr,
+            f" to give its jobs up: headway remove {label}"
         )
     if not found.of(MISSING):
-        rest = "what has no outputs yet is in the queue of another run"
+        rest = "the jobs without outputs are in the queue of another run"
         done = rest if found.of(BUSY, WAITS) else "all jobs have their outputs"
         label = newest_of(found, runs).label
         print(f"nothing to run: {done}; `headway status {label} --results` shows where")
 
 
-def document(found: Survey) -> dict[str, Any]:
-    """The same for programs."""
+def missing_document(found: Survey) -> dict[str, Any]:
+    """What `--only-missing --json` prints."""
     states = {"kept": KEPT, "busy": BUSY, "waits": WAITS, "run": MISSING}
     lists = {name: [each.as_dict() for each in found.of(state)] for name, state in states.items()}
     return {"jobs": len(found.results), **lists, "notes": list(found.notes)}
 
 
 def print_kept(run: Run) -> None:
-    """Of a run of only the missing jobs: where the other results are."""
+    """Print where the other results of a run with --only-missing are."""
     counts = Counter(each.run for each in read_kept(run.folder))
     if counts:
         words = ", ".join(f"{count:,} from {label}" for label, count in sorted(counts.items()))
@@ -71,42 +67,35 @@ def print_kept(run: Run) -> None:
 
 
 def print_results(folder: RunFolder, found: Sequence[Result], *, as_json: bool) -> None:
-    """Where each job's outputs are, one line a job."""
+    """Print where each job's outputs are, a line for each job."""
     if as_json:
         print_json({"run": folder.label, "results": [each.as_dict() for each in found]})
         return
-    words = RowWords([each.row for each in found])
+    row = RowWords([each.row for each in found])
     lines = []
     for place, each in enumerate(found):
-        where = ", ".join(_short(one.where) for one in each.outputs) if each.state == KEPT else ""
-        lines.append(
-            (each.name, words(place), "succeeded" if each.state == KEPT else each.state,
-             printable(where or each.why))
-        )  # fmt: skip
+        state, where = each.state, each.why
+        if state == KEPT:
+            state, where = "succeeded", ", ".join(_short(one.where) for one in each.outputs)
+        lines.append((each.name, row(place), state, printable(where or each.why)))
     print_table(("job", "row", "state", "outputs"), lines, [_STYLES[each.state] for each in found])
 
 
 def _print_jobs(chosen: Sequence[Result], what: str) -> None:
-    words = RowWords([each.row for each in chosen])
+    row = RowWords([each.row for each in chosen])
     for place, each in enumerate(chosen[:MOST_RESULTS]):
-        name = f"job {each.row['job']}"
-        row = f" ({words(place)})" if words(place) else ""
-        line = f"  {paint(f'{name}{row} {what}', 'bold', sys.stderr)}: {printable(each.why)}"
-        print(line, file=sys.stderr)
+        words = f" ({row(place)})" if row(place) else ""
+        print_stderr(f"  job {each.row['job']}{words} {what}: {printable(each.why)}")
     if len(chosen) > MOST_RESULTS:
-        print(f"  … and {len(chosen) - MOST_RESULTS:,} more; --json has all", file=sys.stderr)
+        print_stderr(f"  … and {len(chosen) - MOST_RESULTS:,} more; --json has all")
 
 
 def _short(where: str) -> str:
     return where if "://" in where else near(Path(where))
 
 
-MOST = 10  # jobs that get their own lines
-TAIL = 15  # lines of stderr for a single failure
-
-
 def print_ending(run: Run, run_jobs: RunJobs) -> None:
-    """The last words of `headway run`."""
+    """What `headway run` prints at the end."""
     counts = run_jobs.counts
     took = format_duration(int(seconds_of(run)))
     word = "finished" if run.settled() else "left"
@@ -118,11 +107,11 @@ def print_ending(run: Run, run_jobs: RunJobs) -> None:
 
 
 def seconds_of(run: Run) -> float:
-    """How long a run has taken: until now or, if nothing more happens by itself, until the last."""
+    """How long a run has taken: until now, or until its last job ended or was held for good."""
     last = time.time()
     if run.settled():
-        moments = (state.ended or state.since or 0.0 for state in run.jobs.values())
-        last = min(last, max(moments, default=last) + 1.0)  # the log rounds times down
+        ends = (state.ended or state.since or 0.0 for state in run.jobs.values())
+        last = min(last, max(ends, default=last) + 1.0)  # the log rounds times down
     return max(0.0, last - run.folder.facts.created)
 
 
@@ -133,13 +122,12 @@ def print_trouble(run: Run, run_jobs: RunJobs) -> None:
         group = group_of(state)
         name = run_jobs.name(state.proc)
         print(f"  {paint(f'{name} {group}', STYLES[group])}: {printable(cause(run, state))}")
-        stderr = run.stream(state.proc, "stderr")
-        if stderr is not None and group == "failed":
+        stderr = run.stream(state.proc, "stderr") if group == "failed" else None
+        if stderr is not None:
             print(f"    its stderr: {near(stderr)}")
-        step = next_step(run.label, state)
-        if step:
+        if step := next_step(run.label, state):
             print(f"    {step}")
-        if stderr is not None and group == "failed" and len(troubled) == 1:
+        if stderr is not None and len(troubled) == 1:
             _print_tail(stderr)
     if len(troubled) > MOST:
         more = len(troubled) - MOST
@@ -155,7 +143,7 @@ def cause(run: Run, state: JobState) -> str:
 
 
 def results_words(run: Run) -> str:
-    """Where what came home is."""
+    """Where the outputs of the run are."""
     job = run.folder.job
     if not job.outputs:
         return f"no [[outputs]] are declared; what job 0 printed: headway logs {run.label}.0"
@@ -169,20 +157,21 @@ def results_words(run: Run) -> str:
 
 def summary(run: Run, run_jobs: RunJobs) -> dict[str, Any]:
     """The same for programs."""
+    counts, groups = run_jobs.counts, run_jobs.groups
     return {
         "type": "end",
         "run": run.label,
         "jobs": run_jobs.size,
-        "counts": run_jobs.counts,
-        "succeeded": run_jobs.counts["succeeded"] == run_jobs.size,
+        "counts": counts,
+        "succeeded": counts["succeeded"] == run_jobs.size,
         "seconds": round(seconds_of(run), 3),
         "results": str(run.folder.jobs),
-        "failed": [trouble(run_jobs, state) for state in run_jobs.groups["failed"].values()],
-        "held": [trouble(run_jobs, state) for state in run_jobs.groups["held"].values()],
+        "failed": [_trouble(run_jobs, state) for state in groups["failed"].values()],
+        "held": [_trouble(run_jobs, state) for state in groups["held"].values()],
     }
 
 
-def trouble(run_jobs: RunJobs, state: JobState) -> dict[str, Any]:
+def _trouble(run_jobs: RunJobs, state: JobState) -> dict[str, Any]:
     """A failed or held job for programs."""
     run = run_jobs.run
     stderr = run.stream(state.proc, "stderr")
@@ -196,10 +185,9 @@ def trouble(run_jobs: RunJobs, state: JobState) -> dict[str, Any]:
 
 
 def _print_tail(path: Path) -> None:
-    lines: deque[str] = deque(maxlen=TAIL)
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64 * 1024))
-        lines.extend(file.read().decode("utf-8", "replace").splitlines())
-    bar = paint("│", "dim", sys.stdout)
-    for line in lines:
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    bar = paint("│", "dim")
+    for line in lines[-TAIL:]:
         print(f"    {bar} {printable(line)}")

@@ -1,13 +1,14 @@
-"""`headway sources`: where an object can come from, in which order, and how each source is."""
+"""`headway sources`: where an object can be downloaded from, in which order, and how fast."""
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import FAILED, OK
-from headway.cli.parser import Parser, parsed
+from headway.cli.parser import Parser, duration
+from headway.cli.terminal import patience, print_json, print_stderr, print_table
+from headway.text import printable
 
 if TYPE_CHECKING:
     from headway.node.transfer.discovery import Health
@@ -19,34 +20,30 @@ _STYLES = {"well": "", "slow": "yellow", "sick": "red"}
 def parser(name: str) -> Parser:
     made = Parser(
         name,
+        call,
         "URL… [options]",
-        "Say where an object can come from, in the order in which Headway would ask, and how\n"
-        "each source is right now: it is asked for the first megabyte, one source after the\n"
-        "other. Several URLs are mirrors of one object.",
+        "Show the sources of an object in the order in which Headway would try them, and how well"
+        " each of them works right now. Headway downloads the first megabyte from one source after"
+        " the other. Several URLs are mirrors of one object.",
         [
             ("headway sources osdf:///ospool/ap40/data/me/train.tar", "its caches and its origin"),
             ("headway sources https://a.org/x https://b.org/x", "two mirrors of one object"),
-            ("headway sources osdf:///ospool/… --quick", "the order alone, nobody is asked"),
+            ("headway sources osdf:///ospool/… --quick", "only the order, without a download"),
         ],
     )
-    made.add_argument("url", nargs="+", metavar="URL", help="the object, or mirrors of it")
-    made.flag("--quick", help="only the order; measure nothing")
-    made.add_argument(
-        "--patience", metavar="TIME", help="how long each source may take; default: 10 s"
-    )
-    made.set_defaults(call=call)
+    made.argument("url", "URL", "the object, or mirrors of it", nargs="+")
+    made.flag("--quick", "show only the order; measure nothing")
+    text = "how long to wait for each source; default: 10 s"
+    made.option("--patience", "TIME", text, parse=duration)
     return made
 
 
 def call(arguments: Namespace) -> int:
-    from headway.cli.terminal import patience, print_json
     from headway.node.transfer.discovery import LIMIT, Health, examine, judge
     from headway.node.transfer.federation import sources_of
     from headway.node.transfer.source import Fault
     from headway.node.transfer.urls import shown
-    from headway.spec.units import parse_duration
 
-    limit = parsed(arguments.patience, parse_duration, "headway sources: --patience") or LIMIT
     faults: dict[str, Fault] = {}
     found: list[Health] = []
     with patience("asking the director"):
@@ -55,34 +52,43 @@ def call(arguments: Namespace) -> int:
         except Fault:  # it is among the others
             offers = []
     for offer in offers:
-        if arguments.quick:
-            found.append(Health(offer))
-            continue
         with patience(f"asking {offer.name}"):
-            found.append(examine(offer, limit=limit))
+            limit = arguments.patience or LIMIT
+            found.append(Health(offer) if arguments.quick else examine(offer, limit=limit))
     if not arguments.quick:
         judge(found)
     if arguments.json:
         print_json(
             {
                 "urls": [shown(url) for url in arguments.url],
-                "sources": [_facts(each, arguments.quick) for each in found],
-                "faults": [_fault_facts(shown(url), fault) for url, fault in faults.items()],
+                "sources": [_document(each, arguments.quick) for each in found],
+                "faults": [
+                    {
+                        "url": shown(url),
+                        "words": fault.words,
+                        "phase": fault.phase,
+                        "retryable": fault.retryable,
+                        "remedy": _remedy(fault),
+                    }
+                    for url, fault in faults.items()
+                ],
             }
         )
     else:
         _print(found, arguments.quick)
         for url, fault in faults.items():
-            _print_fault(shown(url), fault)
-    good = any(each.state != "sick" for each in found)
-    return OK if good else FAILED
+            print_stderr(
+                f"no sources: {printable(shown(url))}: {printable(fault.words)}", "bold red"
+            )
+            print_stderr(f"  {printable(_remedy(fault))}")
+    return OK if any(each.state != "sick" for each in found) else FAILED
 
 
-def _facts(health: Health, quick: bool) -> dict[str, Any]:
+def _document(health: Health, quick: bool) -> dict[str, Any]:
     from headway.node.transfer.urls import shown
 
     offer = health.offer
-    facts: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": offer.name,
         "url": shown(offer.url),
         "kind": _kind(health),
@@ -90,8 +96,8 @@ def _facts(health: Health, quick: bool) -> dict[str, Any]:
         "token": offer.token is not None,
     }
     if quick:
-        return facts
-    return facts | {
+        return document
+    return document | {
         "state": health.state,
         "words": health.words,
         "phase": health.fault.phase if health.fault else "",
@@ -104,48 +110,27 @@ def _facts(health: Health, quick: bool) -> dict[str, Any]:
     }
 
 
-def _fault_facts(url: str, fault: Fault) -> dict[str, Any]:
-    return {
-        "url": url,
-        "words": fault.words,
-        "phase": fault.phase,
-        "retryable": fault.retryable,
-        "remedy": _remedy(fault),
-    }
-
-
 def _kind(health: Health) -> str:
-    offer = health.offer
-    return "origin" if offer.origin else "cache" if offer.cache else "mirror"
+    return "origin" if health.offer.origin else "cache" if health.offer.cache else "mirror"
 
 
 def _print(found: list[Health], quick: bool) -> None:
-    from headway.cli.terminal import print_table, printable
-
-    if not found:
-        return
-    if quick:
-        rows = [(each.offer.name, _kind(each)) for each in found]
-        print_table(("source", "kind"), rows)
-        return
-    told = []
-    for each in found:
-        first = "-" if each.first_byte is None else f"{each.first_byte * 1000:.0f} ms"
-        rate = "-" if each.rate is None else f"{each.rate / 1e6:.1f} MB/s"
-        size = "-" if each.size is None else f"{each.size:,}"
-        words = f"{each.state}: {each.words}" if each.words else each.state
-        name = printable(each.offer.name)
-        told.append((name, _kind(each), first, rate, size, printable(words)))
-    styles = [_STYLES[each.state] for each in found]
-    print_table(("source", "kind", "first byte", "rate", "bytes", "state"), told, styles)
-
-
-def _print_fault(url: str, fault: Fault) -> None:
-    from headway.cli.terminal import paint, printable
-
-    lead = paint("no sources:", "bold red", sys.stderr)
-    print(f"{lead} {printable(url)}: {printable(fault.words)}", file=sys.stderr)
-    print(f"  {printable(_remedy(fault))}", file=sys.stderr)
+    if found and quick:
+        print_table(("source", "kind"), [(each.offer.name, _kind(each)) for each in found])
+    elif found:
+        rows = [
+            (
+                printable(each.offer.name),
+                _kind(each),
+                "-" if each.first_byte is None else f"{each.first_byte * 1000:.0f} ms",
+                "-" if each.rate is None else f"{each.rate / 1e6:.1f} MB/s",
+                "-" if each.size is None else f"{each.size:,}",
+                printable(f"{each.state}: {each.words}" if each.words else each.state),
+            )
+            for each in found
+        ]
+        styles = [_STYLES[each.state] for each in found]
+        print_table(("source", "kind", "first byte", "rate", "bytes", "state"), rows, styles)
 
 
 def _remedy(fault: Fault) -> str:
@@ -156,10 +141,10 @@ def _remedy(fault: Fault) -> str:
         return "correct the URL"
     if fault.phase in ("resolve", "connect", "TLS", ""):
         return (
-            "see whether this machine has a way out (name service, firewall, https_proxy) and"
-            " try again; a plain https:// URL of the object needs no federation"
+            "check that this machine can reach the network (name service, firewall, https_proxy)"
+            " and try again; a plain https:// URL of the object needs no federation"
         )
-    return "try again in a while"
+    return "try again later"
 
 
 def _rounded(value: float | None) -> float | None:

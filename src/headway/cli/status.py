@@ -1,4 +1,4 @@
-"""`headway status`: the jobs of a run, from its event log alone."""
+"""`headway status` and `headway list`: the jobs of a run or of any event log, and all runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headway.api import Run
+from headway.cli.address import find
 from headway.cli.commands import OK
 from headway.cli.job_text import (
     STYLES,
@@ -30,36 +32,40 @@ from headway.cli.job_text import (
     why,
 )
 from headway.cli.parser import Parser
-from headway.cli.terminal import near, paint, patience, print_json, printable
+from headway.cli.run_summary import cause, print_kept, print_results, print_trouble, results_words
+from headway.cli.terminal import (
+    date_time,
+    near,
+    paint,
+    patience,
+    print_hidden,
+    print_json,
+    print_table,
+)
+from headway.errors import HeadwayError
 from headway.events import Jobs, JobState, Skip, read_log
 from headway.events.files import NO_LOGS, LogFile, find_logs
 from headway.events.opening import Format, open_log
-from headway.pool.folder import Runs
-
-if TYPE_CHECKING:
-    from headway.pool.folder import RunFolder
-
-
-# The jobs of event logs that belong to no run, in the same words.
-
+from headway.pool.folder import RunFolder, Runs
+from headway.pool.results import read_kept
+from headway.text import printable
 
 _log = logging.getLogger(__name__)
-BIG = 16 << 20  # bytes of logs beyond which not every event is looked at
-_MOST_WORDS = 10  # jobs whose reason gets a line of its own
+MOST = 200  # rows, unless all are asked for
+BIG = 16 << 20  # bytes of logs beyond which not every event is read
+_MOST_REASONS = 10  # held jobs whose reason gets a line of its own
 _NUMBER = re.compile(r"[0-9]*(\.[0-9]+)?\Z", re.ASCII)
 
 
 def are_logs(words: Sequence[str]) -> bool:
-    """Whether these words name logs; a run's own name, and a job's number, go before a path."""
-    if not words:
-        return False
-    if len(words) > 1:
-        return True
+    """Whether these words name logs; the name of a run and a job's number go before a path."""
+    if len(words) != 1:
+        return len(words) > 1
     text = words[0]
     try:
         there = os.path.exists(text)
         path = Path(text).resolve()
-        # A folder that this one lies in holds whatever there is, and no one asks for that.
+        # The current folder and those above it are never meant as folders of logs.
         if (path / "run.json").is_file() or path == Path.cwd() or path in Path.cwd().parents:
             return False
     except (OSError, ValueError):
@@ -75,21 +81,23 @@ def are_logs(words: Sequence[str]) -> bool:
 
 @dataclass
 class LogJobs:
-    """What is known of the jobs in some logs; `last` is the time of the last event."""
+    """The jobs in some logs; of big logs, `jobs` has only those that are shown."""
 
     paths: list[str]
-    total: int = 0
     logs: list[str] = field(default_factory=list)
     jobs: list[JobState] = field(default_factory=list)
-    last: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)  # of all jobs, by group
+    last: float = 0.0  # the time of the last event
     skipped: list[tuple[str, Skip]] = field(default_factory=list)
     unread: list[tuple[str, str]] = field(default_factory=list)
 
-    #: Of all jobs, where only some of them are in `jobs`.
-    counts: dict[str, int] = field(default_factory=dict)
+    @property
+    def total(self) -> int:
+        """How many jobs the logs have."""
+        return sum(self.counts.values())
 
     def groups(self) -> JobGroups:
-        """The jobs, sorted by what they are doing."""
+        """The jobs, by what they are doing."""
         found = JobGroups(len(self.jobs))
         for key, state in enumerate(self.jobs):
             found.put(key, state)
@@ -97,10 +105,7 @@ class LogJobs:
 
 
 def read_jobs(paths: Sequence[str], most: int | None = None) -> LogJobs:
-    """Read logs, with their rotations; two logs may both have a job 1.0.
-
-    Of big logs, and if `most` jobs are to be shown at most, only so many of each kind are read.
-    """
+    """Read logs and their rotations; with `most`, big logs are read only for so many jobs."""
     found = LogJobs(list(paths))
     chains = find_logs(paths, found.unread)
     found.logs = [chain.name for chain in chains]
@@ -108,9 +113,14 @@ def read_jobs(paths: Sequence[str], most: int | None = None) -> LogJobs:
         _log.info("reading %s", name)
     files = [file for chain in chains for file in chain.files]
     if most is not None and sum(file.size for file in files) >= BIG and all(map(_is_plain, files)):
-        return _read_big(found, most)
+        from headway.report.timeline import summarize
+
+        seen = summarize(found.paths, most)
+        found.jobs, found.counts, found.last = seen.jobs, seen.counts, seen.last
+        found.skipped = seen.skipped
+        return found
     for chain in chains:
-        jobs = Jobs()
+        jobs = Jobs()  # of its own: two logs may both have a job 1.0
         for file in chain.files:
             log = read_log(file.path)
             for event in log.events:
@@ -118,23 +128,12 @@ def read_jobs(paths: Sequence[str], most: int | None = None) -> LogJobs:
             found.last = max([found.last, *(event.time for event in log.events)])
             found.skipped += [(str(file.path), skip) for skip in log.skipped]
         found.jobs += jobs.by_id.values()
-    found.total = len(found.jobs)
     found.counts = found.groups().counts
     return found
 
 
-def _read_big(found: LogJobs, most: int) -> LogJobs:
-    from headway.report.timeline import summarize
-
-    seen = summarize(found.paths, most)
-    found.jobs, found.counts, found.last = seen.jobs, seen.counts, seen.last
-    found.total = sum(seen.counts.values())
-    found.skipped = seen.skipped
-    return found
-
-
 def _is_plain(file: LogFile) -> bool:
-    """Whether an event can be read where it lies."""
+    """Whether events can be read at any place of the file."""
     if file.format is not Format.TEXT:
         return False
     with open_log(file.path) as opened:
@@ -160,7 +159,7 @@ def log_document(found: LogJobs) -> dict[str, Any]:
 
 
 def print_jobs(found: LogJobs, most: int | None) -> None:
-    """A table of the jobs, at most so many, and why those that need attention do."""
+    """Print a table of at most `most` jobs, and why some of them are held."""
     groups = found.groups()
     names = [printable(near(Path(path))) for path in found.paths]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
@@ -168,8 +167,7 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
     states = groups.first(len(found.jobs) if most is None else most)
     if states:
         print_states(states, _id, found.last)
-    if found.total > len(states):
-        print(f"… and {found.total - len(states):,} more; --all shows them")
+    print_hidden(found.total - len(states), "--all shows them")
     _print_trouble(states, found.counts.get("held", 0), " ".join(map(shlex.quote, names[:3])))
     skipped = sum(skip.length for _, skip in found.skipped)
     if skipped:
@@ -183,65 +181,68 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
 
 
 def _print_trouble(states: Sequence[JobState], number: int, logs: str) -> None:
-    held = [state for state in states if group_of(state) == "held"]
-    for state in held[:_MOST_WORDS]:
+    held = [state for state in states if group_of(state) == "held"][:_MOST_REASONS]
+    for state in held:
         print(f"  {paint(f'{_id(state)} held', STYLES['held'])}: {printable(why(state))}")
         print(f"    what to do about it: headway advise {logs} {_id(state)}")
-    if number > len(held[:_MOST_WORDS]):
-        print(f"  … and {number - len(held[:_MOST_WORDS]):,} more that are held")
+    if number > len(held):
+        print(f"  … and {number - len(held):,} more that are held")
 
 
 def _id(state: JobState) -> str:
     return f"{state.cluster}.{state.proc}"
 
 
-MOST = 200  # rows, unless all are asked for
-
-
 def parser(name: str) -> Parser:
     """The parser of `headway status`, or of `headway list`."""
-    return _list_parser(name) if name == "list" else _status_parser(name)
-
-
-def _status_parser(name: str) -> Parser:
+    if name == "list":
+        return Parser(
+            name,
+            list_runs,
+            "[options]",
+            "List all runs below the nearest `.headway` folder, the newest last.",
+            [("headway list", "all runs"), ("headway list --json", "for programs")],
+        )
     made = Parser(
         name,
+        call,
         "[RUN|RUN.JOB|LOG…] [--all | --results]",
-        "Show the jobs of a run, those that need attention first, and what to do about them; or\n"
-        "those of any HTCondor event log, also a rotated or compressed one, or a folder of logs.\n"
-        "Reads the event log alone: it works while the run goes on, and from any account.",
+        "Show the jobs of a run, those that need attention first, and what to do about them. This"
+        " also works for any HTCondor event log, rotated or compressed ones included, and for a"
+        " folder of logs. headway status only reads the event log: it works while the run goes on,"
+        " and from any account.",
         [
             ("headway status", "the newest run"),
             ("headway status cifar10-3", "that run"),
             ("headway status cifar10", "the newest run of that name"),
-            ("headway status cifar10-3.0", "all that is known of one job"),
+            ("headway status cifar10-3.0", "everything about one job"),
             ("headway status scan-2 --results", "where the outputs of all jobs of the table are"),
             ("headway status train.log", "the jobs of an event log"),
             ("headway status --json", "for programs"),
         ],
     )
-    made.add_argument(
-        "address", nargs="*", metavar="RUN|RUN.JOB|LOG", help="default: the newest run"
-    )
-    made.flag("--all", help=f"every job, also where there are more than {MOST}")
-    made.flag("--results", help="where each job's outputs are, those kept from other runs included")
-    made.set_defaults(call=call)
+    text = "a run, a job or event logs; default: the newest run"
+    made.argument("address", "RUN|RUN.JOB|LOG", text, nargs="*")
+    made.flag("--all", f"show every job, even if there are more than {MOST}")
+    made.flag("--results", "show where each job's outputs are, also those kept from other runs")
     return made
 
 
 def call(arguments: Namespace) -> int:
-    from headway.api import Run
-    from headway.cli.address import find
-
     if are_logs(arguments.address):
-        return _call_on_logs(arguments)
+        with patience("reading the event logs"):
+            most = None if arguments.all or arguments.json else MOST
+            found = read_jobs(arguments.address, most)
+        if arguments.json:
+            print_json(log_document(found))
+        else:
+            print_jobs(found, most)
+        return OK
     address = find(next(iter(arguments.address), None))
     if arguments.results:
-        from headway.cli import run_summary
-
         with patience("looking for the outputs"):
-            found = Run(address.folder).results()
-        run_summary.print_results(address.folder, found, as_json=arguments.json)
+            results = Run(address.folder).results()
+        print_results(address.folder, results, as_json=arguments.json)
         return OK
     with patience("reading the event log"):
         run_jobs = RunJobs(Run(address.folder))
@@ -254,33 +255,25 @@ def call(arguments: Namespace) -> int:
     return OK
 
 
-def _call_on_logs(arguments: Namespace) -> int:
-
-    with patience("reading the event logs"):
-        most = None if arguments.all or arguments.json else MOST
-        found = read_jobs(arguments.address, most)
-    if arguments.json:
-        print_json(log_document(found))
-    else:
-        print_jobs(found, most)
-    return OK
-
-
-def document(run_jobs: RunJobs, job: int | None = None) -> dict[str, Any]:
-    """What `--json` prints."""
-
-    from headway.pool.results import read_kept
-
-    run = run_jobs.run
+def _run_document(run: Run) -> dict[str, Any]:
+    """What `status --json` and `list --json` both say of a run."""
     facts = run.folder.facts
-    states = run.jobs
-    chosen = states.values() if job is None else [states[job]] if job in states else []
     return {
         "run": run.label,
         "pool": facts.pool["kind"],
         "cluster": facts.cluster,
         "created": facts.created,
         "submitted": run.submitted,
+    }
+
+
+def document(run_jobs: RunJobs, job: int | None = None) -> dict[str, Any]:
+    """What `--json` prints."""
+    run = run_jobs.run
+    states = run.jobs
+    chosen = states.values() if job is None else [states[job]] if job in states else []
+    return {
+        **_run_document(run),
         "folder": str(run.folder.path),
         "jobs": run_jobs.size,
         "counts": run_jobs.counts,
@@ -292,8 +285,6 @@ def document(run_jobs: RunJobs, job: int | None = None) -> dict[str, Any]:
 
 
 def _print_run(run_jobs: RunJobs, everything: bool) -> None:
-    from headway.cli.run_summary import print_kept, print_trouble, results_words
-
     run = run_jobs.run
     kind = run.folder.facts.pool["kind"]
     if not run.submitted:
@@ -307,9 +298,7 @@ def _print_run(run_jobs: RunJobs, everything: bool) -> None:
         print_states(
             states, lambda state: f"{run.label}.{state.proc}", time.time(), row=run_jobs.row
         )
-    hidden = run_jobs.size - len(states)
-    if hidden > 0 and states:
-        print(f"… and {hidden:,} more; --all shows them")
+        print_hidden(run_jobs.size - len(states), "--all shows them")
     print_trouble(run, run_jobs)
     if run.lost():
         print(nobody_runs(run.label))
@@ -319,106 +308,75 @@ def _print_run(run_jobs: RunJobs, everything: bool) -> None:
 
 
 def _print_job(run_jobs: RunJobs, job: int) -> None:
-    from headway.cli.run_summary import cause
-
     run = run_jobs.run
-    state = run.jobs.get(job)
-    print(f"{paint(run_jobs.name(job), 'bold')} ", end="")
-    if state is None:
-        if run.submitted:
-            print("is not in the event log yet")
-        else:
-            print(f"is not submitted; submit it with `headway run --resume {run.label}`")
+    name, state = paint(run_jobs.name(job), "bold"), run.jobs.get(job)
+    if state is None and run.submitted:
+        print(f"{name} is not in the event log yet")
         return
-    said = cause(run, state)
-    print(state_word(state) + (f": {printable(said)}" if said else ""))
-    for name, value in _facts(state):
-        print(f"  {name:<12} {printable(value)}")
-    for name in ("stdout", "stderr"):
-        path = run.stream(job, name)
-        if path is not None:
-            print(f"  {name:<12} {near(path)}")
-    if run.outputs(job).is_dir():
-        print(f"  {'results':<12} {near(run.outputs(job))}")
-    step = next_step(run.label, state)
-    if step:
+    if state is None:
+        print(f"{name} is not submitted; submit it with `headway run --resume {run.label}`")
+        return
+    reason = cause(run, state)
+    print(f"{name} {state_word(state)}" + (f": {printable(reason)}" if reason else ""))
+    for title, value in _facts(run, job, state).items():
+        if value:
+            print(f"  {title:<12} {printable(str(value))}")
+    if step := next_step(run.label, state):
         print(f"  {step}")
 
 
-def _facts(state: JobState) -> list[tuple[str, str]]:
+def _facts(run: Run, job: int, state: JobState) -> dict[str, object]:
+    """What is known of a job; empty values are not shown."""
 
     def at(moment: float | None) -> str:
-        if moment is None:
-            return ""
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+        return "" if moment is None else date_time(moment)
 
-    facts = [
-        ("HTCondor's", f"{state.cluster}.{state.proc}"),
-        ("phase", state.phase),
-        ("progress", progress_words(state)),
-        ("transfer", fetching_words(state)),
-        ("site", state.site),
-        ("slot", state.slot),
-        ("submitted", at(state.submitted)),
-        ("first ran", at(state.started)),
-        ("ended", at(state.ended)),
-        ("elapsed", elapsed_words(state, time.time())),
-        ("attempts", str(state.attempts)),
-        ("evictions", str(state.evictions or "")),
-        ("holds", str(state.holds or "")),
-        ("checkpoints", str(state.checkpoints or "")),
-    ]
-    return [(name, value) for name, value in facts if value]
-
-
-# `headway list`: all runs that are here.
-
-
-def _list_parser(name: str) -> Parser:
-    made = Parser(
-        name,
-        "[options]",
-        "List all runs below the nearest `.headway` folder, the newest last.",
-        [("headway list", "all of them"), ("headway list --json", "for programs")],
-    )
-    made.set_defaults(call=list_runs)
-    return made
+    files = {name: run.stream(job, name) for name in ("stdout", "stderr")}
+    outputs = run.outputs(job)
+    return {
+        "HTCondor ID": f"{state.cluster}.{state.proc}",
+        "phase": state.phase,
+        "progress": progress_words(state),
+        "transfer": fetching_words(state),
+        "site": state.site,
+        "slot": state.slot,
+        "submitted": at(state.submitted),
+        "first ran": at(state.started),
+        "ended": at(state.ended),
+        "elapsed": elapsed_words(state, time.time()),
+        "attempts": str(state.attempts),
+        "evictions": state.evictions,
+        "holds": state.holds,
+        "checkpoints": state.checkpoints,
+        **{name: near(path) for name, path in files.items() if path is not None},
+        "results": near(outputs) if outputs.is_dir() else "",
+    }
 
 
 def list_runs(arguments: Namespace) -> int:
-    from headway.cli.terminal import near, patience, print_json, print_table
-    from headway.pool.folder import Runs
-
     runs = Runs.here()
     with patience("reading the event logs"):
-        found = [_readable(folder) for folder in runs]
+        found = [_listed(folder) for folder in runs]
     if arguments.json:
         print_json({"folder": str(runs.folder), "runs": found})
-        return OK
-    if not found:
+    elif not found:
         print(f"no runs in {near(runs.folder)}; start one with `headway run job.toml`")
-        return OK
-    rows = [
-        (
-            str(run["run"]),
-            str(run["pool"] or "?"),
-            _when(run["created"]),
-            _jobs_words(run),
-            near(runs.folder / str(run["run"]) / "jobs"),
-        )
-        for run in found
-    ]
-    print_table(("run", "pool", "created", "jobs", "results"), rows)
+    else:
+        rows = [
+            (
+                str(run["run"]),
+                str(run["pool"] or "?"),
+                "?" if run["created"] is None else date_time(run["created"])[:-3],
+                _jobs_words(run),
+                near(runs.folder / str(run["run"]) / "jobs"),
+            )
+            for run in found
+        ]
+        print_table(("run", "pool", "created", "jobs", "results"), rows)
     return OK
 
 
-def _when(created: float | None) -> str:
-    return "?" if created is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(created))
-
-
 def _jobs_words(run: dict[str, Any]) -> str:
-    from headway.cli.job_text import count_words
-
     if run["error"]:
         return str(run["error"])
     kept = f" ({run['kept']:,} kept from other runs)" if run["kept"] else ""
@@ -426,37 +384,16 @@ def _jobs_words(run: dict[str, Any]) -> str:
     return words + kept
 
 
-def _readable(folder: RunFolder) -> dict[str, Any]:
-    """What there is of a run; one that cannot be read does not hide the others."""
-    from headway.errors import HeadwayError
-
+def _listed(folder: RunFolder) -> dict[str, Any]:
+    """A run for the list; one that cannot be read does not hide the others."""
+    results = str(folder.jobs)
     try:
-        return {**_run_facts(folder), "error": None}
+        run = Run(folder)
+        counts = {group: number for group, number in RunJobs(run).counts.items() if number}
+        kept = len(read_kept(folder))
+        known = {**_run_document(run), "counts": counts, "kept": kept}
+        return {**known, "results": results, "error": None}
     except HeadwayError as error:
         unknown = dict.fromkeys(("pool", "cluster", "created", "submitted", "kept"))
-        return {
-            "run": folder.label,
-            **unknown,
-            "counts": {},
-            "results": str(folder.jobs),
-            "error": error.message,
-        }
-
-
-def _run_facts(folder: RunFolder) -> dict[str, Any]:
-    from headway.api import Run
-    from headway.cli.job_text import RunJobs
-    from headway.pool.results import read_kept
-
-    facts, run = folder.facts, Run(folder)
-    counts = {group: number for group, number in RunJobs(run).counts.items() if number}
-    return {
-        "run": folder.label,
-        "pool": facts.pool["kind"],
-        "cluster": facts.cluster,
-        "created": facts.created,
-        "submitted": run.submitted,
-        "counts": counts,
-        "kept": len(read_kept(folder)),
-        "results": str(folder.jobs),
-    }
+        known = {"run": folder.label, **unknown, "counts": {}}
+        return {**known, "results": results, "error": error.message}

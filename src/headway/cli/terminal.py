@@ -15,38 +15,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headway.cli.commands import INTERRUPTED
-from headway.text import cut, padded, printable, width_of
-
-__all__ = [
-    "StopSignal",
-    "cut",
-    "metered",
-    "near",
-    "paint",
-    "patience",
-    "print_json",
-    "print_table",
-    "printable",
-    "shown_log",
-    "wants_color",
-    "width_of",
-]
+from headway.text import padded, printable, width_of
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
-def wants_color(stream: TextIO) -> bool:
-    """Whether a stream is a terminal and nobody has asked for no colours."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return stream.isatty() and not plain
-
-
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
-    """`text` in colour, if the stream takes colours."""
-    if not style or not wants_color(stream or sys.stdout):
+    """`text` in colour, if the stream is a terminal and nobody has asked for no colours."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if not style or plain or not (stream or sys.stdout).isatty():
         return text
     codes = ";".join(_CODES[word] for word in style.split())
     return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def print_stderr(text: str, style: str = "") -> None:
+    """A line on stderr, out at once."""
+    print(paint(text, style, sys.stderr), file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:
@@ -55,10 +40,37 @@ def print_json(document: Any) -> None:
 
 
 def near(path: Path) -> str:
-    """A path as one would type it here."""
+    """A path relative to the current folder, if it is below it; safe to print."""
     with contextlib.suppress(ValueError, OSError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)
+        path = path.relative_to(Path.cwd())
+    return printable(str(path))
+
+
+def clock(moment: float | None = None) -> str:
+    """The local time of day; default: now."""
+    return time.strftime("%H:%M:%S", time.localtime(moment))
+
+
+def date_time(moment: float) -> str:
+    """The local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def amount(done: int, total: int | None) -> str:
+    """Bytes of how many: `93.1 / 150 GB`."""
+    from headway.spec.units import format_size
+
+    text = format_size(done)
+    if not total:
+        return text
+    number, _, unit = text.partition(" ")
+    whole = format_size(total)
+    return f"{number if whole.endswith(f' {unit}') else text} / {whole}"
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def print_table(
@@ -69,13 +81,15 @@ def print_table(
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * (len(widths) - 1)
         widths[-1] = max(20, min(widths[-1], room))
-    print(paint(_line(titles, widths), "bold"))
-    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
-        print(paint(_line(row, widths), style))
+    for row, style in zip([titles, *rows], ["bold", *(styles or [""] * len(rows))], strict=True):
+        line = "  ".join(padded(c, w) for c, w in zip(row, widths, strict=True)).rstrip()
+        print(paint(line, style))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(padded(c, w) for c, w in zip(cells, widths, strict=True)).rstrip()
+def print_hidden(number: int, hint: str) -> None:
+    """Say how many rows of a table are not shown, if any, and what shows them."""
+    if number > 0:
+        print(f"… and {number:,} more; {hint}")
 
 
 @contextlib.contextmanager
@@ -84,7 +98,7 @@ def patience(doing: str, seconds: float = 2.0) -> Iterator[None]:
 
     def say() -> None:
         with contextlib.suppress(OSError, ValueError):
-            print(paint(f"{doing} …", "dim", sys.stderr), file=sys.stderr, flush=True)
+            print_stderr(f"{doing} …", "dim")
 
     timer = threading.Timer(seconds, say)
     timer.daemon = True
@@ -97,12 +111,12 @@ def patience(doing: str, seconds: float = 2.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def metered(doing: str, seconds: float = 2.0) -> Iterator[Callable[[int, int], None]]:
-    """As `patience`, and on a terminal with how much is done, which is told to what this yields."""
+    """As `patience`; yields a function that takes how much is done, which a terminal shows."""
     begin = last = time.monotonic()
     shown = False
     on_terminal = sys.stderr.isatty()
 
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal last, shown
         now = time.monotonic()
         if on_terminal and now - begin > seconds and now - last > 0.25 and total:
@@ -112,15 +126,15 @@ def metered(doing: str, seconds: float = 2.0) -> Iterator[Callable[[int, int], N
                 print(f"\r{text}", end="", file=sys.stderr, flush=True)
 
     with patience(doing, seconds) if not on_terminal else contextlib.nullcontext():
-        yield told
+        yield progress
     if shown:
         with contextlib.suppress(OSError, ValueError):
             print(f"\r{' ' * (len(doing) + 8)}\r", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def shown_log(verbose: int) -> Iterator[None]:
-    """Show on stderr what Headway logs: 1 what it does, 2 every question that it asks, too."""
+def log_to_stderr(verbose: int) -> Iterator[None]:
+    """Show on stderr what Headway logs: with 1 what it does, with 2 also every request it makes."""
     if not verbose:
         yield
         return
@@ -143,26 +157,26 @@ def shown_log(verbose: int) -> Iterator[None]:
 
 
 class StopSignal:
-    """Whether somebody wants the command to end."""
+    """Whether Ctrl-C or SIGTERM has asked the command to end."""
 
     def __init__(self) -> None:
-        self.by: int | None = None  # the signal
+        self.number: int | None = None
         self.event = threading.Event()  # for whoever waits
 
     def __bool__(self) -> bool:
-        return self.by is not None
+        return self.number is not None
 
     @property
     def exit_code(self) -> int:
         """What a shell expects of a program that a signal has ended."""
-        return INTERRUPTED if self.by in (None, signal.SIGINT) else 128 + self.by
+        return INTERRUPTED if self.number in (None, signal.SIGINT) else 128 + self.number
 
     @contextlib.contextmanager
-    def heard(self) -> Iterator[None]:
+    def listening(self) -> Iterator[None]:
         """Listen to Ctrl-C and SIGTERM; a second Ctrl-C changes nothing."""
 
         def stop(number: int, _: object) -> None:
-            self.by = self.by or number
+            self.number = self.number or number
             self.event.set()
 
         if threading.current_thread() is not threading.main_thread():
@@ -174,4 +188,4 @@ class StopSignal:
         finally:
             for number, handler in before.items():
                 # Once asked to end, nothing that is pressed again cuts short the way out.
-                signal.signal(number, handler if self.by is None else signal.SIG_IGN)
+                signal.signal(number, handler if self.number is None else signal.SIG_IGN)

@@ -1,12 +1,10 @@
-"""How a run goes: lines, or a live view where there is a terminal."""
+"""How a run goes: plain lines, JSON lines, or a live table where there is a terminal."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from typing import Protocol
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
@@ -15,38 +13,59 @@ from rich.text import Text
 
 from headway.api import Run
 from headway.cli.job_text import (
+    COLUMNS,
     GROUPS,
     STYLES,
     RunJobs,
     count_words,
-    elapsed_words,
     fetching_words,
     group_of,
+    job_cells,
     progress_words,
-    short_why,
     state_word,
     why,
 )
-from headway.cli.terminal import StopSignal, print_json, printable
+from headway.cli.terminal import StopSignal, can_redraw, clock, print_json
 from headway.events import JobState, Status
 from headway.holds.heal import BackgroundHealer
 from headway.spec import format_duration
+from headway.text import many, printable
 
-# The views for where there is no terminal: plain lines, few lines for many jobs, JSON lines.
-
-
-MANY = 50  # jobs; beyond this, single changes tell nobody anything
+MANY = 50  # jobs; beyond this, a line for each change is of no use
 CONDENSED = 2.0  # seconds between two lines of counts, at the least
 PROGRESS = 30.0  # seconds between two lines on the same transfer
+FRAME = 0.25  # seconds between two pictures, at the least
+CLOCK = 1.0  # seconds after which the times are redrawn though nothing happened
+LOOK = 0.1  # seconds between two looks at the event log
+ALIVE = 2.0  # seconds between two checks that the local pool still runs
+_BAR, _NARROW = 12, 16  # characters
+_ROOM_FOR_BYTES, _ROOM_FOR_BAR = 90, 110  # columns of the terminal
+_CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
 
 
-class LineView:
+class RunView:
+    """What shows a run while it goes on; this one shows nothing."""
+
+    def saw(self, state: JobState) -> None:
+        """Something happened to a job."""
+
+    def tick(self) -> None:
+        """The event log was read, whether or not it had news."""
+
+    def note(self, text: str) -> None:
+        """Show a line that is not about a job's state."""
+
+    def close(self) -> None:
+        """Show what was held back."""
+
+
+class LineView(RunView):
     """One line for every change of a job's state or phase."""
 
     def __init__(self, run_jobs: RunJobs) -> None:
         self.run_jobs = run_jobs
         self._last: dict[int, tuple[object, ...]] = {}
-        self._said: dict[int, float] = {}
+        self._printed: dict[int, float] = {}
 
     def saw(self, state: JobState) -> None:
         if state.phase == "done":
@@ -54,52 +73,40 @@ class LineView:
         now = time.monotonic()
         key = (state.status, state.phase, state.attempts, group_of(state))
         moving = state.progress_bytes is not None
-        overdue = moving and now - self._said.get(state.proc, now) >= PROGRESS
+        overdue = moving and now - self._printed.get(state.proc, now) >= PROGRESS
         if self._last.get(state.proc) == key and not overdue:
             return
         self._last[state.proc] = key
-        self._said[state.proc] = now
-        print(f"{_clock()} {self.run_jobs.name(state.proc)} {_words(state)}", flush=True)
-
-    def tick(self) -> None:
-        """Lines are printed when things happen."""
+        self._printed[state.proc] = now
+        self.note(f"{self.run_jobs.name(state.proc)} {_line(state)}")
 
     def note(self, text: str) -> None:
-        print(f"{_clock()} {printable(text)}", flush=True)
-
-    def close(self) -> None:
-        """Nothing is kept back."""
+        print(f"{clock()} {printable(text)}", flush=True)
 
 
-class CountView:
+class CountView(LineView):
     """For many jobs: how many are in which state, whenever that has changed."""
 
     def __init__(self, run_jobs: RunJobs) -> None:
-        self.run_jobs = run_jobs
-        self._last = ""
-        self._said = float("-inf")
+        super().__init__(run_jobs)
+        self._words = ""
+        self._time = float("-inf")
 
     def saw(self, state: JobState) -> None:
         """`tick` prints the counts."""
 
     def tick(self) -> None:
-        if time.monotonic() - self._said >= CONDENSED:
-            self._say()
-
-    def note(self, text: str) -> None:
-        print(f"{_clock()} {printable(text)}", flush=True)
+        if time.monotonic() - self._time >= CONDENSED:
+            self.close()
 
     def close(self) -> None:
-        self._say()
-
-    def _say(self) -> None:
         words = count_words(self.run_jobs.counts)
-        if words != self._last:
-            self._last, self._said = words, time.monotonic()
-            print(f"{_clock()} {self.run_jobs.label}: {words}", flush=True)
+        if words != self._words:
+            self._words, self._time = words, time.monotonic()
+            self.note(f"{self.run_jobs.label}: {words}")
 
 
-class JsonView:
+class JsonView(RunView):
     """One JSON object a line for every event of a job."""
 
     def __init__(self, run_jobs: RunJobs) -> None:
@@ -108,57 +115,26 @@ class JsonView:
     def saw(self, state: JobState) -> None:
         print_json({"type": "job", "run": self.run_jobs.label, **self.run_jobs.document(state)})
 
-    def tick(self) -> None:
-        """Lines are printed when things happen."""
-
     def note(self, text: str) -> None:
         print_json({"type": "note", "run": self.run_jobs.label, "text": text})
 
-    def close(self) -> None:
-        """Nothing is kept back."""
 
-
-class NoView:
-    """For when there is nobody left to show anything to."""
-
-    def saw(self, state: JobState) -> None: ...
-    def tick(self) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
-def _words(state: JobState) -> str:
+def _line(state: JobState) -> str:
     text = state_word(state)
     if state.phase:
-        text += f", {printable(state.phase)}"
+        text += f", {state.phase}"
     if state.site and group_of(state) == "running":
-        text += f" at {printable(state.site)}"
+        text += f" at {state.site}"
     if state.attempts > 1 and group_of(state) == "running":
         text += f" (attempt {state.attempts})"
-    moved = progress_words(state)
-    if moved:
-        text += f", {moved}"
+    if progress := progress_words(state):
+        text += f", {progress}"
     last = why(state) or fetching_words(state)
-    return f"{text}: {printable(last)}" if last else text
+    return f"{text}: {last}" if last else text
 
 
-def _clock() -> str:
-    return time.strftime("%H:%M:%S")
-
-
-# The live view: one table of the jobs that matter most, as high as the terminal allows.
-
-
-FRAME = 0.25  # seconds between two pictures, at the least
-CLOCK = 1.0  # seconds after which the times are drawn anew though nothing happened
-_COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
-_BAR, _SITE, _NARROW = 12, 28, 16  # characters
-_ROOM_FOR_BYTES, _ROOM_FOR_BAR = 90, 110  # columns of the terminal
-_CHROME = 4  # lines that are not jobs: header, titles, footer, and where the cursor stands
-
-
-class LiveView:
-    """Draws the jobs on a terminal, and draws nothing while nothing changes."""
+class LiveView(RunView):
+    """Draws the jobs that matter most on a terminal, and nothing while nothing changes."""
 
     def __init__(
         self,
@@ -196,7 +172,7 @@ class LiveView:
         self.console.print(Text(printable(text)))
 
     def close(self) -> None:
-        """Draw the last picture, and leave it standing."""
+        """Draw the last picture, and leave it on the screen."""
         self._draw()
         self._live.stop()
 
@@ -209,26 +185,23 @@ class LiveView:
     def picture(self, now: float) -> RenderableType:
         """Header, table and footer for this moment."""
         width, height = self.console.size
-        room = max(1, height - _CHROME)
-        shown = self.run_jobs.first(room)
+        shown = self.run_jobs.first(max(1, height - _CHROME))
         parts: list[RenderableType] = [self._header(), _table(self.run_jobs, shown, now, width)]
-        rest = {
+        hidden = {
             group: count - sum(group_of(state) == group for state in shown)
             for group, count in self.run_jobs.counts.items()
         }
-        if any(rest.values()):
-            hidden = sum(rest.values())
-            words = f"  … and {hidden:,} more: {count_words(rest)}"
+        if any(hidden.values()):
+            words = f"  … and {sum(hidden.values()):,} more: {count_words(hidden)}"
             parts.append(Text(words, style="dim", no_wrap=True, overflow="ellipsis"))
         return Group(*parts)
 
     def _header(self) -> Text:
         counts = self.run_jobs.counts
-        jobs = "1 job" if self.run_jobs.size == 1 else f"{self.run_jobs.size:,} jobs"
         parts = [
             Text(self.run_jobs.label, style="bold"),
             Text(f"on {self.pool}"),
-            Text(jobs),
+            Text(many(self.run_jobs.size, "job")),
             *(Text(f"{counts[g]:,} {g}", style=STYLES[g]) for g in GROUPS if counts[g]),
             Text(format_duration(int(time.monotonic() - self._began)), style="dim"),
         ]
@@ -241,14 +214,15 @@ class LiveView:
 def _table(run_jobs: RunJobs, states: list[JobState], now: float, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
     rows = [_row(run_jobs, state, now, width) for state in states]
-    # What no job has needs no column, except the words at the end, which take what is left.
-    used = [any(row[n].plain for row in rows) for n in range(len(_COLUMNS) - 1)] + [True]
-    for title, shown in zip(_COLUMNS, used, strict=True):
-        if title == _COLUMNS[-1]:
+    # A column that is empty for all jobs is left out, except the last, which takes the rest.
+    used = [any(row[n].plain for row in rows) for n in range(len(COLUMNS) - 1)] + [True]
+    for title, shown in zip(COLUMNS, used, strict=True):
+        if title == COLUMNS[-1]:
             table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
         elif shown:
             side: JustifyMethod = "right" if title in ("elapsed", "attempts") else "left"
-            table.add_column(title, no_wrap=True, overflow="ellipsis", justify=side, max_width=44)
+            most = 28 if title == "site" else 44
+            table.add_column(title, no_wrap=True, overflow="ellipsis", justify=side, max_width=most)
     for row in rows:
         table.add_row(*(cell for cell, shown in zip(row, used, strict=True) if shown))
     return table
@@ -256,19 +230,12 @@ def _table(run_jobs: RunJobs, states: list[JobState], now: float, width: int) ->
 
 def _row(run_jobs: RunJobs, state: JobState, now: float, width: int) -> list[Text]:
     style = STYLES[group_of(state)]
+    row = run_jobs.row(state.proc, max(_NARROW, width // 4))
+    styles = {"row": "dim", "state": style, "last word": "" if style == "dim" else style}
+    cells = zip(COLUMNS, job_cells(state, f"{run_jobs.label}.{state.proc}", row, now), strict=True)
     return [
-        Text(f"{run_jobs.label}.{state.proc}"),
-        Text(run_jobs.row(state.proc, max(_NARROW, width // 4)), style="dim"),
-        Text(state_word(state), style=style),
-        Text(printable(state.phase)),
-        Text(printable(state.site)[:_SITE]),
-        _progress(state, width),
-        Text(elapsed_words(state, now)),
-        Text(str(state.attempts or "")),
-        Text(
-            printable(short_why(state) or fetching_words(state)),
-            style="" if style == "dim" else style,
-        ),
+        _progress(state, width) if title == "progress" else Text(cell, style=styles.get(title, ""))
+        for title, cell in cells
     ]
 
 
@@ -285,62 +252,47 @@ def _progress(state: JobState, width: int) -> Text:
     return text.append(f"  {words}") if width >= _ROOM_FOR_BYTES else text
 
 
-# Watching a run until nothing more happens by itself, or until somebody has seen enough.
-
-
-LOOK = 0.1  # seconds between two looks at the event log
-ALIVE = 2.0  # seconds between two looks whether the local pool still lives
-
-
-class View(Protocol):
-    """What shows a run while it goes on."""
-
-    def saw(self, state: JobState) -> None: ...
-    def tick(self) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
-def choose_view(run_jobs: RunJobs, *, as_json: bool) -> View:
+def choose_view(run_jobs: RunJobs, *, as_json: bool) -> RunView:
     """The view that fits where stdout goes."""
-
     if as_json:
         return JsonView(run_jobs)
-    if sys.stdout.isatty() and is_able():
+    if can_redraw(sys.stdout):
         return LiveView(run_jobs, run_jobs.run.folder.facts.pool["kind"])
     return CountView(run_jobs) if run_jobs.size > MANY else LineView(run_jobs)
 
 
-class Watch:
-    """Feeds a view from the event log; Ctrl-C asks it to end and never breaks what it is doing."""
+class RunWatcher:
+    """Feeds a view from the event log; Ctrl-C asks it to end but never interrupts a step."""
 
     def __init__(
-        self, run: Run, run_jobs: RunJobs, view: View, heal: BackgroundHealer | None = None
+        self, run: Run, run_jobs: RunJobs, view: RunView, heal: BackgroundHealer | None = None
     ) -> None:
         self.run = run
         self.run_jobs = run_jobs
         self.view = view
         self.heal = heal
-        self.asked = StopSignal()
+        self.stop = StopSignal()
         self._checked = time.monotonic()
         run.saw = self._saw
 
     def until_settled(self) -> bool:
-        """True once all jobs are over or held for good; False if somebody wants to leave."""
+        """True once all jobs are over or held for good; False if a signal came first."""
         news = True
-        with self.asked.heard():
-            while not self.asked:
+        with self.stop.listening():
+            while not self.stop:
                 news = self.look() or news
                 if news and not self.run_jobs.busy and not (self.heal and self.heal.busy):
                     if self.run.settled():
                         return True
                     news = False
-                self._check_pool()
+                if time.monotonic() - self._checked >= ALIVE:
+                    self._checked = time.monotonic()
+                    self.run.check_pool()
                 time.sleep(LOOK)
         return False
 
     def look(self) -> bool:
-        """Take in what the event log has got, and show it."""
+        """Read what is new in the event log, and show it."""
         news = self.run.refresh()
         while self.heal and self.heal.notes:
             self.view.note(self.heal.notes.popleft())
@@ -358,7 +310,7 @@ class Watch:
             except Exception as error:
                 failed.append(error)
 
-        with self.asked.heard():
+        with self.stop.listening():
             thread = threading.Thread(target=work)
             thread.start()
             thread.join(0.5)
@@ -374,24 +326,8 @@ class Watch:
         label = self.run.label
         return said[0] if said[0].startswith(label) else f"{label}: {said[0]}"
 
-    @property
-    def exit_code(self) -> int:
-        return self.asked.exit_code
-
     def _saw(self, state: JobState) -> None:
         self.run_jobs.take(state)
         self.view.saw(state)
         if self.heal and state.status is Status.HELD:
             self.heal.poke()
-
-    def _check_pool(self) -> None:
-        now = time.monotonic()
-        if now - self._checked < ALIVE:
-            return
-        self._checked = now
-        self.run.check_pool()
-
-
-def is_able() -> bool:
-    """Whether the terminal can move its cursor."""
-    return os.environ.get("TERM", "") not in ("", "dumb")
