@@ -1,4 +1,4 @@
-"""Checkpoints that survive anything: saved whole or not at all, proven when loaded.
+"""Checkpoints that survive anything: saved completely or not at all, and verified when loaded.
 
     from headway.checkpoint import Checkpoint
 
@@ -10,15 +10,14 @@
         step += 1
         checkpoint.tick(model=model, optimizer=optimizer, step=step)
 
-`tick` saves when it is time and, after SIGTERM or at the interval of job.toml's [checkpoint], also
-ends the process with its exit code, 85. Needs nothing but the standard library; what has a
-`state_dict` (models, optimizers, schedulers, data sets) is saved by it, with torch where there are
-tensors, with NumPy where there are arrays. The states of random number generators are kept without
-being asked for.
+`tick` saves when it is time. After SIGTERM, and at the interval of job.toml's [checkpoint], it also
+ends the process with its exit code, 85. Only the standard library is needed. Objects with a
+`state_dict` (models, optimizers, schedulers, data sets) are saved by it: tensors with torch, arrays
+with NumPy. The states of random number generators are always saved.
 
-FOLDER/00000012/ is one checkpoint: values.json, a file for the tensors or arrays of each thing, and
-index.json with the sha256 of each. The newest is loaded that is whole; the one before it is kept
-until then.
+FOLDER/00000012/ is one checkpoint: values.json, a file for the tensors or arrays of each object,
+and index.json with the sha256 of each file. `load` takes the newest one that is complete, and until
+then the one before it is kept.
 """
 
 from __future__ import annotations
@@ -39,11 +38,12 @@ import threading
 import time
 import zipfile
 from functools import partial
+from operator import methodcaller
 
+from headway.node.files import settle
 from headway.node.process import heed_parent_alone
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
@@ -53,7 +53,7 @@ __all__ = ["Checkpoint", "CheckpointError", "trace"]
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be written, or none of those that are there can be read."""
+    """A checkpoint cannot be written, or none of the existing ones can be read."""
 
 
 _EXIT_CODE = 85
@@ -64,11 +64,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NUMBER = re.compile(r"[0-9]{8}\Z")
 _DRAFT = re.compile(r"\.new-([0-9]+)\Z")
 _RANDOM = "_rng"
-_FORGOTTEN = 3600.0  # seconds after which nobody is writing a draft any more
+_FORGOTTEN = 3600.0  # seconds after which nobody is writing to a draft
 
 
 class _StopAsked(BaseException):
-    """SIGTERM came while a batch was waited for."""
+    """SIGTERM came while the program waited for a batch."""
 
 
 class Checkpoint:
@@ -84,13 +84,13 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str = "ckpt", *, every: float | None = None, keep: int = 2) -> None:
-        """Heed SIGTERM, and keep checkpoints in a folder.
+        """Handle SIGTERM, and keep checkpoints in a folder.
 
         Args:
-            folder: Where they are; it is made when the first is saved.
-            every: Seconds after which `tick` saves and goes on, beside the job's interval, at which
-                it saves and leaves.
-            keep: How many of the newest are kept, at least 2.
+            folder: The folder; it is created when the first checkpoint is saved.
+            every: Seconds after which `tick` saves and goes on. At the job's interval it saves and
+                leaves.
+            keep: How many of the newest checkpoints to keep, at least 2.
 
         Raises:
             CheckpointError: `keep` is less than 2, or a variable of the job is not a number.
@@ -101,9 +101,11 @@ class Checkpoint:
         self.exit_code = int(_number(_EXIT, _EXIT_CODE))
         self._begin = self._saved = time.monotonic()
         self._leave_after = _number(_INTERVAL, None)
-        self._asked = False  # no Event: its lock would stop a handler within a handler for ever
+        self._asked = (
+            False  # not an Event: a handler within a handler would wait for its lock for ever
+        )
         self._awaited: tuple[Any, Any] | None = None  # a loader, and its state before the wait
-        self._damaged: set[int] = set()  # that `load` has passed over
+        self._damaged: set[int] = set()  # that `load` has skipped
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -112,27 +114,27 @@ class Checkpoint:
             multiprocessing.util.register_after_fork(self, heed_parent_alone)
 
     def should_stop(self) -> bool:
-        """Whether it is time to save and leave: SIGTERM came, or the job's interval is over."""
+        """Whether it is time to save and leave: after SIGTERM, or at the job's interval."""
         if self._asked:
             return True
         limit = self._leave_after
         return limit is not None and time.monotonic() - self._begin >= limit
 
     def due(self) -> bool:
-        """Whether it is time to save: to leave, or `every` seconds are over."""
+        """Whether it is time to save: to leave, or after `every` seconds."""
         if self.should_stop():
             return True
         return self.every is not None and time.monotonic() - self._saved >= self.every
 
     def tick(self, **things: Any) -> None:
-        """Save when it is time to; leave when it is time to.
+        """Save if it is time to save, and leave if it is time to leave.
 
         Args:
             things: What to save, as for `save`.
 
         Raises:
-            CheckpointError: It could not be saved.
-            SystemExit: It was saved, and the job is to be started again.
+            CheckpointError: The checkpoint could not be saved.
+            SystemExit: It was saved, and the job should be started again.
         """
         if self.should_stop():
             self.leave(**things)
@@ -140,13 +142,13 @@ class Checkpoint:
             self.save(**things)
 
     def over(self, loader: Any, things: Callable[[], dict[str, Any]]) -> Iterator[Any]:
-        """The loader's batches; if SIGTERM comes while there is none, saves and leaves.
+        """Iterate over a loader; saves and leaves if SIGTERM comes during the wait for a batch.
 
-        A loop over the loader itself heeds SIGTERM with the next batch, and that may take long.
+        A loop over the loader itself notices SIGTERM with the next batch, which may take long.
 
         Args:
-            loader: What gives the batches.
-            things: Gives what to save, as for `save`.
+            loader: The source of the batches.
+            things: Returns what to save, as for `save`.
 
         Yields:
             The batches.
@@ -167,37 +169,37 @@ class Checkpoint:
             yield batch
 
     def leave(self, **things: Any) -> NoReturn:
-        """Save, and end the process with the exit code that says "start me again".
+        """Save, and end the process with the exit code that means "start me again".
 
         Args:
             things: What to save, as for `save`.
 
         Raises:
-            CheckpointError: It could not be saved.
-            SystemExit: It was.
+            CheckpointError: The checkpoint could not be saved.
+            SystemExit: It was saved.
         """
         self.save(**things)
         trace(event="leave", code=self.exit_code)
         for child in multiprocessing.active_children():
-            if child.daemon:  # a loader would wait for each of its workers, should they wait, too
+            if child.daemon:  # a loader would wait for each of its workers, which may wait, too
                 child.terminate()
         sys.stdout.flush()
         sys.stderr.flush()
         raise SystemExit(self.exit_code)
 
     def save(self, **things: Any) -> str:
-        """Save all of it under the next number, whole or not at all.
+        """Save a checkpoint under the next number, completely or not at all.
 
         Args:
-            things: By name: what has a `state_dict`, random number generators, and values (numbers,
-                texts, lists, dicts, tuples, bytes, tensors, arrays).
+            things: By name, objects with a `state_dict`, random number generators, and values
+                (numbers, texts, lists, dicts, tuples, bytes, tensors, arrays).
 
         Returns:
             The folder of this checkpoint.
 
         Raises:
-            CheckpointError: One of them cannot be saved, or the folder cannot be written to; the
-                checkpoint before is still there.
+            CheckpointError: One of them cannot be saved, or the folder cannot be written; the
+                previous checkpoint is still there.
         """
         for name in things:
             if not _NAME.match(name) or name in ("index", "values", _RANDOM):
@@ -211,10 +213,10 @@ class Checkpoint:
             shutil.rmtree(draft, ignore_errors=True)
             os.mkdir(draft)
             size = _write(draft, states)
-            target = os.path.join(self.folder, f"{self._next():08d}")
+            target = os.path.join(self.folder, f"{max(self._numbers(), default=0) + 1:08d}")
             os.rename(draft, target)
-            _sync_folder(self.folder)
-        except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into the other
+            settle(self.folder)
+        except (OSError, RuntimeError) as error:  # torch's writer turns the former into the latter
             words = getattr(error, "strerror", None) or str(error)
             raise CheckpointError(
                 f"the checkpoint could not be written to {self.folder}: {words};"
@@ -224,22 +226,24 @@ class Checkpoint:
             shutil.rmtree(draft, ignore_errors=True)
         self._saved = time.monotonic()
         trace(event="save", seconds=round(self._saved - begin, 4), bytes=size)
-        for number in sorted(self._numbers(), key=self._worth)[: -self.keep]:
+        # damaged ones are removed first, then old ones
+        worth = sorted(self._numbers(), key=lambda number: (number not in self._damaged, number))
+        for number in worth[: -self.keep]:
             shutil.rmtree(os.path.join(self.folder, f"{number:08d}"), ignore_errors=True)
         return target
 
     def load(self, **things: Any) -> dict[str, Any] | None:
-        """Put the newest checkpoint that is whole into `things`.
+        """Restore `things` from the newest checkpoint that is complete.
 
         Args:
-            things: By the names that they were saved under; each has a `load_state_dict`, or is a
+            things: By the names under which they were saved; each has a `load_state_dict`, or is a
                 random number generator.
 
         Returns:
-            The other values that were saved; None: there is no checkpoint yet.
+            The other values that were saved; None if there is no checkpoint yet.
 
         Raises:
-            CheckpointError: No checkpoint is whole, or it does not have all of `things`.
+            CheckpointError: No checkpoint is complete, or it does not have all of `things`.
         """
         self._clear_drafts()
         faults = []
@@ -251,12 +255,12 @@ class Checkpoint:
                 self._damaged.add(number)
                 continue
             for words in faults:
-                print(f"passed over a damaged checkpoint: {words}", file=sys.stderr)
+                print(f"skipped a damaged checkpoint: {words}", file=sys.stderr)
             return _restore(place, things)
         if faults:
             raise CheckpointError(
-                f"no checkpoint is whole: {'; '.join(faults)};"
-                f" to begin anew, move {self.folder} away"
+                f"no checkpoint is complete: {'; '.join(faults)};"
+                f" to start over, move {self.folder} away"
             )
         return None
 
@@ -266,15 +270,8 @@ class Checkpoint:
         except FileNotFoundError:
             return []
 
-    def _worth(self, number: int) -> tuple[bool, int]:
-        """The least goes first: what is damaged, then what is old."""
-        return number not in self._damaged, number
-
-    def _next(self) -> int:
-        return max(self._numbers(), default=0) + 1
-
     def _clear_drafts(self) -> None:
-        """Remove what processes left that were killed while they saved."""
+        """Remove the drafts of processes that were killed while they saved."""
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self.folder):
                 match, path = _DRAFT.match(name), os.path.join(self.folder, name)
@@ -283,7 +280,7 @@ class Checkpoint:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            # a data loader's worker has inherited this handler, and is to end as it always would
+            # a data loader's worker has inherited this handler, and should end as usual
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -292,7 +289,7 @@ class Checkpoint:
         if callable(before):
             before(number, frame)
         awaited, self._awaited = self._awaited, None
-        # a loader that has moved on has given a batch, and that one is not lost
+        # if the loader has moved on, it has returned a batch, which must not be lost
         if awaited is not None and _position(awaited[0]) == awaited[1]:
             raise _StopAsked
 
@@ -304,7 +301,7 @@ def _state(thing: Any) -> Any:
 
 
 def _position(loader: Any) -> Any:
-    """Where it is; of one that does not know, the program itself counts what it was given."""
+    """The loader's position; None if it has none, and the program counts the batches itself."""
     return loader.state_dict() if hasattr(loader, "state_dict") else None
 
 
@@ -313,8 +310,8 @@ def _restore(place: str, things: dict[str, Any]) -> dict[str, Any]:
     missing = sorted(things.keys() - found.keys())
     if missing:
         raise CheckpointError(
-            f"{place} has no {', '.join(missing)}: it is of another version of the program;"
-            f" to begin anew, move {os.path.dirname(place)} away"
+            f"{place} has no {', '.join(missing)}: it is from another version of the program;"
+            f" to start over, move {os.path.dirname(place)} away"
         )
     for name, thing in things.items():
         if hasattr(thing, "load_state_dict"):
@@ -323,14 +320,14 @@ def _restore(place: str, things: dict[str, Any]) -> dict[str, Any]:
             _restore_generator(thing, found.pop(name))
         else:
             raise CheckpointError(
-                f"{name} has no load_state_dict: leave it out and take it from what load returns"
+                f"{name} has no load_state_dict: leave it out, and use what load returns"
             )
-    _restore_random(found.pop(_RANDOM, {}))  # after all that may draw from them
+    _restore_random(found.pop(_RANDOM, {}))  # last, because others may use the generators
     return found
 
 
 def _signals() -> list[int]:
-    """SIGTERM, and what the job's agent sends at the interval."""
+    """SIGTERM, and the signal that the job's agent sends at the interval."""
     asked = getattr(signal, os.environ.get(_SIGNAL, ""), None)
     return sorted({int(signal.SIGTERM), *([int(asked)] if isinstance(asked, int) else [])})
 
@@ -369,20 +366,20 @@ _TRACE = "HEADWAY_TRACE"
 
 
 def trace(**values: Any) -> None:
-    """Append one line to the file that HEADWAY_TRACE names; without it, nothing happens.
+    """Append one line to the file that HEADWAY_TRACE names; does nothing if there is none.
 
     `headway check` compares `step`, `loss` and `samples` (which samples, in their order) of an
     interrupted training with those of an uninterrupted one.
 
     Args:
-        values: What to tell; tensors and arrays will do.
+        values: The values to write, which may be tensors and arrays.
     """
     path = os.environ.get(_TRACE)
     if not path:
         return
     line = json.dumps({name: _plain(value) for name, value in values.items()}) + "\n"
-    with contextlib.suppress(OSError):  # no training ends because nobody could watch it
-        # one write at the end of the file: a kill leaves whole lines
+    with contextlib.suppress(OSError):  # a training must not fail because of its trace
+        # one write at the end of the file: a kill leaves complete lines
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(descriptor, line.encode())
@@ -403,7 +400,7 @@ def _plain(value: Any) -> Any:
 
 
 def _random_states() -> dict[str, Any]:
-    """The states of the generators that every program has, and of NumPy's and torch's if loaded."""
+    """The states of the global generators of Python, and of NumPy and torch if loaded."""
     state: dict[str, Any] = {"python": random.getstate()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -418,7 +415,7 @@ def _random_states() -> dict[str, Any]:
 
 
 def _restore_random(state: dict[str, Any]) -> None:
-    """Put the states back, as far as the same libraries and devices are here."""
+    """Restore the states, as far as the same libraries and devices are here."""
     if "python" in state:
         random.setstate(state["python"])
     if "numpy" in state and _importable("numpy"):
@@ -437,12 +434,12 @@ def _restore_random(state: dict[str, Any]) -> None:
         elif kept:
             sys.stderr.write(
                 f"the checkpoint has random states of {len(kept)} GPUs, and {here} are here:"
-                " random numbers on the GPU begin anew\n"
+                " random numbers on the GPU start over\n"
             )
 
 
 def _is_generator(thing: Any) -> bool:
-    """Whether it is one generator: of Python, of NumPy or of torch."""
+    """Whether it is a random number generator of Python, NumPy or torch."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     return (
         isinstance(thing, random.Random)
@@ -452,14 +449,12 @@ def _is_generator(thing: Any) -> bool:
 
 
 def _generator_state(thing: Any) -> Any:
-    """The state of one generator."""
     if isinstance(thing, random.Random):
         return thing.getstate()
     return thing.bit_generator.state if hasattr(thing, "bit_generator") else thing.get_state()
 
 
 def _restore_generator(thing: Any, state: Any) -> None:
-    """Put one generator's state back."""
     if isinstance(thing, random.Random):
         thing.setstate(state)
     elif hasattr(thing, "bit_generator"):
@@ -474,22 +469,19 @@ def _importable(name: str) -> bool:
     return find_spec(name) is not None
 
 
-#: What JSON cannot say is a dict with this key: {"$": "tuple", "of": […]}. No pickle is written but
-#: torch's own of a flat dict of tensors, which is read with weights_only.
+#: What JSON cannot express is a dict with this key: {"$": "tuple", "of": […]}. The only pickle is
+#: torch's own, of a flat dict of tensors, which is read with weights_only.
 _KIND = "$"
 _NUMERIC = "biufcSUMm"  # kinds of NumPy arrays that are read back without pickle
 
 
-class _Leaves:
-    """The tensors and arrays of one tree, by their numbers in it."""
-
-    def __init__(self) -> None:
-        self.tensors: dict[str, Any] = {}
-        self.arrays: dict[str, Any] = {}
+def _no_leaves() -> dict[str, dict[str, Any]]:
+    """The tensors and arrays of a state, by kind and by their number in it."""
+    return {"tensor": {}, "array": {}}
 
 
-def _pack(state: Any, where: str, leaves: _Leaves) -> Any:
-    """The state as JSON takes it; what cannot come back as it was is refused, with its place."""
+def _pack(state: Any, where: str, leaves: dict[str, dict[str, Any]]) -> Any:
+    """The state as JSON; refuses what could not be restored exactly, and says where it is."""
     if state is None or isinstance(state, (bool, int, float, str)):
         return _scalar(state)
     kind = type(state)
@@ -515,8 +507,8 @@ def _pack(state: Any, where: str, leaves: _Leaves) -> Any:
     return _leaf(state, where, leaves)
 
 
-def _unpack(packed: Any, leaves: _Leaves) -> Any:
-    """The state that was packed."""
+def _unpack(packed: Any, leaves: dict[str, dict[str, Any]]) -> Any:
+    """The state that `_pack` was given."""
     if isinstance(packed, list):
         return [_unpack(each, leaves) for each in packed]
     if not isinstance(packed, dict):
@@ -534,41 +526,35 @@ def _unpack(packed: Any, leaves: _Leaves) -> Any:
         return made
     if kind == "bytes":
         return base64.b64decode(of)
-    return {"tensor": leaves.tensors, "array": leaves.arrays}[kind][of]
+    return leaves[kind][of]
 
 
 def _scalar(state: Any) -> Any:
-    """A plain number or text: subclasses (NumPy's floats, enums) come back as what they hold."""
+    """A plain number or text: subclasses (NumPy's floats, enums) are restored as their value."""
     for plain in (bool, int, float, str):
         if isinstance(state, plain):
             return plain(state)
     return None
 
 
-def _leaf(state: Any, where: str, leaves: _Leaves) -> Any:
+def _leaf(state: Any, where: str, leaves: dict[str, dict[str, Any]]) -> Any:
     torch = sys.modules.get("torch")
-    if torch is not None and type(state) in (torch.Tensor, torch.nn.Parameter):
-        number = str(len(leaves.tensors))
-        leaves.tensors[number] = state.detach()
-        return {_KIND: "tensor", "of": number}
-    array = None if torch is not None and isinstance(state, torch.Tensor) else _array(state)
-    if array is not None and array.dtype.kind in _NUMERIC:
-        number = str(len(leaves.arrays))
-        leaves.arrays[number] = array
-        return {_KIND: "array", "of": number}
+    kind, leaf = "tensor", None
+    if torch is not None and isinstance(state, torch.Tensor):
+        leaf = state.detach() if type(state) in (torch.Tensor, torch.nn.Parameter) else None
+    elif hasattr(state, "__array__") and hasattr(state, "dtype"):  # also JAX and TensorFlow
+        import numpy
+
+        array = numpy.asarray(state)
+        kind, leaf = "array", array if array.dtype.kind in _NUMERIC else None
+    if leaf is not None:
+        number = str(len(leaves[kind]))
+        leaves[kind][number] = leaf
+        return {_KIND: kind, "of": number}
     raise CheckpointError(
         f"{where} is a {type(state).__name__}, which cannot be saved: give numbers, texts, lists,"
         " dicts, tuples, bytes, tensors, arrays, or what has a state_dict"
     )
-
-
-def _array(state: Any) -> Any:
-    """NumPy's, and what turns into one (JAX, TensorFlow)."""
-    if not (hasattr(state, "__array__") and hasattr(state, "dtype")):
-        return None
-    import numpy
-
-    return numpy.asarray(state)
 
 
 _INDEX, _VALUES = "index.json", "values.json"
@@ -578,7 +564,7 @@ _TENSORS, _ARRAYS, _BYTES = ".pt", ".npz", ".bin"
 
 
 def _write(folder: str, states: dict[str, Any]) -> int:
-    """Write all states into an empty folder; returns the bytes."""
+    """Write all states into an empty folder; returns the number of bytes."""
     values: dict[str, Any] = {}
     digests: dict[str, str] = {}
     size = 0
@@ -595,29 +581,29 @@ def _write(folder: str, states: dict[str, Any]) -> int:
 
     for name, state in states.items():
         if isinstance(state, (bytes, bytearray, memoryview)):
-            add(f"{name}{_BYTES}", partial(_put, state))
+            add(f"{name}{_BYTES}", methodcaller("write", state))
             continue
-        leaves = _Leaves()
+        leaves = _no_leaves()
         values[name] = _pack(state, name, leaves)
-        if leaves.tensors:
+        if leaves["tensor"]:
             import torch
 
-            add(f"{name}{_TENSORS}", partial(torch.save, leaves.tensors))
-        if leaves.arrays:
-            add(f"{name}{_ARRAYS}", partial(_put_arrays, leaves.arrays))
-    add(_VALUES, partial(_put, json.dumps(values).encode()))
+            add(f"{name}{_TENSORS}", partial(torch.save, leaves["tensor"]))
+        if leaves["array"]:
+            add(f"{name}{_ARRAYS}", partial(_put_arrays, leaves["array"]))
+    add(_VALUES, methodcaller("write", json.dumps(values).encode()))
     index = {"format": _FORMAT, "files": dict(digests)}
-    add(_INDEX, partial(_put, json.dumps(index).encode()))
-    _sync_folder(folder)
+    add(_INDEX, methodcaller("write", json.dumps(index).encode()))
+    settle(folder)
     return size
 
 
 def _read(place: str) -> dict[str, Any]:
-    """All states of a checkpoint in which `_fault` finds none."""
+    """All states of a checkpoint in which `_fault` finds nothing wrong."""
     try:
         values = _json(os.path.join(place, _VALUES))
         files = list(_json(os.path.join(place, _INDEX))["files"])
-        leaves: dict[str, _Leaves] = {name: _Leaves() for name in values}
+        leaves: dict[str, dict[str, dict[str, Any]]] = {name: _no_leaves() for name in values}
         states: dict[str, Any] = {}
         for file in files:
             name, suffix = os.path.splitext(file)
@@ -628,24 +614,24 @@ def _read(place: str) -> dict[str, Any]:
             elif suffix == _TENSORS:
                 import torch
 
-                leaves[name].tensors = torch.load(path, map_location="cpu", weights_only=True)
+                leaves[name]["tensor"] = torch.load(path, map_location="cpu", weights_only=True)
             elif suffix == _ARRAYS:
                 import numpy
 
                 with numpy.load(path, allow_pickle=False) as arrays:
-                    leaves[name].arrays = dict(arrays)
+                    leaves[name]["array"] = dict(arrays)
         states.update((name, _unpack(packed, leaves[name])) for name, packed in values.items())
         return states
     except ImportError as error:
         raise CheckpointError(f"{place} needs {error.name}, which is not installed here") from None
-    except Exception as error:  # torch and NumPy raise what they like on bytes that are not theirs
+    except Exception as error:  # torch and NumPy raise all kinds of errors
         raise CheckpointError(
-            f"{place} is as it was written, and cannot be read: {type(error).__name__}: {error}"
+            f"{place} is not damaged, but cannot be read: {type(error).__name__}: {error}"
         ) from error
 
 
 def _fault(place: str) -> str:
-    """What is wrong with a checkpoint; empty: nothing."""
+    """What is wrong with a checkpoint; empty if nothing is."""
     try:
         index = _json(os.path.join(place, _INDEX))
         if index["format"] != _FORMAT:
@@ -661,15 +647,6 @@ def _fault(place: str) -> str:
         return f"{os.path.basename(error.filename or place)}: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return f"{_INDEX} is damaged"
-
-
-def _sync_folder(folder: str) -> None:
-    """Names in a folder are on disk for sure only after this."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Hashed:
@@ -689,12 +666,8 @@ class _Hashed:
         return self._hash.hexdigest()
 
 
-def _put(content: Any, file: _Hashed) -> None:
-    file.write(content)
-
-
 def _put_arrays(arrays: dict[str, Any], file: Any) -> None:
-    """As numpy.savez, which wants a file that can be read too."""
+    """Like numpy.savez, which would need a file that can also be read."""
     import numpy
 
     with zipfile.ZipFile(file, "w") as archive:

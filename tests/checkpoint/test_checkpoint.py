@@ -127,7 +127,7 @@ def test_a_damaged_one_is_passed_over(
         content[len(content) // 2] ^= 0x41
         file.write_bytes(content if how == "flipped" else content[:-1])
     assert checkpoint.load() == {"step": 1, "blob": b"one"}
-    assert "passed over a damaged checkpoint" in capsys.readouterr().err
+    assert "skipped a damaged checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damaged", [1, 2])
@@ -148,7 +148,7 @@ def test_when_none_is_whole_it_says_so(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     for _ in range(2):
         (Path(checkpoint.save(step=1)) / "values.json").write_bytes(b"{}")
-    with pytest.raises(CheckpointError, match=r"no checkpoint is whole.*move .* away"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint is complete.*move .* away"):
         checkpoint.load()
 
 
@@ -180,7 +180,7 @@ def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     checkpoint.save(step=1)
-    with pytest.raises(CheckpointError, match="has no data: it is of another version"):
+    with pytest.raises(CheckpointError, match="has no data: it is from another version"):
         checkpoint.load(data=Counter())
 
 

@@ -21,7 +21,7 @@ from tests.loading.conftest import CHUNK, decode
 from tests.loading.test_loader import Team
 from tests.node.transfer.made_tars import make_nested
 
-from headway.node.plan import Input
+from headway.node.plan import PlannedInput
 from headway.node.stream.feed import Feed
 from headway.node.transfer.manifest import digest_of, make_manifest, read_manifest
 from headway.torch import Loader, TarDataset
@@ -49,7 +49,7 @@ class Node:
         given.manifest, given.patience = pin, 20.0
         given.keep, given.window = keep, None if keep else ROOM
         self._log = os.open(os.devnull, os.O_WRONLY)
-        self._feed = Feed(cast(Input, given), read_manifest(manifest, pin=pin), self._log)
+        self._feed = Feed(cast(PlannedInput, given), read_manifest(manifest, pin=pin), self._log)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_after)
 

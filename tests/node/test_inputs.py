@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -121,7 +122,7 @@ def test_a_truncated_file_from_htcondor(node: Node) -> None:
 def test_a_file_that_htcondor_did_not_bring(node: Node) -> None:
     node.plan(["true"], inputs=[{"urls": [], "path": "t"}])
     assert node.run() == 82
-    assert "HTCondor did not bring it" in node.stderr
+    assert "HTCondor did not transfer it" in node.stderr
 
 
 def test_no_network_is_a_bad_node(node: Node) -> None:
@@ -223,10 +224,10 @@ def test_the_second_node_without_a_way_out_hands_over_to_the_plugin(node: Node) 
     node.plan(["true"], inputs=[{"urls": [url], "path": "d/x", "arrives_as": "in.bin"}])
     starter = Starter(node, HeadwayPluginInput=f'"a, {url}"', HeadwayPluginPlugins='"http=p"')
     assert node.run(**starter.environment()) == 80
-    assert "another node may do" in node.stderr
+    assert "another node may work" in node.stderr
     assert starter.environment() and "TransferInput" not in starter.attributes
     assert node.run(**starter.environment()) == 80
-    assert "from now on HTCondor's plugin brings the inputs" in node.stderr
+    assert "from now on HTCondor's plugin transfers the inputs" in node.stderr
     starter.environment()
     assert starter.attributes["TransferInput"] == "HeadwayPluginInput"
     assert starter.attributes["TransferPlugins"] == "HeadwayPluginPlugins"
@@ -399,19 +400,15 @@ def test_a_slow_only_source_goes_on_and_the_log_says_so(node: Node) -> None:
     assert 30_000 < int(lines[-1]["rate"]) < 100_000
 
 
-class Lines:
-    """The event log's side, whose lines stay here."""
+class Lines(record.EventLines):
+    """Lines that stay here instead of going to the event log."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, str]] = []
 
-    def progress(self, phase: str, **values: object) -> None:
-        self._keep(phase, "progress", values)
-
-    def arrived(self, phase: str, **values: object) -> None:
-        self._keep(phase, "arrived", values)
-
-    def _keep(self, phase: str, state: str, values: dict[str, object]) -> None:
+    def send_line(
+        self, phase: str, state: str, values: Mapping[str, object], when: float | None = None
+    ) -> None:
         text = line("n", phase, state, 0.0, values)
         self.lines.append(dict(word.split("=", 1) for word in text.split()[1:]))
 
@@ -422,7 +419,7 @@ def stage(folder: Path, inputs: list[dict[str, Any]], lines: Lines) -> list[dict
 
     data = {"format": 1, "command": ["x"], "inputs": inputs}
     plan = Plan(data, {"job": "0"})
-    far = Progress(staging.sizes(plan.inputs))
+    far = Progress({each.path: each.size for each in plan.inputs})
     teller = ProgressReporter(lines, "stage-in", far)
     told: list[dict[str, Any]] = []
     errors: list[BaseException] = []
@@ -438,7 +435,7 @@ def stage(folder: Path, inputs: list[dict[str, Any]], lines: Lines) -> list[dict
     while thread.is_alive():
         teller.tick()
         thread.join(0.02)
-    teller.tell_arrived()
+    teller.report_arrivals()
     if errors:
         raise errors[0]
     return told

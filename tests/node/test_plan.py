@@ -135,12 +135,12 @@ def test_no_plan_is_met_with_anything_but_words(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "did not bring it"),
+        (None, "did not transfer it"),
         ("", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[]", "must be an object"),
         ('{"format": 9}', "reads format 1"),
-        (json.dumps({**GOOD, "outputs": [{"path": "../x"}]}), "does not stay below"),
+        (json.dumps({**GOOD, "outputs": [{"path": "../x"}]}), "is not below the job's folder"),
     ],
 )
 def test_the_agent_ends_with_87_and_words(node: Node, text: str | None, words: str) -> None:

@@ -295,7 +295,9 @@ def test_the_answer_goes_where_there_is_no_room(call: Call) -> None:
         "from headway.node.plugin import run_plugin; sys.exit(run_plugin(sys.argv[1:]))"
     )
     files = ["-infile", f"{call.folder}/.plugin.in", "-outfile", f"{call.folder}/.plugin.out"]
-    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, timeout=40)
+    # -B: under the limit, bytecode that it wrote would be cut short, and break every later import
+    command = [sys.executable, "-B", "-c", code, *files]
+    done = subprocess.run(command, capture_output=True, timeout=40)
     assert done.returncode in (1, 11)
     answers = call.answers()
     assert len(answers) == 8 and all(answer["transfererror"] for answer in answers)

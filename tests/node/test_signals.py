@@ -231,14 +231,14 @@ def test_a_wrapper_between_pool_and_agent_is_no_orphan(node: Node) -> None:
     assert done.returncode == 0
 
 
-HOPELESS = """
+OUT_OF_DATA = """
 import os, sys, time
 from headway.node.process import NO_DATA, Group, Watch
 ticks = []
 begin = time.monotonic()
 group = Group(["sleep", "30"], dict(os.environ), 1, 2)
 outcome = group.run(
-    Watch(), grace=1.0, tick=lambda: ticks.append(1) or 0.05, hopeless=lambda: len(ticks) > 5
+    Watch(), grace=1.0, tick=lambda: ticks.append(1) or 0.05, out_of_data=lambda: len(ticks) > 5
 )
 assert outcome.cause == NO_DATA and outcome.signal == 15, vars(outcome)
 assert 5 < len(ticks) < 20 and time.monotonic() - begin < 20
@@ -246,4 +246,4 @@ assert 5 < len(ticks) < 20 and time.monotonic() - begin < 20
 
 
 def test_a_command_that_can_get_no_more_data_is_ended() -> None:
-    subprocess.run([sys.executable, "-c", HOPELESS], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", OUT_OF_DATA], check=True, timeout=60)

@@ -362,5 +362,5 @@ class TestOfAnEarlierHeadway:
         write(f"{checkpoint.FOLDER}.new/ckpt/weights", "content 2")
         told: list[str] = []
         assert checkpoint.restore(["ckpt"], lambda: None, told.append) == []
-        assert told == ["the checkpoint that came here is not complete; the command begins anew"]
+        assert told == ["the checkpoint that came here is not complete; the command starts over"]
         assert os.listdir(OUT) == []

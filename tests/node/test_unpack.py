@@ -562,7 +562,7 @@ def test_progress_says_that_it_unpacks(tmp_path: Path, web: Web, monkeypatch: An
     web.files["t.tar"] = tar_of()
     given = {"urls": [web.url("t.tar")], "path": "t.tar", "unpack": "t"}
     plan = Plan({"format": 1, "command": ["x"], "inputs": [given]}, {})
-    progress = Progress(inputs.sizes(plan.inputs))
+    progress = Progress({each.path: each.size for each in plan.inputs})
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly(*words: Any, **more: Any) -> Unpacked:

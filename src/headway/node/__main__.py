@@ -1,4 +1,4 @@
-"""`headway-node.pyz agent plan.json`, or HTCondor's words to a plugin: ways into the node half."""
+"""The command line of headway-node.pyz: `agent plan.json`, or HTCondor's options for a plugin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLUGIN = ("-classad", "-infile", "-outfile", "-upload")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments ask for; returns the exit code."""
+    """Run what the arguments name; returns the exit code."""
     if len(arguments) == 2 and arguments[0] == "agent":
         from headway.node.agent import run_agent
 
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start(arguments: Sequence[str]) -> None:
-    """Run and leave at once: threads that still wait for a dead server are not waited for."""
-    for descriptor in (0, 1, 2):  # a closed one would be taken by the next file that is opened
+    """Run and exit at once, without waiting for threads that wait for a dead server."""
+    for descriptor in (0, 1, 2):  # the next file that is opened would take a closed one
         try:
             os.fstat(descriptor)
         except OSError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
+import sys
 
-import headway.node
 from headway.node import checkpoint, outputs
 from headway.node.errors import (
     ENDED_BY_POOL,
@@ -18,6 +19,7 @@ from headway.node.errors import (
     NodeError,
     Stopped,
     code_of,
+    is_bug,
     words_of,
 )
 from headway.node.files import short_folder
@@ -31,6 +33,7 @@ from headway.node.process import (
     CommandResult,
     Group,
     Watch,
+    own_archive,
 )
 from headway.node.record import (
     RESERVE,
@@ -42,27 +45,31 @@ from headway.node.record import (
 )
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
-    from headway.node.plan import Input, Plan
+    from headway.node.plan import Plan, PlannedInput
     from headway.node.stream.feed import Feeds
 
 
 def run_agent(plan_path: str) -> int:
-    """One attempt, or one more segment of it, in the current folder; returns the exit code."""
+    """Run one attempt, or its next segment, in the current folder; returns the exit code."""
     parent = os.environ.get("HEADWAY_PARENT", "")
     watch = Watch(int(parent) if parent.isascii() and parent.isdigit() else None)
     try:
         os.makedirs(f"{OUT}/attempts", 0o755, exist_ok=True)
         attempt = begin_attempt()
         record = AttemptRecord(attempt, HostInfo(os.environ))
-    except OSError as error:
-        return _hopeless(error)
+    except OSError as error:  # there is only stderr to say so
+        sys.stderr.write(
+            f"headway: {OUT}/ cannot be made in {os.getcwd()}: {error.strerror} "
+            f"(on {HostInfo(os.environ)}, exit {int(Exit.BAD_NODE)}); another node may work\n"
+        )
+        return Exit.BAD_NODE
     code, reason = _Agent(plan_path, attempt, record, watch).run()
     if code not in (Exit.CHECKPOINT, ENDED_BY_POOL):
-        _drop_checkpoint()
+        with contextlib.suppress(OSError):
+            checkpoint.discard()
     if code == Exit.INPUT_RETRYABLE:
-        record.set_reason(reason)  # the job is held now: `pool.policy` has the rule
+        record.set_reason(reason)  # `pool.policy` holds the job now
     record.finish(code, reason)
     if code == Exit.CHECKPOINT:
         try:
@@ -85,7 +92,7 @@ class _Agent:
         self._streams: Feeds | None = None
 
     def run(self) -> tuple[int, str]:
-        """All phases; returns the exit code and the reason in words."""
+        """Run all phases; returns the exit code and the reason."""
         try:
             code = self._phases()
             return int(code), MEANING[code]
@@ -93,17 +100,14 @@ class _Agent:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> tuple[int, str]:
-        meant = code_of(error)
-        # plain numbers from here on: Python 3.9 writes the name of an IntEnum where 3.11 does not
-        code = int(Exit.AGENT_ERROR if meant is None else meant)
-        if meant is None:
+        if is_bug(error):
             import traceback
 
             self._record.note(traceback.format_exc())
-        words = words_of(error)
+        code, words = code_of(error), words_of(error)
         remedy = getattr(error, "remedy", "")
-        told = f"{words} ({self._record.where()}, exit {code})"
-        self._record.log(f"{told}; {remedy}" if remedy else told)
+        message = f"{words} ({self._record.where()}, exit {code})"
+        self._record.log(f"{message}; {remedy}" if remedy else message)
         if code == ENDED_BY_POOL:
             return code, f"{EVICTED}: {words}"
         return code, getattr(error, "brief", "") or words
@@ -130,11 +134,11 @@ class _Agent:
         attempt = self._attempt
         with self._record.phase("check", attempt=attempt.id, segment=attempt.segment) as phase:
             plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
-            self._record.know(plan)
+            self._record.plan = plan
             attempt.secrets = take_secrets(plan.secrets)
             plan.environment.update(attempt.secrets)
             plan.time_limit = _time_limit(plan.time_limit)
-            # these parts of the job's environment count for the agent's own transfers too
+            # these variables of the job apply to the agent's own transfers too
             for name in TRANSFER_VARIABLES & plan.environment.keys():
                 os.environ[name] = plan.environment[name]
             _tidy_up(attempt.id)
@@ -146,7 +150,7 @@ class _Agent:
                 from headway.node.stage import PluginFallback
 
                 fallback = PluginFallback(os.environ)
-                fallback.take_brought(plan.inputs)
+                fallback.use_transferred(plan.inputs)
                 missing = inputs.missing(plan.inputs, attempt)
             if missing:
                 facts = self._watch.work(lambda: probe.examine(plan, missing, os.environ))
@@ -157,68 +161,59 @@ class _Agent:
                 if not finding.bad:
                     self._record.problem(finding.words)
             bad = [finding.words for finding in findings if finding.bad]
-            remedy = "another node may do"
-            if any(finding.no_way_out for finding in findings):
-                phase.told["no_way_out"] = 1
-                remedy = fallback.none(self._record.set_attribute)
+            remedy = "another node may work"
+            if any(finding.no_network for finding in findings):
+                phase.values["no_way_out"] = 1
+                remedy = fallback.activate(self._record.set_attribute)
             if bad:
                 raise NodeError("; ".join(bad), remedy=remedy)
             self._watch.check()
         return plan
 
     def _stage_in(self, plan: Plan) -> None:
-        record, watch = self._record, self._watch
+        record, watch, attempt = self._record, self._watch, self._attempt
         with record.phase("stage-in", files=len(plan.inputs)) as phase:
             watch.check()
             if plan.checkpoint is not None and os.path.isdir(f"{OUT}/checkpoint"):
-                restore_checkpoint(plan.checkpoint.paths, record, watch)
+                self._restore_checkpoint(plan.checkpoint.paths)
             if plan.payload is not None and not os.path.exists(plan.payload):
-                raise PlanError(f"{plan.payload} is not here; the pool did not bring it")
-            if plan.payload is not None and not _holds_nothing(plan.payload):
+                raise PlanError(f"{plan.payload} is not here; the pool did not transfer it")
+            if plan.payload is not None and not _is_empty_tar(plan.payload):
                 from headway.node.unpack import unpack_payload
 
                 reserved = (plan.payload, os.path.normpath(self._plan_path))
                 unpack_payload(plan.payload, os.curdir, reserved, watch.check, record.problem)
             if plan.inputs:
-                from headway.node.inputs import sizes, stage_in, streamed
+                from headway.node.inputs import stage_in, streamed
 
-                attempt = self._attempt
-                told: list[dict[str, object]] = []
                 later = streamed(plan.inputs, attempt)
                 files = [each for each in plan.inputs if each not in later]
-                progress = Progress(sizes(files))
+                progress = Progress({each.path: each.size for each in files})
                 reporter = ProgressReporter(record, "stage-in", progress)
-                record.inputs = told
+                entries: list[dict[str, object]] = []
+                record.inputs = entries
+                task = functools.partial(
+                    stage_in, files, attempt, progress, watch.must_stop, record.note, entries
+                )
                 try:
-                    watch.work(
-                        lambda: stage_in(
-                            files,
-                            attempt,
-                            progress,
-                            lambda: watch.cause != "",
-                            record.note,
-                            told,
-                            plan.disk,
-                        ),
-                        reporter.tick,
-                    )
+                    watch.work(lambda: task(plan.disk), reporter.tick)
                 finally:
-                    reporter.tell_arrived()
-                    phase.told["bytes"] = progress.done
+                    reporter.report_arrivals()
+                    phase.values["bytes"] = progress.done
                 if later:
                     self._begin_streams(later)
             watch.check()
 
-    def _begin_streams(self, inputs: list[Input]) -> None:
-        """What arrives while the command runs; it only has to begin before that."""
+    def _begin_streams(self, inputs: list[PlannedInput]) -> None:
+        """Start the inputs that arrive while the command runs."""
         from headway.node.inputs import pinned
         from headway.node.stream.feed import Feeds
 
         watch = self._watch
         self._streams = Feeds(self._record, self._attempt)
         for each in inputs:
-            manifest = watch.work(lambda each=each: pinned(each, lambda: watch.cause != ""))  # type: ignore[misc]
-            self._streams.begin(each, manifest, watch)
+            task = functools.partial(pinned, each, watch.must_stop, keep=True)
+            self._streams.begin(each, watch.work(task), watch)
 
     def _run(self, plan: Plan) -> CommandResult:
         record, attempt = self._record, self._attempt
@@ -241,7 +236,7 @@ class _Agent:
                         limit=limit,
                         nudge=nudge(plan),
                         tick=streams.tick if streams is not None else None,
-                        hopeless=streams.hopeless if streams is not None else lambda: False,
+                        out_of_data=streams.out_of_data if streams is not None else lambda: False,
                     )
             except CannotStart as error:
                 raise Failed(Exit.COMMAND_FAILED, f"the command did not start: {error}") from None
@@ -256,26 +251,26 @@ class _Agent:
                 max_rss=outcome.max_rss,
             )
             attempt.used = 0.0 if outcome.cause == OUT_OF_TIME else attempt.used + outcome.seconds
-            phase.told.update(status=outcome.status, signal=outcome.signal)
+            phase.values.update(status=outcome.status, signal=outcome.signal)
             phase.ok = outcome.status == 0 or saved(plan, outcome.status)
             if outcome.cause:
-                phase.told["cause"] = outcome.cause
+                phase.values["cause"] = outcome.cause
         return outcome
 
     def _stage_out(self, plan: Plan) -> Exit:
         with self._record.phase("stage-out", files=len(plan.outputs)) as phase:
             self._watch.check()
             if plan.outputs:
-                phase.told["bytes"] = hand_over(plan, self._record, self._watch)
+                phase.values["bytes"] = self._hand_over(plan)
         return Exit.OK
 
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:
-        """An input that failed fails the attempt, unless a checkpoint of proven bytes was saved."""
+        """Raise the failure of an input, unless a checkpoint made from verified bytes was saved."""
         streams, is_saved = self._streams, saved(plan, outcome.status)
         if streams is None:
             return
         if outcome.cause in ("", NO_DATA):
-            if not is_saved or not streams.vouch():
+            if not is_saved or not streams.can_continue():
                 streams.raise_failure()
         elif is_saved and streams.in_doubt:
             if outcome.cause == OUT_OF_TIME:
@@ -286,20 +281,19 @@ class _Agent:
             )
 
     def _after_failure(self, plan: Plan, outcome: CommandResult) -> Exit:
-        """The command did not simply succeed: a checkpoint, an end by the pool, or a failure."""
-
+        """Save a checkpoint, or raise why the command ended: by the pool, or by a failure."""
         ended_by_pool = outcome.cause not in ("", OUT_OF_TIME, NO_DATA)
         try:
             if plan.checkpoint is not None and saved(plan, outcome.status):
-                save_checkpoint(plan.checkpoint.paths, self._record)
+                self._save_checkpoint(plan.checkpoint.paths)
                 return Exit.CHECKPOINT
         except Failed:
             if not ended_by_pool:
-                keep_outputs(plan, self._record)
+                self._keep_outputs(plan)
                 raise
         if ended_by_pool:
             raise Stopped(self._watch.words())
-        keep_outputs(plan, self._record)
+        self._keep_outputs(plan)
         if outcome.cause == OUT_OF_TIME:
             raise Failed(
                 Exit.OUT_OF_TIME,
@@ -312,30 +306,88 @@ class _Agent:
 
     def _open_files(self) -> tuple[int, int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        folder = self._attempt.folder
-        _share_stdout(f"{folder}/stdout")
-        return (
-            os.open(f"{folder}/stdout", flags, 0o644),
-            os.open(f"{folder}/stderr", flags, 0o644),
-        )
+        stdout, stderr = (f"{self._attempt.folder}/{name}" for name in ("stdout", "stderr"))
+        _share_stdout(stdout)
+        return os.open(stdout, flags, 0o644), os.open(stderr, flags, 0o644)
+
+    def _hand_over(self, plan: Plan) -> int:
+        """Verify, send and move the outputs of a command that succeeded; returns their bytes."""
+        record = self._record
+        try:
+            found, faults = outputs.find(plan.outputs, record.problem)
+            if faults:
+                raise outputs.OutputError(
+                    "; ".join(faults), remedy="look at the command's stdout and stderr"
+                )
+            sent = [each for each in found if each.output.url is not None]
+            if sent:
+                record.outputs += self._send(sent)
+            rest = [each for each in found if each.output.url is None]
+            record.outputs += outputs.move(rest, _OUTPUTS)
+        except Stopped:
+            raise
+        except (HeadwayError, OSError) as error:
+            self._keep_outputs(plan)
+            remedy = getattr(error, "remedy", "")
+            raise Failed(Exit.OUTPUT_MISSING, words_of(error), remedy=remedy) from None
+        return sum(each.bytes for each in found)
+
+    def _send(self, found: list[outputs.FoundOutput]) -> list[dict[str, object]]:
+        progress = Progress({each.output.path: each.bytes for each in found})
+        reporter = ProgressReporter(self._record, "stage-out", progress)
+        task = functools.partial(outputs.send, found, progress, self._watch.must_stop)
+        return self._watch.work(task, reporter.tick)
+
+    def _keep_outputs(self, plan: Plan) -> None:
+        """Move the outputs that exist to the failed attempt, to be transferred with it."""
+        record, folder = self._record, self._attempt.folder
+        try:
+            if os.path.isdir(_OUTPUTS):
+                os.makedirs(folder, 0o755, exist_ok=True)
+                os.rename(_OUTPUTS, f"{folder}/outputs")
+            found, _ = outputs.find(plan.outputs, record.note)
+            record.outputs = outputs.move(found, f"{folder}/outputs")
+        except (OSError, HeadwayError) as error:
+            record.note(f"outputs could not be kept: {words_of(error)}")
+
+    def _save_checkpoint(self, paths: list[str]) -> None:
+        """Put the checkpoint that the command has just written into the output folder."""
+        lacking = ", ".join(path for path in paths if not os.path.exists(path))
+        if lacking:
+            raise Failed(
+                Exit.COMMAND_FAILED,
+                f"the command exited {self._record.command['status']} but {lacking} is missing",
+                remedy="the command must write each checkpoint path before it exits",
+            )
+        try:
+            checkpoint.save(paths, self._record.problem)
+        except OSError as error:
+            words = f"the checkpoint could not be saved: {words_of(error)}"
+            raise Failed(Exit.COMMAND_FAILED, words) from None
+
+    def _restore_checkpoint(self, paths: list[str]) -> None:
+        """In a thread: a large checkpoint takes a while, and an eviction does not wait for it."""
+        watch, record = self._watch, self._record
+        for path in watch.work(lambda: checkpoint.restore(paths, watch.check, record.problem)):
+            record.note(f"{path} restored from the checkpoint")
 
 
 def _time_limit(planned: float | None) -> float | None:
-    """The limit that somebody has set for this job in the queue, else the plan's."""
+    """The time limit from the job's ad in the queue, or else from the plan."""
     from headway.node.classad import read_job_ad
 
     limit = read_job_ad(os.environ).get(TIME_LIMIT.lower())
     return float(limit) if isinstance(limit, int) and limit > 0 else planned
 
 
-def _holds_nothing(archive: str) -> bool:
-    """Whether a tar file begins with its end, a block of zeros: no need to load what unpacks it."""
+def _is_empty_tar(archive: str) -> bool:
+    """Whether a tar file has no members; spares loading the code that unpacks it."""
     with open(archive, "rb") as file:
         return file.read(512) == bytes(512)
 
 
 def _share_stdout(name: str) -> None:
-    """One file under two names: HTCondor lets users look into a running job's own stdout only."""
+    """Make stdout a second name for HTCondor's own, which users can read while the job runs."""
     own = "_condor_stdout"
     try:
         if os.path.samestat(os.stat(own), os.fstat(1)) and not os.path.exists(name):
@@ -344,17 +396,8 @@ def _share_stdout(name: str) -> None:
         pass  # not HTCondor, or no hard links: the command writes to a file of its own
 
 
-def _drop_checkpoint() -> None:
-    """An attempt that has ended by itself sends no checkpoint home."""
-    if os.path.lexists(f"{OUT}/checkpoint"):
-        from headway.node import checkpoint
-
-        with contextlib.suppress(OSError):
-            checkpoint.discard()
-
-
 def _tidy_up(own: str) -> None:
-    """An agent that was killed here may have left outputs which nothing vouches for."""
+    """Remove what an agent that was killed here has left."""
     if os.path.lexists(f"{OUT}/outputs"):
         import shutil
 
@@ -364,26 +407,16 @@ def _tidy_up(own: str) -> None:
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")
 
 
-def _hopeless(error: OSError) -> int:
-    """Not even the output folder can be made: there is only stderr to say so."""
-    import sys
-
-    sys.stderr.write(
-        f"headway: {OUT}/ cannot be made in {os.getcwd()}: {error.strerror} "
-        f"(on {HostInfo(os.environ)}, exit {int(Exit.BAD_NODE)}); another node may do\n"
-    )
-    return Exit.BAD_NODE
-
-
-# names in HEADWAY_PRIVATE, parted by spaces, are for the agent alone
+_OUTPUTS = f"{OUT}/outputs"
+# with the names in HEADWAY_PRIVATE, separated by spaces, these are for the agent only
 _PRIVATE = ("HEADWAY_ROW", "HEADWAY_PARENT", "HEADWAY_PRIVATE")
 
 
 def argv(plan: Plan) -> list[str]:
-    """The arguments to start with; a shell line is wrapped so that its exit code survives signals.
+    """The command's arguments; a shell line is wrapped so that its exit code survives signals.
 
-    A shell dies of a signal at once, while the program that it runs is still saving its state. With
-    the trap it waits for that program and passes its exit code on; the program has no trap.
+    A signal kills a shell at once, while the program that it runs is still saving its state. With
+    the trap it waits for that program and passes on its exit code; the program has no trap.
     """
     if not plan.shell:
         return plan.command
@@ -394,10 +427,10 @@ def argv(plan: Plan) -> list[str]:
 
 
 def environment(plan: Plan, attempt: str) -> dict[str, str]:
-    """The node's environment and the plan's, without what is headway's own."""
+    """The environment of the node and the plan, without Headway's own variables."""
     private = {*_PRIVATE, *os.environ.get("HEADWAY_PRIVATE", "").split()}
     filled = {name: value for name, value in os.environ.items() if name not in private}
-    filled.setdefault("PYTHONUNBUFFERED", "1")  # what it prints is seen when it prints it
+    filled.setdefault("PYTHONUNBUFFERED", "1")  # its output appears at once
     filled.update(plan.environment)
     filled["HEADWAY_JOB"] = plan.row.get("job", "0")
     filled["HEADWAY_ATTEMPT"] = attempt
@@ -408,25 +441,15 @@ def environment(plan: Plan, attempt: str) -> dict[str, str]:
             filled["HEADWAY_CHECKPOINT_INTERVAL"] = f"{wanted.interval:g}"
         if wanted.signal is not None:
             filled["HEADWAY_CHECKPOINT_SIGNAL"] = wanted.signal
-    package = own_package()
-    if package:
+    package = own_archive()  # so that the command can import headway.checkpoint
+    if package and os.pathsep not in package:
         before = filled.get("PYTHONPATH")
         filled["PYTHONPATH"] = f"{package}{os.pathsep}{before}" if before else package
     return filled
 
 
-def own_package() -> str:
-    """headway-node.pyz, if this runs from it: the command can import `headway.checkpoint` from it.
-
-    Empty also where its path has the sign that parts PYTHONPATH.
-    """
-    package = os.path.abspath(headway.node.__path__[0])
-    archive = os.path.dirname(os.path.dirname(package))
-    return archive if os.path.isfile(archive) and os.pathsep not in archive else ""
-
-
 def nudge(plan: Plan) -> tuple[float, int] | None:
-    """When the command is to be asked for a checkpoint, and by which signal."""
+    """After how many seconds to ask the command for a checkpoint, and by which signal."""
     wanted = plan.checkpoint
     if wanted is None or wanted.interval is None or wanted.signal is None:
         return None
@@ -436,76 +459,3 @@ def nudge(plan: Plan) -> tuple[float, int] | None:
 def saved(plan: Plan, status: int | None) -> bool:
     """Whether this exit status says that a checkpoint has been written."""
     return plan.checkpoint is not None and status == plan.checkpoint.exit_code
-
-
-# The handover: what the command leaves behind goes to where it goes home from.
-
-OUTPUTS = f"{OUT}/outputs"
-
-
-def hand_over(plan: Plan, record: AttemptRecord, watch: Watch) -> int:
-    """Verify, send and move the outputs of a command that succeeded; returns their bytes."""
-    try:
-        found, faults = outputs.find(plan.outputs, record.problem)
-        if faults:
-            raise outputs.OutputError(
-                "; ".join(faults), remedy="look at the command's stdout and stderr"
-            )
-        sent = [each for each in found if each.output.url is not None]
-        if sent:
-            record.outputs += _send(sent, record, watch)
-        rest = [each for each in found if each.output.url is None]
-        record.outputs += outputs.move(rest, OUTPUTS)
-    except Stopped:
-        raise
-    except (HeadwayError, OSError) as error:
-        keep_outputs(plan, record)
-        remedy = getattr(error, "remedy", "")
-        raise Failed(Exit.OUTPUT_MISSING, words_of(error), remedy=remedy) from None
-    return sum(each.bytes for each in found)
-
-
-def keep_outputs(plan: Plan, record: AttemptRecord) -> None:
-    """What there is of the outputs goes home with the failed attempt."""
-    kept = f"{record.attempt.folder}/outputs"
-    try:
-        if os.path.isdir(OUTPUTS):
-            os.makedirs(record.attempt.folder, 0o755, exist_ok=True)
-            os.rename(OUTPUTS, kept)
-        found, _ = outputs.find(plan.outputs, record.note)
-        record.outputs = outputs.move(found, kept)
-    except (OSError, HeadwayError) as error:
-        record.note(f"outputs could not be kept: {words_of(error)}")
-
-
-def save_checkpoint(paths: list[str], record: AttemptRecord) -> None:
-    """Put the checkpoint that the command has just written into the output folder."""
-    lacking = [path for path in paths if not os.path.exists(path)]
-    if lacking:
-        raise Failed(
-            Exit.COMMAND_FAILED,
-            f"the command exited {record.command['status']} but {', '.join(lacking)} is missing",
-            remedy="the command must write each checkpoint path before it exits",
-        )
-    try:
-        checkpoint.save(paths, record.problem)
-    except OSError as error:
-        raise Failed(
-            Exit.COMMAND_FAILED, f"the checkpoint could not be kept: {words_of(error)}"
-        ) from None
-
-
-def restore_checkpoint(paths: list[str], record: AttemptRecord, watch: Watch) -> None:
-    """In a thread: a large checkpoint takes its time, and an eviction does not wait for it."""
-    for path in watch.work(lambda: checkpoint.restore(paths, watch.check, record.problem)):
-        record.note(f"{path} restored from the checkpoint")
-
-
-def _send(
-    found: list[outputs.FoundOutput], record: AttemptRecord, watch: Watch
-) -> list[dict[str, object]]:
-    progress = Progress({each.output.path: each.bytes for each in found})
-    reporter = ProgressReporter(record, "stage-out", progress)
-    return watch.work(
-        lambda: outputs.send(found, progress, lambda: watch.cause != ""), reporter.tick
-    )

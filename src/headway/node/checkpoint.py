@@ -1,13 +1,13 @@
-"""The checkpoint: a snapshot of its paths in the output folder, from which any node can go on.
+"""The checkpoint: a snapshot of its paths in the output folder, from which any node can continue.
 
-On an eviction HTCondor saves the output folder and nothing else, so the checkpoint travels in it.
-The agent may be killed, and the folder copied, at any moment. So each snapshot has a folder of its
+On an eviction HTCondor saves the output folder and nothing else, so the checkpoint is part of it.
+The agent may be killed, and the folder copied, at any time. So each snapshot has a folder of its
 own, `checkpoint/NUMBER-RANDOM`, and its manifest is written last: a snapshot is complete when each
-file that its manifest names is there in full length. Older ones are deleted only then. A copy that
+file that its manifest names is there in full length. Only then are older ones deleted. A copy that
 lacks a file is never restored.
 
 The snapshot is made of hard links, which costs nothing. Before the command runs again its files get
-blocks of their own: a command that is cut off while it writes must not spoil the last good one.
+blocks of their own: a command that is killed while it writes must not damage the last good one.
 """
 
 from __future__ import annotations
@@ -25,27 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FOLDER = f"{OUT}/checkpoint"
-_OLD_DRAFT = f"{FOLDER}.new"  # of an earlier Headway: there FOLDER itself was the snapshot
+_OLD_DRAFT = f"{FOLDER}.new"  # of an earlier Headway, for which FOLDER itself was the snapshot
 _MANIFEST, _FILES, _OLD = "manifest.json", "files", ".old"
 _NAME = re.compile(r"[0-9]+-[0-9a-f]{6}", re.ASCII)
 _FORMAT = 1
-_CLONE = 0x40049409  # Linux: FICLONE, the same blocks for both until one of them is written
+_CLONE = 0x40049409  # Linux: FICLONE, both files share their blocks until one is written
 
 
 class CheckpointFiles:
-    """A complete snapshot: where its files are, and which they are."""
+    """A complete snapshot: its folder, and the names of its folders and files."""
 
     def __init__(self, place: str, folders: list[str], files: list[str]) -> None:
         self.place, self.folders, self.files = place, folders, files
 
     def below(self, path: str) -> CheckpointFiles:
-        """The part of it that belongs to one path."""
-        inside = f"{path}/"
-        return CheckpointFiles(
-            self.place,
-            [name for name in self.folders if name == path or name.startswith(inside)],
-            [name for name in self.files if name == path or name.startswith(inside)],
-        )
+        """The part that belongs to one path."""
+        both = (self.folders, self.files)
+        parts = ([n for n in names if n == path or n.startswith(f"{path}/")] for names in both)
+        return CheckpointFiles(self.place, *parts)
 
 
 def find(folder: str = FOLDER) -> CheckpointFiles | None:
@@ -55,7 +52,7 @@ def find(folder: str = FOLDER) -> CheckpointFiles | None:
         folder: `headway-out/checkpoint`, or a copy of it.
 
     Returns:
-        None where no snapshot is complete.
+        None if no snapshot is complete.
     """
     names = _listed(folder)
     for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
@@ -72,11 +69,11 @@ def save(paths: list[str], problem: Callable[[str], None]) -> None:
     """Take a snapshot; the one before it stays until this one is complete.
 
     Args:
-        paths: the files and folders that make up the checkpoint.
-        problem: is told what could not be taken along, or not be deleted.
+        paths: The files and folders that make up the checkpoint.
+        problem: Called with a message about what could not be included or deleted.
 
     Raises:
-        OSError: the snapshot could not be made; the one before it is still there.
+        OSError: The snapshot could not be made; the one before it is still there.
     """
     root = os.path.realpath(os.curdir)
     before = _listed(FOLDER)
@@ -102,62 +99,56 @@ def save(paths: list[str], problem: Callable[[str], None]) -> None:
 def restore(
     paths: list[str], check: Callable[[], None], problem: Callable[[str], None]
 ) -> list[str]:
-    """Put back what is missing here, and set the snapshot apart from what is not.
+    """Restore what is missing here, and give the snapshot blocks of its own.
 
     Args:
-        paths: the files and folders that make up the checkpoint.
-        check: raises if there is no more time for this.
-        problem: is told if there is a checkpoint that is not complete.
+        paths: The files and folders that make up the checkpoint.
+        check: Called often; raises if the attempt must end.
+        problem: Called with a message if there is a checkpoint that is not complete.
 
     Returns:
-        The paths that were put back.
+        The paths that were restored.
 
     Raises:
-        OSError: a file could not be written.
+        OSError: A file could not be written.
     """
     snapshot = find()
     if snapshot is None:
         if os.listdir(FOLDER):
-            problem("the checkpoint that came here is not complete; the command begins anew")
+            problem("the checkpoint that came here is not complete; the command starts over")
         discard(FOLDER)
-        discard_any(_OLD_DRAFT)
+        discard(_OLD_DRAFT)
         return []
     own = os.path.relpath(snapshot.place, FOLDER).split("/")[0]
     left = [name for name in _listed(FOLDER) if name != own]  # by a kill
     _forget([name for name in left if own != os.curdir or _NAME.match(name)], problem)
     restored = []
     for path in sorted(paths):
-        kept = snapshot.below(path)
-        if not kept.files and not kept.folders:
+        part = snapshot.below(path)
+        if not part.files and not part.folders:
             continue
         if os.path.lexists(path):
-            for name in kept.files:
+            for name in part.files:
                 check()
-                _unshare(os.path.join(kept.place, name))
+                _unshare(os.path.join(part.place, name))
         else:
-            _copy(kept, path, check)
+            _copy(part, path, check)
             restored.append(path)
     return restored
 
 
-def discard(folder: str = FOLDER) -> None:
-    """Forget all snapshots: the job has ended, one way or the other."""
-    if os.path.lexists(folder):
+def discard(path: str = FOLDER) -> None:
+    """Remove a file or folder if it exists; by default all snapshots."""
+    if os.path.isdir(path) and not os.path.islink(path):
         import shutil
 
-        shutil.rmtree(folder)
-
-
-def discard_any(path: str) -> None:
-    """Remove a file or a folder, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        discard(path)
+        shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy one file with its mode and times, by sharing blocks where the file system can."""
+    """Copy one file with its mode and times; shares blocks if the file system can."""
     import shutil
 
     try:
@@ -180,8 +171,8 @@ def _listed(folder: str) -> list[str]:
 def _forget(names: list[str], problem: Callable[[str], None]) -> None:
     """Delete older snapshots.
 
-    Each is renamed first, for those who copy the folder at this moment: they miss all of it, and
-    know that their copy failed. In a folder that is being emptied they would miss files unnoticed.
+    Each is renamed first, in case somebody is copying the folder: then all of it is missing, and
+    the copy fails. In a folder that is being emptied, missing files would go unnoticed.
     """
     for name in names:
         path = os.path.join(FOLDER, name)
@@ -189,7 +180,7 @@ def _forget(names: list[str], problem: Callable[[str], None]) -> None:
             if _NAME.fullmatch(name):
                 os.rename(path, f"{path}{_OLD}")
                 path += _OLD
-            discard_any(path)
+            discard(path)
         except OSError as error:
             problem(f"{path} could not be deleted: {error.strerror}")
 
@@ -219,10 +210,7 @@ def _walk(place: str, names: Iterable[str]) -> CheckpointFiles:
 
 
 def _read(made: str) -> CheckpointFiles | None:
-    """The snapshot, if all that its manifest names is there.
-
-    Folders need not be: a transfer may leave out empty ones.
-    """
+    """The snapshot, if all files in its manifest exist; a transfer may leave out empty folders."""
     place = os.path.join(made, _FILES)
     try:
         with open(os.path.join(made, _MANIFEST), encoding="utf-8") as file:
@@ -251,7 +239,7 @@ def _inside(name: object) -> bool:
 def _link(
     source: str, taken: CheckpointFiles, root: str, above: list[str], problem: Callable[[str], None]
 ) -> None:
-    """Hard links to all files below `source`; symbolic links are followed, but not outside."""
+    """Hard-link all files below `source`; symbolic links are followed, but not outside."""
     place = os.path.realpath(source)
     if not place.startswith(f"{root}/") or not os.path.exists(place) or place in above:
         problem(f"{source} leads nowhere, out of the job's folder or back; not in the checkpoint")
@@ -278,14 +266,14 @@ def _unshare(path: str) -> None:
         os.replace(f"{path}.headway-part", path)
 
 
-def _copy(kept: CheckpointFiles, path: str, check: Callable[[], None]) -> None:
-    """Copy a path out of the snapshot; under its own name it appears only when it is complete."""
-    part = f"{path}.headway-part"
-    discard_any(part)
+def _copy(part: CheckpointFiles, path: str, check: Callable[[], None]) -> None:
+    """Copy a path out of the snapshot; it gets its own name only when it is complete."""
+    draft = f"{path}.headway-part"
+    discard(draft)
     os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
-    for name in kept.folders:
-        os.makedirs(part + name[len(path) :], exist_ok=True)
-    for name in kept.files:
+    for name in part.folders:
+        os.makedirs(draft + name[len(path) :], exist_ok=True)
+    for name in part.files:
         check()
-        copy_file(os.path.join(kept.place, name), part + name[len(path) :])
-    os.rename(part, path)
+        copy_file(os.path.join(part.place, name), draft + name[len(path) :])
+    os.rename(draft, path)

@@ -1,8 +1,8 @@
-"""ClassAds: their values as HTCondor's files, logs and queries write them, and whole ads.
+"""ClassAds: complete ads, and single values in HTCondor's files, logs and queries.
 
-New-style ads, `[ Name = value; … ]`, are read whatever they hold: what is not a plain value is an
-expression that nobody here evaluates, and is kept as `Expr`. Old-style ads have one attribute a
-line; so have event logs. The names of whole ads are put in lower case: their case means nothing.
+New-style ads look like `[ Name = value; … ]`, old-style ads have one attribute in each line, and so
+have event logs. A value that is not a literal is kept as `Expr`, and not evaluated. The names in
+complete ads are put in lower case, because their case does not matter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AdError(ValueError):
 
 
 class Expr(str):
-    """An expression that is kept as it is written: a list, a record, `undefined`."""
+    """An expression, as it is written: a list, a record, `undefined`."""
 
     __slots__ = ()
 
@@ -64,25 +64,27 @@ def read_ads(text: str) -> list[Ad]:
 
 
 def read_old_ad(text: str) -> Ad:
-    """An old-style ad, one attribute a line, as in .job.ad; lines that are none are passed over."""
+    """An old-style ad, one attribute in each line, as in .job.ad; other lines are ignored."""
     found = parse_lines(text[:MAX_BYTES].splitlines())
     return {name.lower(): None if _is_void(value) else value for name, value in found.items()}
 
 
 def read_job_ad(environment: Mapping[str, str]) -> Ad:
-    """The ad of this job, as the pool has put it beside the job; empty: there is none to be read.
+    """The ad of this job, which the pool has put beside the job; empty if there is none."""
+    return read_ad_file(environment.get("_CONDOR_JOB_AD", ""))
 
-    The names are in lower case.
-    """
+
+def read_ad_file(path: str) -> Ad:
+    """The old-style ad in a file, with its names in lower case; empty if it cannot be read."""
     try:
-        with open(environment.get("_CONDOR_JOB_AD", ""), encoding="utf-8") as file:
-            return read_old_ad(file.read())
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return read_old_ad(file.read(MAX_BYTES))
     except (OSError, ValueError):
         return {}
 
 
 def parse_lines(lines: Iterable[str]) -> dict[str, Value]:
-    """The attributes among lines like `Name = value`; other lines are passed over."""
+    """The attributes in lines like `Name = value`; other lines are ignored."""
     found: dict[str, Value] = {}
     for line in lines:
         name, equals, value = (part.strip(_BLANKS) for part in line.partition("="))
@@ -119,7 +121,7 @@ def format_lines(ad: Mapping[str, object], indent: str = "") -> list[str]:
 
 
 def format_value(value: object, quote: Callable[[str], str] | None = None) -> str:
-    """The value as an ad has it; `quote` writes texts, and is `quoted` unless told otherwise."""
+    """The value as an ad has it; `quote` formats strings, by default as `quoted`."""
     quote = quote or quoted
     if value is None:
         return "undefined"
@@ -142,7 +144,7 @@ def format_value(value: object, quote: Callable[[str], str] | None = None) -> st
 
 
 def quoted(text: str) -> str:
-    """A text as a ClassAd string, of which no part can be taken for an expression."""
+    """A ClassAd string, no part of which can be taken for an expression."""
     escaped = _rejoined(text).replace("\0", "?").replace("\\", "\\\\").replace('"', '\\"')
     return (
         '"' + "".join(c if c >= " " and c != "\x7f" else f"\\{ord(c):03o}" for c in escaped) + '"'
@@ -150,13 +152,13 @@ def quoted(text: str) -> str:
 
 
 def old_quoted(text: str) -> str:
-    """A text as old-style ads and event logs quote it; see `parse_value`."""
+    """A string as old-style ads and event logs quote it; see `parse_value`."""
     return '"' + text.replace("\n", "\\n").replace('"', '\\"') + '"'
 
 
 def _ad(text: str, at: int, depth: int) -> tuple[Ad, int]:
     if depth > _DEEPEST:
-        raise AdError("ads within ads without end")
+        raise AdError("the ads are nested too deeply")
     found: Ad = {}
     at = _skip(text, at + 1)
     while at < len(text) and text[at] != "]":
@@ -180,7 +182,7 @@ def _ad(text: str, at: int, depth: int) -> tuple[Ad, int]:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[object, int]:
-    """The value that begins here, and where what follows it begins."""
+    """The value that begins here, and where the text after it begins."""
     begin = at
     value: object
     if text[at : at + 1] == "[":
@@ -198,7 +200,7 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
 
 def _list(text: str, at: int, depth: int) -> tuple[list[object], int]:
     if depth > _DEEPEST:
-        raise AdError("lists within lists without end")
+        raise AdError("the lists are nested too deeply")
     found: list[object] = []
     at = _skip(text, at + 1)
     while at < len(text) and text[at] != "}":
@@ -243,7 +245,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _rejoined(text: str) -> str:
-    """HTCondor writes the bytes of a letter one by one; other bytes stay as they are."""
+    """Join the bytes of a character, which HTCondor writes one by one; keep other bytes."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -251,7 +253,7 @@ def _rejoined(text: str) -> str:
 
 
 def _end_of_expression(text: str, at: int) -> int:
-    """Where the attribute ends: at the next ; , ] or } that no bracket or quote encloses."""
+    """Where the attribute ends: at the next ; , ] or } outside of brackets and quotes."""
     closing: list[str] = []
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -261,7 +263,7 @@ def _end_of_expression(text: str, at: int) -> int:
         if token in _OPENING:
             closing.append(_OPENING[token])
             if len(closing) > 1000:
-                raise AdError("brackets within brackets without end")
+                raise AdError("the brackets are nested too deeply")
         elif closing and token == closing[-1]:
             closing.pop()
         elif not closing and token in (";", ",", "]", "}"):

@@ -1,4 +1,4 @@
-"""The root of the error tree; `headway.errors` draws the rest of it."""
+"""The errors of the node half, and the exit code for each; `headway.errors` draws the tree."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from enum import IntEnum
 
 
 class HeadwayError(Exception):
-    """Says what happened, to what, and in `remedy` what to do next."""
+    """Says what happened and to what, and in `remedy` what to do next."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
-        #: The same in one short line, for a hold's reason; empty: the message is short enough.
+        #: A short form for a hold's reason; empty if the message is short enough.
         self.brief = ""
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let other processes have it: subclasses differ in what their constructors take."""
+        return Exception.__new__, (type(self), self.message), vars(self)
+
 
 class NodeError(HeadwayError):
-    """The node is not fit for the job."""
+    """The job cannot run on this node."""
 
 
 class DiskError(NodeError):
-    """The disk of this node is full, or fails."""
+    """The disk of this node is full or failing."""
 
 
 class NoSpaceError(DiskError):
@@ -33,9 +37,9 @@ class NoSpaceError(DiskError):
 
 
 class TransferError(HeadwayError):
-    """A file could not be moved; `retryable` says whether another try may help.
+    """A file could not be transferred; `retryable` says whether another try may help.
 
-    Where all sources failed in one way, it is the class below that says which; else this one.
+    If all sources failed in the same way, a subclass says how.
     """
 
     def __init__(self, message: str, *, retryable: bool, remedy: str = "") -> None:
@@ -44,44 +48,43 @@ class TransferError(HeadwayError):
 
 
 class NotFoundError(TransferError):
-    """There is no such file, or every source says so."""
+    """The file does not exist, or every source says so."""
 
 
 class AccessDeniedError(TransferError):
-    """The server refuses it to this user, or a token is missing or has expired."""
+    """The server denies access, or a token is missing or has expired."""
 
 
 class StalledError(TransferError):
-    """Nothing came for longer than the patience."""
+    """No data arrived for longer than the patience."""
 
 
 class CorruptError(TransferError):
-    """It is not what was declared: its size, its checksum or its chunks are others."""
+    """The file is not what was declared: its size, checksum or chunks differ."""
 
 
 class ManifestError(CorruptError):
-    """A manifest is damaged, forged, of another object or from a newer Headway."""
+    """A manifest is damaged, forged, for another object, or from a newer Headway."""
 
     def __init__(self, message: str, *, retryable: bool = False, remedy: str = "") -> None:
         super().__init__(message, retryable=retryable, remedy=remedy)
 
 
 class Stopped(HeadwayError):
-    """The pool wants the attempt to end: an eviction, or the pool itself is gone."""
+    """The attempt must end: it is evicted, or the pool itself is gone."""
 
 
-# Exit codes of the agent, and which error ends an attempt with which.
+# The agent's exit codes, and the code for each error.
 
-
-#: In the job's ad: the number of a start, and why that attempt ended, for the reason of a hold.
+#: In the job's ad: the number of a start, and why that attempt ended, for a hold's reason.
 REASON = "HeadwayReason"
 LONGEST_REASON = 450  # characters
-#: In the job's ad: seconds that `headway set` gives the command, in place of the plan's.
+#: In the job's ad: the time limit in seconds from `headway set`, which replaces the plan's.
 TIME_LIMIT = "HeadwayTimeLimit"
 
 
 class Exit(IntEnum):
-    """One code per failure class; the submit description retries by these alone."""
+    """One code for each kind of failure; the submit description retries by these alone."""
 
     OK = 0
     BAD_NODE = 80
@@ -113,32 +116,37 @@ _NODE = (*FULL, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EFBIG)
 
 
 class Failed(HeadwayError):
-    """The attempt ends here with this exit code."""
+    """The attempt ends with this exit code."""
 
     def __init__(self, code: Exit, message: str, *, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.code = code
 
 
-def code_of(error: Exception) -> int | None:
-    """The exit code that an error stands for; None: a fault of the agent itself."""
+def code_of(error: Exception) -> int:
+    """The exit code for an error, as a plain number: Python 3.9 prints an IntEnum's name."""
     if isinstance(error, Failed):
-        return error.code
+        return int(error.code)
     if isinstance(error, Stopped):
         return ENDED_BY_POOL
     if isinstance(error, TransferError):
-        return Exit.INPUT_RETRYABLE if error.retryable else Exit.INPUT_FAILED
-    if isinstance(error, NodeError):
-        return Exit.BAD_NODE
-    if isinstance(error, HeadwayError):
-        return Exit.AGENT_ERROR
-    if isinstance(error, OSError) and error.errno in _NODE:
-        return Exit.BAD_NODE
-    return None
+        return int(Exit.INPUT_RETRYABLE if error.retryable else Exit.INPUT_FAILED)
+    if isinstance(error, NodeError) or _is_node_fault(error):
+        return int(Exit.BAD_NODE)
+    return int(Exit.AGENT_ERROR)
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether an error is a fault in Headway, for which a traceback is needed."""
+    return not isinstance(error, HeadwayError) and not _is_node_fault(error)
+
+
+def _is_node_fault(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _NODE
 
 
 def words_of(error: BaseException) -> str:
-    """What an exception says, on one line and without its remedy."""
+    """The message of an exception, on one line and without its remedy."""
     if isinstance(error, OSError) and error.errno in FULL:
         return "the node's disk is full"
     text = getattr(error, "message", "") or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Files on any machine: written atomically, locked, or in a temporary folder with a short path."""
+"""Files on any machine: atomic writes, locks, and temporary folders with a short path."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def write_atomically(
     exclusive: bool = False,
     temporary: str = "",
 ) -> None:
-    """Write a file under a temporary name beside it, then give it its own name.
+    """Write a file under a temporary name in the same folder, then rename it.
 
-    Whoever reads the path sees all of the old file or all of the new one.
+    A reader of the path sees all of the old file or all of the new one.
 
     Args:
         path: The file.
         data: All of its bytes.
-        mode: Its permissions; None: what the umask leaves of 0o666.
-        fsync: Have the bytes and the name on the disk before this returns.
-        exclusive: Never replace a file that is there already.
-        temporary: The temporary name, for callers who clean up after a kill; else a random one.
+        mode: Its permissions; None: 0o666 less the umask.
+        fsync: Make sure that the bytes and the name are on disk before this returns.
+        exclusive: Never replace an existing file.
+        temporary: The temporary name, for callers that clean up after a kill; by default random.
 
     Raises:
-        FileExistsError: `exclusive`, and the name is taken.
+        FileExistsError: With `exclusive`, the file exists.
         OSError: The file cannot be written; nothing is left of it.
     """
     folder, name = os.path.split(os.fspath(path))
@@ -64,7 +64,7 @@ def write_atomically(
 
 
 def name_new(part: str, path: str) -> None:
-    """Give the file its name; FileExistsError where the name is taken."""
+    """Rename a file; raises FileExistsError if the name is taken."""
     try:
         os.link(part, path)
     except FileExistsError:
@@ -76,7 +76,7 @@ def name_new(part: str, path: str) -> None:
 
 
 def settle(folder: str) -> None:
-    """Let a new name survive a crash, where the file system allows that."""
+    """Write the names in a folder to disk, where the file system allows that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -86,7 +86,7 @@ def settle(folder: str) -> None:
 
 
 def create_new(path: str, mode: int = 0o600) -> int:
-    """Open a new file, for this user alone unless told otherwise; what has the name goes first."""
+    """Create and open a file, by default for this user only; replaces an existing one."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -94,9 +94,9 @@ def create_new(path: str, mode: int = 0o600) -> int:
 
 
 def planted(status: os.stat_result, *, by_root: bool = False) -> str:
-    """Why a file that was found is not to be relied upon, in words; "": it is this user's alone.
+    """Why a file cannot be trusted; empty if it belongs to this user only.
 
-    `by_root`: the system may have put it there, too.
+    `by_root`: it may also belong to root.
     """
     owners = (os.geteuid(), 0) if by_root else (os.geteuid(),)
     if status.st_uid not in owners:
@@ -108,13 +108,13 @@ def planted(status: os.stat_result, *, by_root: bool = False) -> str:
 
 # Locks on files, also where the file system has none.
 #
-# A lock says which process works on a file, and the kernel lets go of it when that process is
-# gone, however it went. `flock` does that on most file systems. Some homes have none: Lustre that
-# is mounted without `flock` (ENOSYS), NFS whose lock service is down (ENOLCK), some FUSE and AFS
-# mounts (EOPNOTSUPP). Byte-range locks fail on those as well. There a file of this machine's /tmp
-# stands in for the file, found by its device and inode. It keeps apart the processes of one user
-# on one machine, as Lustre's own `localflock` does; that two machines do not work on the same file
-# at once is then up to the user.
+# A lock says which process works on a file, and the kernel releases it when that process ends,
+# however it ends. `flock` does that on most file systems. Some home folders have none: Lustre
+# mounted without `flock` (ENOSYS), NFS without a lock service (ENOLCK), some FUSE and AFS mounts
+# (EOPNOTSUPP). Byte-range locks fail there as well. Then a file in this machine's /tmp, named
+# after the file's device and inode, is locked instead. That works between the processes of one
+# user on one machine, as with Lustre's own `localflock`; the user has to make sure that two
+# machines do not work on the same file at once.
 
 try:
     import fcntl
@@ -140,16 +140,16 @@ class Lock:
 
     @property
     def descriptor(self) -> int:
-        """What a child process must inherit to keep the lock when this process ends."""
+        """The descriptor that a child process must inherit to keep the lock."""
         return self._stand_in[0] if self._stand_in else self._file
 
     def release(self) -> None:
-        """Let go of the lock; the file itself stays open. To call it again does nothing."""
+        """Release the lock; the file itself stays open. A second call does nothing."""
         if self._stand_in:
             descriptor, path = self._stand_in
             self._stand_in, self._file = None, -1
             with contextlib.suppress(OSError):
-                # Only the last to hold it takes its name away, or two could have a lock each.
+                # Only the last holder removes the file, or two processes could each have a lock.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
             os.close(descriptor)
@@ -165,11 +165,11 @@ def lock(file: int, *, shared: bool = False, wait: bool = False) -> Lock:
     Args:
         file: Its descriptor.
         shared: Others may hold shared locks at the same time.
-        wait: Wait until whoever holds it lets go.
+        wait: Wait until the lock is free.
 
     Returns:
-        The lock. The caller keeps it for as long as it shall last, and releases it before it closes
-        the file.
+        The lock. The caller keeps it as long as it is needed, and releases it before closing the
+        file.
 
     Raises:
         BlockingIOError: Another process holds it.
@@ -197,11 +197,11 @@ def lock(file: int, *, shared: bool = False, wait: bool = False) -> Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # whoever held it has taken its name away: make another
+        os.close(descriptor)  # its last holder has removed the file: create it again
 
 
 def _lock_folder() -> str:
-    """The folder of this machine that holds the stand-ins: the user's own, and nobody else's."""
+    """The user's own folder on this machine for the files that are locked instead."""
     words = "there is no temporary folder"
     for place in _PLACES:
         folder = os.path.join(place, f"headway-locks-{os.geteuid()}")
@@ -222,13 +222,12 @@ def _lock_folder() -> str:
 # The command's temporary folder: where its path is short enough for sockets.
 #
 # A Unix socket's path has at most 107 bytes. Data loaders with workers put sockets below TMPDIR,
-# and where that is too long their workers fail and the training waits for ever. A pool's own
-# TMPDIR, in the job's scratch folder, is kept where it is short: what lies there counts against
-# the slot's disk, and the pool removes it. Otherwise the command gets a folder of its own in /tmp
-# while it runs.
+# and if that is too long their workers fail and the training waits for ever. A pool's own TMPDIR,
+# in the job's scratch folder, is used if it is short: files in it count against the slot's disk,
+# and the pool removes them. Otherwise the command gets a folder of its own in /tmp while it runs.
 #
-# Its name begins with `hw`, the user's number and `-`. The agent holds a lock on it. One that
-# nobody holds was left by an agent that was killed, and is removed by whoever comes next.
+# Its name begins with `hw`, the user id and `-`. The agent holds a lock on it. A folder without a
+# lock was left by an agent that was killed, and the next agent removes it.
 
 _VARIABLES = ("TMPDIR", "TEMP", "TMP")
 LONGEST = 60  # bytes: libraries add up to 47, such as /pymp-xxxxxxxx/listener-xxxxxxxx
@@ -243,10 +242,10 @@ def short_folder(
 
     Args:
         environment: The command's environment.
-        say: Told, in words, where no such folder can be made.
+        say: Called with a message if no such folder can be made.
 
     Yields:
-        What to change in the environment; nothing where its temporary folder is short already.
+        What to change in the environment; nothing if its temporary folder is already short.
     """
     long = [name for name in _VARIABLES if _is_long(environment.get(name))]
     if not long:
@@ -280,8 +279,8 @@ def _is_long(path: str | None) -> bool:
 
 
 def _make_folder(stack: contextlib.ExitStack) -> str | None:
-    """Make a folder that goes away with `stack`; None where there is no place for one."""
-    import tempfile  # start-up is slot time: most attempts do without
+    """Make a folder that `stack` removes; None if there is no place for one."""
+    import tempfile  # start-up is slot time: most attempts do not need it
 
     remove_orphaned_folders()
     for place in _ROOTS:
@@ -291,7 +290,7 @@ def _make_folder(stack: contextlib.ExitStack) -> str | None:
                 file, held = _hold(folder, wait=True)
                 if os.path.isdir(folder):
                     break
-                held.release()  # somebody swept before it was locked
+                held.release()  # another process removed it before it was locked
                 os.close(file)
             stack.callback(os.close, file)
             stack.callback(held.release)
@@ -322,7 +321,7 @@ def _remove_if_orphaned(folder: str) -> None:
 
 
 def _remove_tree(folder: str) -> None:
-    """Remove a folder, also where a command took away its own permissions."""
+    """Remove a folder, even if a command took away its own permissions."""
     import shutil
 
     for place, folders, _ in os.walk(folder):

@@ -1,4 +1,4 @@
-"""This machine: its names, its processors, the environment variables that lead somewhere."""
+"""This machine: its names, its processors, and the environment variables for transfers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HostInfo:
-    """Where this attempt runs, as far as the pool tells; an unknown part is None."""
+    """Where this attempt runs, as far as the pool says; an unknown part is None."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         machine = _attributes(
@@ -32,11 +32,9 @@ class HostInfo:
 
 
 def _attributes(path: str | None, names: tuple[str, ...]) -> dict[str, str]:
-    """The named attributes of a ClassAd file in the old syntax, one a line."""
+    """The named attributes of an old-style ClassAd file, which has one attribute in each line."""
     found: dict[str, str] = {}
-    if not path:
-        return found
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError), open(path or "", encoding="utf-8", errors="replace") as file:
         for line in file:
             name, equals, value = line.partition("=")
             if equals and name.strip() in names:
@@ -61,7 +59,7 @@ _FEDERATED = (
     "NEAREST_CACHE",
     "CLIENT_PREFERREDCACHES",
 )
-#: The environment variables that steer transfers.
+#: The environment variables that control transfers.
 TRANSFER_VARIABLES = frozenset(
     (
         *AUTHORITIES,

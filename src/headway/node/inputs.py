@@ -1,4 +1,4 @@
-"""Inputs: every declared input is in place and proven before the command starts."""
+"""Inputs: every declared input is in place and verified before the command starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 
 from headway.node.errors import LONGEST_REASON, HeadwayError, NodeError, TransferError, words_of
-from headway.node.record import FIRST
+from headway.node.record import FIRST, describe_sources
 from headway.node.transfer import fetch, prove
 from headway.node.transfer.options import PATIENCE
 from headway.node.transfer.urls import ascii_target, host_of, shown
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from headway.node.plan import Input
+    from headway.node.plan import PlannedInput
     from headway.node.record import Attempt, Progress
     from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.options import Snapshot
 
-_SOURCES = 20  # that a record names at most
 _WORDS = 200
 _LONGEST_URL = 300
 _LEAST = 60  # characters that are left for what went wrong
 
 
-class _Came:
-    """How an input came to be there."""
+class _Staged:
+    """How an input came to be in its place."""
 
-    def __init__(self, how: str, proof: str = "", source: str = "") -> None:
+    def __init__(
+        self, how: str, proof: str, source: str = "", snapshot: Snapshot | None = None
+    ) -> None:
         self.how, self.proof, self.source = how, proof, source
-        self.last: Snapshot | None = None  # its sources, if the agent fetched it
+        self.snapshot = snapshot  # of the download, if the agent fetched it
+
+    @property
+    def verified(self) -> bool:
+        return self.proof in ("checksum", "manifest")
 
 
-def sizes(inputs: list[Input]) -> dict[str, int | None]:
-    """The bytes of each input, as far as they are declared."""
-    return {each.path: each.size for each in inputs}
-
-
-def missing(inputs: list[Input], attempt: Attempt) -> list[Input]:
-    """The inputs that are to be fetched, as far as a glance can tell (sizes, not checksums)."""
+def missing(inputs: list[PlannedInput], attempt: Attempt) -> list[PlannedInput]:
+    """The inputs to fetch; a quick look at sizes, not at checksums."""
     return [
         each
         for each in inputs
@@ -51,81 +51,80 @@ def missing(inputs: list[Input], attempt: Attempt) -> list[Input]:
 
 
 def stage_in(
-    inputs: list[Input],
+    inputs: list[PlannedInput],
     attempt: Attempt,
     progress: Progress,
     should_stop: Callable[[], bool],
     note: Callable[[str], None],
-    told: list[dict[str, object]],
+    records: list[dict[str, Any]],
     disk: int | None = None,
 ) -> None:
-    """Bring each input to its path, prove it, and unpack it where that is wanted.
+    """Bring each input to its path, verify it, and unpack it if the plan says so.
 
-    `told` takes what the record says of them; `disk` is what the job has asked for of it.
+    `records` takes an entry for each input; `disk`: the bytes that the job requested.
     """
-    before = {each.get("path"): each for each in attempt.inputs}
-    here = 0  # bytes of inputs by now
+    earlier = {each.get("path"): each for each in attempt.inputs}
+    used = 0  # bytes of inputs so far
     for each in inputs:
         begin = time.monotonic()
         progress.begin(each.path)
-        if _unchanged(each, attempt) and each.path in before:
-            progress.finished(_bytes_of(before[each.path]))
-            told.append(before[each.path])  # an earlier segment's word on where it came from
+        if _unchanged(each, attempt) and each.path in earlier:
+            progress.finished(_bytes_of(earlier[each.path]))
+            records.append(earlier[each.path])  # an earlier segment knows where it came from
             continue
-        unpacked = None
         try:
-            came = _bring(each, progress, should_stop)
+            staged = _bring(each, progress, should_stop)
             status = os.stat(each.path)
-            here += status.st_size
+            size = status.st_size
+            used += size
             if each.unpack is not None:
-                room = None if disk is None else max(0, disk - here)
-                unpacked = _unpack(each, came, room, progress, should_stop, note)
-                here += _bytes_of(unpacked) - status.st_size
+                room = None if disk is None else max(0, disk - used)
+                unpacked = _unpack(each, staged.verified, room, progress, should_stop, note)
+                used += _bytes_of(unpacked) - size
         except Exception as error:
-            told.append(_failed(each, time.monotonic() - begin, error, progress.snapshot))
+            last = progress.snapshot
+            entry = _entry(each, _Staged("failed", ""), last.bytes if last else 0, begin, last)
+            records.append({**entry, "error": words_of(error)[:_WORDS]})
             if isinstance(error, HeadwayError):
                 error.brief = brief(each, error)
             raise
         if each.unpack is None:
-            attempt.proven[each.path] = _mark(status)
+            attempt.proven[each.path] = file_mark(status)
         else:
             attempt.proven[each.unpack] = _folder_mark(os.stat(each.unpack))
-        progress.finished(status.st_size)
-        seconds = round(time.monotonic() - begin, 3)
-        proof = f", proven by its {came.proof}" if came.proof else ""
-        note(f"{each.path}: {status.st_size} bytes {came.how} in {seconds} s{proof}")
-        sources = _sources(came.last)
-        told.append(
-            {
-                "path": each.path,
-                "source": came.source,
-                "bytes": status.st_size,
-                "seconds": seconds,
-                "verified": came.proof in ("checksum", "manifest"),
-                "proof": came.proof,
-                "fetched": came.last is not None,
-                "sources": sources,
-                **({} if unpacked is None else {"unpacked": unpacked}),
-            }
-        )
-        if came.last is not None and seconds >= FIRST:
-            gave = [f"{s['host']}/{s['bytes']}" for s in sources if s["bytes"]]
-            progress.arrived.append(
-                {
-                    "file": each.path,
-                    "size": status.st_size,
-                    "seconds": seconds,
-                    "proof": came.proof or "none",
-                    "from": "+".join(gave) or came.source,
-                }
-            )
+        progress.finished(size)
+        entry = _entry(each, staged, size, begin, staged.snapshot)
+        records.append(entry if each.unpack is None else {**entry, "unpacked": unpacked})
+        seconds, proof = entry["seconds"], staged.proof
+        verified = f", verified by its {proof}" if proof else ""
+        note(f"{each.path}: {size} bytes {staged.how} in {seconds} s{verified}")
+        if staged.snapshot is not None and seconds >= FIRST:
+            gave = "+".join(f"{s['host']}/{s['bytes']}" for s in entry["sources"] if s["bytes"])
+            line = {"file": each.path, "size": size, "seconds": seconds, "proof": proof or "none"}
+            progress.arrived.append({**line, "from": gave or staged.source})
 
 
-def brief(each: Input, error: HeadwayError) -> str:
-    """Which input failed, how and where it was to come from, in one short line.
+def _entry(
+    each: PlannedInput, staged: _Staged, size: int, begin: float, last: Snapshot | None
+) -> dict[str, Any]:
+    """What the record says about an input."""
+    return {
+        "path": each.path,
+        "source": staged.source,
+        "bytes": size,
+        "seconds": round(time.monotonic() - begin, 3),
+        "verified": staged.verified,
+        "proof": staged.proof,
+        "fetched": staged.snapshot is not None,
+        "sources": describe_sources(last.as_json() if last is not None else None),
+    }
 
-    A hold's reason, `headway status` and `headway advise` show it. A URL goes in whole, without
-    its query and user, or not at all: advice may ask for it.
+
+def brief(each: PlannedInput, error: HeadwayError) -> str:
+    """Which input failed, how, and where it should have come from, in one short line.
+
+    A hold's reason, `headway status` and `headway advise` show it. It has a complete URL, without
+    its query and user, or none: advice may send a request to it.
     """
     words = error.brief or words_of(error)
     lead = f"the input '{each.path}' did not arrive: "
@@ -140,51 +139,60 @@ def brief(each: Input, error: HeadwayError) -> str:
 
 
 def _ascii_length(text: str) -> int:
-    """How long a text is as a hold's reason; `Chirp.set_reason` writes it in ASCII."""
+    """The length of a text as a hold's reason, which `set_reason` writes in ASCII."""
     return len(text.encode("ascii", "backslashreplace"))
 
 
 def _cut(words: str, room: int) -> str:
-    """The words that fit; a URL among them stays whole or goes."""
+    """The words that fit; a URL among them is never cut."""
     words = words[: max(0, room) + 1]
     while words and _ascii_length(words) > room:
         words = words.rpartition(" ")[0]
     return words
 
 
-def streamed(inputs: list[Input], attempt: Attempt) -> list[Input]:
-    """The inputs that arrive while the command runs: not those that are here already."""
-    return [
-        each
-        for each in inputs
-        if each.streams and each.urls and not _unchanged(each, attempt) and not _plausible(each)
-    ]
+def streamed(inputs: list[PlannedInput], attempt: Attempt) -> list[PlannedInput]:
+    """The inputs that arrive while the command runs; not those that are already here."""
+    return [each for each in missing(inputs, attempt) if each.streams]
 
 
-def pinned(each: Input, should_stop: Callable[[], bool]) -> Manifest | None:
-    """The manifest of an input that streams; it stays beside the object for its readers."""
+def pinned(
+    each: PlannedInput, should_stop: Callable[[], bool], *, keep: bool = False
+) -> Manifest | None:
+    """The manifest of an input: from the job's files, from an earlier segment, or from its URLs.
+
+    `keep`: it stays beside the object, for those who read the object while it arrives.
+    """
     if each.manifest is None:
         return None
-    from headway.node.transfer.manifest import SUFFIX
+    from headway.node.transfer.fetch import pinned_manifest
+    from headway.node.transfer.manifest import SUFFIX, open_manifest
 
-    _stay_inside(each.path)
-    patience = PATIENCE if each.patience is None else each.patience
-    return _pinned(each, patience, should_stop, keep_as=f"{each.path}{SUFFIX}")
+    path = f"{each.path}{SUFFIX}"
+    if keep:
+        _stay_inside(path)
+    with contextlib.suppress(OSError, TransferError):
+        return open_manifest(path, pin=each.manifest)
+    try:
+        return pinned_manifest(
+            each.urls,
+            each.manifest,
+            folder=os.curdir,
+            patience=_patience(each),
+            should_stop=should_stop,
+            keep_as=path if keep else None,
+        )
+    except TransferError as error:
+        error.brief = f"its manifest: {error.brief or words_of(error)}"
+        raise
 
 
-def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> _Came:
+def _bring(each: PlannedInput, progress: Progress, should_stop: Callable[[], bool]) -> _Staged:
     if not each.urls:
-        return _take(each, should_stop)
-    patience = PATIENCE if each.patience is None else each.patience
-    manifest = _pinned(each, patience, should_stop)
-    size, checksum = each.size, each.checksum
-    if manifest is not None:
-        size = manifest.size if size is None else size
-        checksum = checksum or manifest.checksum
-    if _plausible(each, manifest):
-        wrong = prove(each.path, size=size, checksum=checksum, should_stop=should_stop)
-        if wrong is None:
-            return _Came("already there", _declared(each))
+        return _take_transferred(each, should_stop)
+    manifest = pinned(each, should_stop)
+    if _plausible(each, manifest) and not _fault(each, manifest, should_stop):
+        return _Staged("already there", _declared(each))
     if os.path.isdir(each.path):
         raise TransferError(
             f"the input {each.path} cannot be placed: a folder of that name is in the way",
@@ -200,33 +208,41 @@ def _bring(each: Input, progress: Progress, should_stop: Callable[[], bool]) -> 
         manifest=manifest,
         watch=progress.watched,
         should_stop=should_stop,
-        patience=patience,
+        patience=_patience(each),
     )
-    came = _Came("fetched", got.proof, host_of(got.url))
-    came.last = got.snapshot
-    return came
+    return _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
+
+
+def _fault(
+    each: PlannedInput, manifest: Manifest | None, should_stop: Callable[[], bool]
+) -> str | None:
+    """What is wrong with the file that is here; None if it is as declared."""
+    size, checksum = each.size, each.checksum
+    if manifest is not None:
+        size = manifest.size if size is None else size
+        checksum = checksum or manifest.checksum
+    return prove(each.path, size=size, checksum=checksum, should_stop=should_stop)
 
 
 def _unpack(
-    each: Input,
-    came: _Came,
+    each: PlannedInput,
+    verified: bool,
     room: int | None,
     progress: Progress,
     should_stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[str, object]:
-    """Turn the archive into the folder that the command wants; returns what the record says."""
+    """Unpack the archive; returns the entry for the record."""
     from headway.node.unpack import unpack
 
     assert each.unpack is not None
     begin = time.monotonic()
     _stay_inside(each.unpack)
     progress.file = f"{each.path}, unpacking"
-    proven = came.proof in ("checksum", "manifest")
-    made = unpack(each.path, each.unpack, room=room, proven=proven, should_stop=should_stop)
+    made = unpack(each.path, each.unpack, room=room, proven=verified, should_stop=should_stop)
     seconds = round(time.monotonic() - begin, 3)
-    note(f"{each.path}: unpacked to {each.unpack} in {seconds} s: {made.files} files, {made.bytes}"
-         " bytes")  # fmt: skip
+    counts = f"{made.files} files, {made.bytes} bytes"
+    note(f"{each.path}: unpacked to {each.unpack} in {seconds} s: {counts}")
     for left in made.left_out:
         note(f"{each.path}: left out {left}")
     return {
@@ -238,64 +254,58 @@ def _unpack(
     }
 
 
-def _bytes_of(told: dict[str, object]) -> int:
-    count = told.get("bytes")
-    return count if isinstance(count, int) else 0
-
-
-def _pinned(
-    each: Input, patience: float, should_stop: Callable[[], bool], keep_as: str | None = None
-) -> Manifest | None:
-    """One that is here already, from the job's files or an earlier segment, or that at the URLs."""
-    if each.manifest is None:
-        return None
-    from headway.node.transfer.fetch import pinned_manifest
-    from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
-
-    with contextlib.suppress(OSError, TransferError), open(f"{each.path}{SUFFIX}", "rb") as file:
-        return read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
-    try:
-        return pinned_manifest(
-            each.urls,
-            each.manifest,
-            folder=os.curdir,
-            patience=patience,
-            should_stop=should_stop,
-            keep_as=keep_as,
-        )
-    except TransferError as error:
-        error.brief = f"its manifest: {error.brief or words_of(error)}"
-        raise
-
-
-def _take(each: Input, should_stop: Callable[[], bool]) -> _Came:
-    """An input that HTCondor has brought, and its manifest if one is pinned."""
-    size, checksum = each.size, each.checksum
+def _take_transferred(each: PlannedInput, should_stop: Callable[[], bool]) -> _Staged:
+    """Take an input that HTCondor has transferred, and its manifest if one is pinned."""
+    manifest = None
     if each.manifest is not None:
-        from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
+        from headway.node.transfer.manifest import SUFFIX, open_manifest
 
         name = f"{each.arrives_as}{SUFFIX}"
         packed = f"{each.path}{SUFFIX}"  # among the job's files
         try:
-            with open(packed if os.path.exists(packed) else name, "rb") as file:
-                manifest = read_manifest(file.read(MAX_MANIFEST + 1), pin=each.manifest)
+            manifest = open_manifest(packed if os.path.exists(packed) else name, pin=each.manifest)
+        except FileNotFoundError:
+            raise _not_transferred(name) from None
         except OSError as error:
-            raise _not_brought(name, error) from None
-        size = manifest.size if size is None else size
-        checksum = checksum or manifest.checksum
-    _take_brought(each)
-    wrong = prove(each.path, size=size, checksum=checksum, should_stop=should_stop)
+            raise TransferError(
+                f"{name} cannot be read: {error.strerror}", retryable=True
+            ) from None
+    _rename_transferred(each)
+    wrong = _fault(each, manifest, should_stop)
     if wrong is not None:
         raise TransferError(
-            f"{each.path} was brought by HTCondor, but {wrong}",
+            f"{each.path} was transferred by HTCondor, but {wrong}",
             retryable=True,
             remedy="another try may get a good copy; if not, check size and checksum",
         )
-    return _Came("brought by HTCondor", _declared(each))
+    return _Staged("transferred by HTCondor", _declared(each))
 
 
-def _declared(each: Input) -> str:
-    """What an input is proven by when it is proven here, from end to end."""
+def _rename_transferred(each: PlannedInput) -> None:
+    """Move a file from the name in its URL, which HTCondor gives it, to its path."""
+    name = each.arrives_as
+    if os.path.exists(each.path):
+        return
+    if not os.path.exists(name):
+        raise _not_transferred(name)
+    _stay_inside(each.path)
+    try:
+        os.makedirs(os.path.dirname(each.path) or os.curdir, exist_ok=True)
+        os.rename(name, each.path)
+    except OSError as error:
+        raise NodeError(f"{name} cannot be moved to {each.path}: {error.strerror}") from None
+
+
+def _not_transferred(name: str) -> TransferError:
+    return TransferError(
+        f"{name} is not in the job's folder; HTCondor did not transfer it",
+        retryable=False,
+        remedy="look at the transfer events of the job and at its URL",
+    )
+
+
+def _declared(each: PlannedInput) -> str:
+    """What an input is verified by when all of it is read here."""
     if each.manifest is not None:
         return "manifest"
     if each.checksum is not None:
@@ -303,42 +313,17 @@ def _declared(each: Input) -> str:
     return "size" if each.size is not None else ""
 
 
-def _failed(
-    each: Input, seconds: float, error: Exception, last: Snapshot | None
-) -> dict[str, object]:
-    return {
-        "path": each.path,
-        "source": "",
-        "bytes": last.bytes if last is not None else 0,
-        "seconds": round(seconds, 3),
-        "verified": False,
-        "proof": "",
-        "fetched": False,
-        "sources": _sources(last),
-        "error": words_of(error)[:_WORDS],
-    }
+def _patience(each: PlannedInput) -> float:
+    return PATIENCE if each.patience is None else each.patience
 
 
-def _sources(last: Snapshot | None) -> list[dict[str, object]]:
-    return describe_sources([] if last is None else [each.as_json() for each in last.sources])
+def _bytes_of(entry: dict[str, object]) -> int:
+    count = entry.get("bytes")
+    return count if isinstance(count, int) else 0
 
 
-def describe_sources(sources: list[dict[str, Any]]) -> list[dict[str, object]]:
-    """Who gave what, and what was last wrong with whom; the words hold nothing of a URL's query."""
-    told = []
-    for each in sorted(sources, key=lambda source: -source["bytes"])[:_SOURCES]:
-        facts: dict[str, object] = {
-            name: each[name] for name in ("host", "state", "bytes", "wasted")
-        }
-        words, phase = each["words"], each["phase"]
-        if words:
-            facts["fault"] = f"{words} ({phase})" if phase else words
-        told.append(facts)
-    return told
-
-
-def _plausible(each: Input, manifest: Manifest | None = None) -> bool:
-    """Whether a file of the right size is there; where nothing is declared nothing is provable."""
+def _plausible(each: PlannedInput, manifest: Manifest | None = None) -> bool:
+    """Whether a file of the declared size is here; False if neither size nor checksum is known."""
     size = each.size if manifest is None else manifest.size
     if size is None and each.checksum is None:
         return False
@@ -349,52 +334,28 @@ def _plausible(each: Input, manifest: Manifest | None = None) -> bool:
     return size is None or status.st_size == size
 
 
-def _unchanged(each: Input, attempt: Attempt) -> bool:
-    """Whether an earlier segment of this attempt has proven the very file that is here."""
+def _unchanged(each: PlannedInput, attempt: Attempt) -> bool:
+    """Whether an earlier segment of this attempt has verified the very file that is here."""
     try:
         if each.unpack is not None:
             return attempt.proven.get(each.unpack) == _folder_mark(os.stat(each.unpack))
-        return attempt.proven.get(each.path) == _mark(os.stat(each.path))
+        return attempt.proven.get(each.path) == file_mark(os.stat(each.path))
     except OSError:
         return False
 
 
-def _mark(status: os.stat_result) -> list[int]:
+def file_mark(status: os.stat_result) -> list[int]:
+    """What changes when somebody writes to a file."""
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 def _folder_mark(status: os.stat_result) -> list[int]:
-    """What stays the same of a folder while the command works in it."""
+    """What stays the same for a folder while the command works in it."""
     return [0, 0, status.st_ino]
 
 
-def _take_brought(each: Input) -> None:
-    """HTCondor puts a file under the name in its URL; the command wants it at its path."""
-    name = each.arrives_as
-    if os.path.exists(each.path):
-        return
-    if not os.path.exists(name):
-        raise _not_brought(name)
-    _stay_inside(each.path)
-    try:
-        os.makedirs(os.path.dirname(each.path) or os.curdir, exist_ok=True)
-        os.rename(name, each.path)
-    except OSError as error:
-        raise NodeError(f"{name} cannot be moved to {each.path}: {error.strerror}") from None
-
-
-def _not_brought(name: str, error: OSError | None = None) -> TransferError:
-    if error is not None and not isinstance(error, FileNotFoundError):
-        return TransferError(f"{name} cannot be read: {error.strerror}", retryable=True)
-    return TransferError(
-        f"{name} is not in the job's folder; HTCondor did not bring it",
-        retryable=False,
-        remedy="look at the transfer events of the job and at its URL",
-    )
-
-
 def _stay_inside(path: str) -> None:
-    """A link that came with the payload must not lead an input out of the job's folder."""
+    """Refuse a path that leaves the job's folder through a link in the payload."""
     root = os.path.realpath(os.curdir)
     folder = os.path.realpath(os.path.dirname(path) or os.curdir)
     if os.path.commonpath([root, folder]) != root:

@@ -1,6 +1,6 @@
-"""Outputs: what the command left behind is verified, then moved to where it goes home from.
+"""Outputs: what the command wrote is checked, then moved to where the pool transfers it from.
 
-Files and folders are renamed, never copied. A symbolic link goes home as what it points to, by a
+Files and folders are renamed, never copied. A symbolic link is replaced by what it points to, by a
 hard link where the file system allows; within a folder too. A link that dangles, leaves the job's
 folder or leads back into itself has nothing to send: as a declared output it counts as missing,
 within a folder it is left out and named in the record. Sockets, pipes and devices are left out.
@@ -12,40 +12,40 @@ import errno
 import os
 import stat
 
-from headway.node.errors import HeadwayError
+from headway.node.errors import FULL, HeadwayError
 from headway.node.plan import OUT
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headway.node.plan import Output
+    from headway.node.plan import PlannedOutput
     from headway.node.record import Progress
 
 
 class OutputError(HeadwayError):
-    """A declared output is missing or too small, or cannot be handed over."""
+    """A declared output is missing or too small, or cannot be moved or sent."""
 
 
 class FoundOutput:
-    """A declared output that is there: its real place and its size."""
+    """A declared output that exists: its real path and its size."""
 
-    def __init__(self, output: Output, place: str, size: int, files: int) -> None:
-        self.output = output
-        self.place = place
-        self.bytes, self.files = size, files
+    def __init__(self, output: PlannedOutput, place: str) -> None:
+        self.output, self.place = output, place
+        sizes = [os.lstat(path).st_size for path, _ in tree_files(place)]
+        self.bytes, self.files = sum(sizes), len(sizes)
 
-    def told(self, where: str) -> dict[str, object]:
+    def entry(self, where: str) -> dict[str, object]:
+        """What the record says about it."""
         return {"path": self.output.path, "bytes": self.bytes, "files": self.files, "where": where}
 
 
 def find(
-    outputs: list[Output], problem: Callable[[str], None]
+    outputs: list[PlannedOutput], problem: Callable[[str], None]
 ) -> tuple[list[FoundOutput], list[str]]:
-    """The outputs that are there, and in words what is wrong with the others.
+    """The outputs that exist, and what is wrong with the others.
 
-    Folders are put in order on the way: their links are resolved, what cannot travel is removed.
+    On the way links within folders are resolved, and what cannot be transferred is removed.
     """
     root = os.path.realpath(os.curdir)
     found, faults = [], []
@@ -63,12 +63,12 @@ def find(
 
 
 def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
-    """Move outputs into `folder` under their declared paths; returns what the record says."""
-    told: list[dict[str, object]] = []
+    """Move outputs into `folder` under their declared paths; returns entries for the record."""
+    entries = []
     # Links first, while what they point to is in its place; then a folder before what is in it.
     for each in sorted(found, key=_order):
         target = os.path.join(folder, each.output.path)
-        if not os.path.lexists(target):  # it is there when a folder above it was moved
+        if not os.path.lexists(target):  # else it was moved with the folder above it
             try:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 _take(each, target)
@@ -76,20 +76,16 @@ def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
                 raise OutputError(
                     f"{each.output.path} cannot be moved to {target}: {error.strerror}"
                 ) from None
-        told.append(each.told(target))
-    return told
+        entries.append(each.entry(target))
+    return entries
 
 
 def tree_files(path: str) -> list[tuple[str, str]]:
-    """(path, name below `path`) of each file of an output, for uploads; a file has name ""."""
+    """(path, name below `path`) of each file of an output; a file has the name ""."""
     if not os.path.isdir(path):
         return [(path, "")]
-    files = []
-    for folder, _, names in os.walk(path):
-        for name in sorted(names):
-            full = os.path.join(folder, name)
-            files.append((full, os.path.relpath(full, path)))
-    return files
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sorted((full, os.path.relpath(full, path)) for full in found)
 
 
 def _order(each: FoundOutput) -> tuple[bool, int]:
@@ -97,7 +93,7 @@ def _order(each: FoundOutput) -> tuple[bool, int]:
 
 
 def _find_one(
-    output: Output, root: str, problem: Callable[[str], None]
+    output: PlannedOutput, root: str, problem: Callable[[str], None]
 ) -> tuple[FoundOutput | None, str]:
     path = output.path
     if not os.path.lexists(path):
@@ -110,18 +106,17 @@ def _find_one(
     mode = os.stat(place).st_mode
     if stat.S_ISREG(mode):
         _make_readable(place, mode)
-        return FoundOutput(output, place, os.path.getsize(place), 1), ""
+        return FoundOutput(output, place), ""
     if not stat.S_ISDIR(mode):
         return None, f"{path} is neither a file nor a folder"
     if place == root or _within(os.path.join(root, OUT), place):
         return None, f"{path} leads to the job's folder itself"
     _tidy(place, root, problem, [place])
-    size, files = _measure(place)
-    return FoundOutput(output, place, size, files), ""
+    return FoundOutput(output, place), ""
 
 
 def _take(each: FoundOutput, target: str) -> None:
-    """Rename; through a link, the link's end stays where it is and gets a second name."""
+    """Rename it; if it is a link, give what it points to a second name."""
     path = each.output.path
     if not os.path.islink(path):
         _rename(path, target)
@@ -142,7 +137,7 @@ def _rename(source: str, target: str) -> None:
 
 
 def _duplicate(source: str, target: str) -> None:
-    """A second name for a file, or for each file of a folder; a copy where that cannot be."""
+    """Hard-link a file, or each file of a folder; copy where that is not possible."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
         for name in os.listdir(source):
@@ -151,7 +146,7 @@ def _duplicate(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise
         import shutil
 
@@ -159,7 +154,7 @@ def _duplicate(source: str, target: str) -> None:
 
 
 def _tidy(folder: str, root: str, problem: Callable[[str], None], within: list[str]) -> None:
-    """Make a folder fit to travel, in place: no links, nothing special, all of it readable."""
+    """Prepare a folder for transfer, in place: no links, nothing special, all of it readable."""
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         shown = os.path.relpath(path, root)
@@ -180,7 +175,7 @@ def _tidy(folder: str, root: str, problem: Callable[[str], None], within: list[s
 def _resolve(
     path: str, shown: str, root: str, problem: Callable[[str], None], within: list[str]
 ) -> None:
-    """Replace a link by what it points to, or leave it out; `within`: folders being resolved."""
+    """Replace a link by what it points to, or remove it; `within`: folders being resolved."""
     place = os.path.realpath(path)
     here = os.path.realpath(os.path.dirname(path))
     fault = ""
@@ -201,15 +196,6 @@ def _resolve(
         _duplicate(place, path)
 
 
-def _measure(folder: str) -> tuple[int, int]:
-    size = files = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            size += os.lstat(os.path.join(where, name)).st_size
-            files += 1
-    return size, files
-
-
 def _make_readable(path: str, mode: int) -> None:
     if not mode & 0o400:
         os.chmod(path, stat.S_IMODE(mode) | 0o400)
@@ -222,28 +208,28 @@ def _within(path: str, root: str) -> bool:
 def send(
     found: list[FoundOutput], progress: Progress, should_stop: Callable[[], bool]
 ) -> list[dict[str, object]]:
-    """Send each output to its URL, a folder file by file; returns what the record says."""
+    """Send each output to its URL, a folder file by file; returns entries for the record."""
     from headway.node.transfer import put, shown  # most attempts send nothing
 
-    told = []
+    entries = []
     for each in found:
-        url = each.output.url or ""
+        url, overwrite = each.output.url or "", each.output.overwrite
         progress.begin(each.output.path)
         for path, name in tree_files(each.place):
             sent = put(
                 path,
                 below(url, name),
-                overwrite=each.output.overwrite,
+                overwrite=overwrite,
                 progress=progress.moved,
                 should_stop=should_stop,
             )
             progress.finished(sent.bytes)
-        told.append(each.told(shown(url)))
-    return told
+        entries.append(each.entry(shown(url)))
+    return entries
 
 
 def below(url: str, name: str) -> str:
-    """The URL of a file of a folder; the query, which may be a signature, stays at the end."""
+    """The URL of a file in a folder; the query, which may be a signature, stays at the end."""
     if not name:
         return url
     from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""The plan: what the agent is to do, read from plan.json and filled with the job's row."""
+"""The plan: what the agent has to do, read from plan.json and filled in with the job's row."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import re
 from headway.node.errors import HeadwayError
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
+    from typing import Any
 
 # `{column}` placeholders: the access point checks them, the node fills them in.
 
@@ -21,7 +20,7 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 
 
 def placeholders(text: str) -> list[str]:
-    """The column names that `text` asks for, in order of appearance."""
+    """The column names in `text`, in order of appearance."""
     return [m.group(1) for m in _PLACEHOLDER.finditer(text) if m.group(1)]
 
 
@@ -36,15 +35,15 @@ def fill(text: str, row: Mapping[str, str]) -> str:
 
 
 FORMAT = 1
-# what Headway calls its own files and folders where a job runs
+# the names of Headway's own files and folders where a job runs
 OUT = "headway-out"
 PLAN = "plan.json"
 PAYLOAD = "payload.tar"
 AGENT = "headway-node.pyz"
-SECRETS = "headway-secrets.json"  # values of the environment that stand in no description
+SECRETS = "headway-secrets.json"  # values of variables that the plan only names
 # hexadecimal digits of each checksum that an input may declare
 CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}
-# where the agent sends an output itself; `name+` names the token to be used
+# URLs to which the agent itself sends an output; `name+` names the token to use
 _SENT = re.compile(r"(?:[\w.+-]+\+)?(?:https?|osdf|stash|pelican)://|file:", re.IGNORECASE)
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 
@@ -56,31 +55,31 @@ class PlanError(HeadwayError):
         super().__init__(message, remedy="submit again with the same headway on both sides")
 
 
-class Input:
-    """One file that the command finds at its path; no urls: HTCondor has brought it."""
+class PlannedInput:
+    """One input file of the command; without URLs, HTCondor has transferred it."""
 
     def __init__(self, data: _Section) -> None:
         self.path = data.path("path", filled=True)
         self.urls = data.texts("urls")
-        # the name under which HTCondor delivers it
+        # the name that HTCondor gives it
         self.arrives_as = os.path.basename(
             data.optional_text("arrives_as", filled=True) or self.path
         )
         self.size = data.whole("size")
         self.checksum = _checksum(data, "checksum")
-        self.manifest = _checksum(data, "manifest")  # the digest of the manifest beside the object
+        self.manifest = _checksum(data, "manifest")  # the digest of its manifest
         if self.manifest is not None and not self.manifest.startswith("sha256:"):
             raise PlanError(f"{data.where}.manifest: not a sha256: {self.manifest!r}")
         self.patience = data.seconds("patience")
         self.streams = data.optional_text("mode") == "stream"  # it arrives while the command runs
-        # the folder that it becomes: `path` is the archive then, and gone when the command starts
+        # the folder to unpack it to: `path` is then the archive, gone before the command starts
         self.unpack = data.path("unpack", filled=True) if data.value("unpack") is not None else None
         self.keep = data.flag("keep", True)
-        self.window = data.whole("window")  # bytes of disk, unless it is kept
+        self.window = data.whole("window")  # bytes of disk that it may take, unless `keep`
 
 
-class Output:
-    """One file or folder that the command leaves behind."""
+class PlannedOutput:
+    """One file or folder that the command writes."""
 
     def __init__(self, data: _Section) -> None:
         self.path = data.path("path", filled=True)
@@ -91,8 +90,8 @@ class Output:
         self.min_size = data.whole("min_size") or 0
 
 
-class Checkpoint:
-    """How the command saves its state, and how it says that it has."""
+class PlannedCheckpoint:
+    """How the command saves its state, and how it reports that."""
 
     def __init__(self, data: _Section) -> None:
         self.paths = data.paths("paths")
@@ -104,12 +103,12 @@ class Checkpoint:
 
 
 class Plan:
-    """A plan with the row filled in."""
+    """A plan, filled in with a row."""
 
     def __init__(self, data: object, row: Mapping[str, str]) -> None:
         top = _Section(data, row, "plan.json")
-        found = top.value("format")
-        if found != FORMAT:
+        if top.value("format") != FORMAT:
+            found = top.value("format")
             raise PlanError(f"plan.json has format {found!r}; this agent reads format {FORMAT}")
         self.row = dict(row)
         self.run = top.optional_text("run") or ""
@@ -123,11 +122,13 @@ class Plan:
         self.secrets = top.texts("secrets", filled=False) if top.value("secrets") else []
         payload = top.optional_text("payload")
         self.payload = None if payload is None else _inside(payload, "plan.json: payload")
-        self.inputs = [Input(section) for section in top.sections("inputs")]
-        self.outputs = [Output(section) for section in top.sections("outputs")]
+        self.inputs = [PlannedInput(section) for section in top.sections("inputs")]
+        self.outputs = [PlannedOutput(section) for section in top.sections("outputs")]
         checkpoint = top.value("checkpoint")
         self.checkpoint = (
-            None if checkpoint is None else Checkpoint(_Section(checkpoint, row, "checkpoint"))
+            None
+            if checkpoint is None
+            else PlannedCheckpoint(_Section(checkpoint, row, "checkpoint"))
         )
         self.disk = top.whole("disk")
         self.gpus = top.whole("gpus") or 0
@@ -140,52 +141,47 @@ class Plan:
 
 
 def read_plan(path: str, row: Mapping[str, str]) -> Plan:
-    """Read and check the plan file; every fault is a PlanError in words."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError:
-        raise PlanError(f"{path} is not in {os.getcwd()}; the pool did not bring it") from None
-    except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is not JSON: {error}") from None
-    return Plan(data, row)
+    """Read and check the plan file; raises PlanError if anything is wrong with it."""
+    return Plan(_read_json(path), row)
 
 
 def take_secrets(names: Sequence[str]) -> dict[str, str]:
-    """The variables that the plan only names; the file with their values is removed.
+    """Read the variables that the plan only names, and remove the file with their values.
 
     Args:
         names: The variables.
 
     Returns:
-        Each with its value.
+        The value of each variable.
 
     Raises:
-        PlanError: The file is not here, or lacks one of them.
+        PlanError: The file is missing, or lacks one of them.
     """
     if not names:
         return {}
-    try:
-        with open(SECRETS, encoding="ascii") as file:
-            data = json.load(file)
-        os.unlink(SECRETS)
-    except FileNotFoundError:
-        raise PlanError(f"{SECRETS} is not in {os.getcwd()}; the pool did not bring it") from None
-    except OSError as error:
-        raise PlanError(f"{SECRETS} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        data = None
-    found = data if isinstance(data, dict) else {}
-    lacking = [name for name in names if not isinstance(found.get(name), str)]
+    data = _read_json(SECRETS)
+    os.unlink(SECRETS)
+    values = data if isinstance(data, dict) else {}
+    lacking = [name for name in names if not isinstance(values.get(name), str)]
     if lacking:
         raise PlanError(f"{SECRETS} lacks the variables {', '.join(lacking)}")
-    return {name: found[name] for name in names}
+    return {name: values[name] for name in names}
+
+
+def _read_json(path: str) -> object:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise PlanError(f"{path} is not in {os.getcwd()}; the pool did not transfer it") from None
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is not JSON: {error}") from None
 
 
 def read_row(encoded: str | None) -> dict[str, str]:
-    """The placeholder values of HEADWAY_ROW: base64url of a JSON object of texts."""
+    """The placeholder values in HEADWAY_ROW: base64url of a JSON object of strings."""
     if not encoded:
         return {"job": "0"}
     import binascii
@@ -196,12 +192,12 @@ def read_row(encoded: str | None) -> dict[str, str]:
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
-        raise PlanError("HEADWAY_ROW does not hold a row")
+        raise PlanError("HEADWAY_ROW is not a row")
     return data
 
 
 class _Section:
-    """A JSON object whose values are taken out by kind, with words when the kind is wrong."""
+    """A JSON object with a getter for each type of value; a wrong type is a PlanError."""
 
     def __init__(self, data: object, row: Mapping[str, str], where: str) -> None:
         if not isinstance(data, dict):
@@ -212,7 +208,7 @@ class _Section:
         return PlanError(f"{self.where}: {key}: must be {kind}, is {self.data.get(key)!r:.80}")
 
     def _text(self, key: str, text: object, filled: bool) -> str:
-        """Only some texts hold placeholders: see the access point's `refuse_placeholders`."""
+        """Only some texts may have placeholders: see the access point's `refuse_placeholders`."""
         if not isinstance(text, str) or "\0" in text:
             raise self._wrong(key, "text")
         if not filled:
@@ -258,20 +254,22 @@ class _Section:
         return default if value is None else value
 
     def whole(self, key: str) -> int | None:
-        value = self.data.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(key, "a whole number, not negative")
+        value: int | None = self._number(key, int, "a whole number, not negative")
         return value
 
     def seconds(self, key: str) -> float | None:
+        value = self._number(key, (int, float), "seconds")
+        if value is not None and not value < 1e12:
+            raise self._wrong(key, "seconds")
+        return None if value is None else float(value)
+
+    def _number(self, key: str, types: Any, kind: str) -> Any:
         value = self.data.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-            raise self._wrong(key, "seconds")
-        return float(value)
+        if isinstance(value, bool) or not isinstance(value, types) or not value >= 0:
+            raise self._wrong(key, kind)
+        return value
 
     def sections(self, key: str) -> list[_Section]:
         values = self.data.get(key)
@@ -293,13 +291,13 @@ def _checksum(data: _Section, key: str) -> str | None:
 
 
 def _inside(path: str, where: str) -> str:
-    """The path in its plain form; it must stay below the job's folder and outside headway-out."""
+    """The normalised path, which must be below the job's folder and outside headway-out."""
     plain = os.path.normpath(path) if path else "."
     first = plain.split("/")[0]
     if plain == "." or plain.startswith("/") or first == "..":
-        raise PlanError(f"{where}: {path!r} does not stay below the job's folder")
+        raise PlanError(f"{where}: {path!r} is not below the job's folder")
     if first == OUT:
-        raise PlanError(f"{where}: {path!r} lies in {OUT}/, which belongs to headway")
+        raise PlanError(f"{where}: {path!r} is in {OUT}/, which belongs to headway")
     return plain
 
 

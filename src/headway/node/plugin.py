@@ -1,22 +1,21 @@
 """HTCondor's multi-file transfer plugin: `-classad`, or `-infile F -outfile F [-upload]`.
 
-headway-node.pyz is the plugin when it is called with these options, system-wide
-(FILETRANSFER_PLUGINS) as well as brought along by a job (transfer_plugins). It speaks protocol 2
-and 4. It prints nothing while it works: to the starter of HTCondor 25.2.1 and later, silence is
-how a plugin shows that it is alive.
+headway-node.pyz is the plugin when it is called with these options, installed for all jobs
+(FILETRANSFER_PLUGINS) or transferred with one (transfer_plugins). It speaks protocol 2 and 4. It
+prints nothing while it works: the starter of HTCondor 25.2.1 and later takes silence for life.
 
-The job's own environment never reaches a plugin, so that a job speaks through attributes
+The job's own environment never reaches a plugin, so a job sets attributes instead
 (`My.HeadwayPatience = 60` in a submit file):
 
-HeadwayConnections   connections at once, over all files (4)
+HeadwayConnections   connections at once, for all files (4)
 HeadwayPerSource     connections to one server at once (2)
-HeadwayPatience      seconds without a byte from anywhere before a file is given up (180)
-HeadwayGrace         seconds for which every source must say 404 before it is believed (10)
-HeadwayChecksums     "train.tar=sha256:…, test.tar=md5:…": what files must be, by their name
-HeadwayOverwrite     false: an upload never replaces what lies there already (true)
+HeadwayPatience      seconds without a byte from any source before a file fails (180)
+HeadwayGrace         seconds for which every source must say 404 before a file fails (10)
+HeadwayChecksums     "train.tar=sha256:…, test.tar=md5:…": checksums of files, by their name
+HeadwayOverwrite     false: an upload never replaces an existing object (true)
 HeadwayStallTimeout  the starter's STARTER_FILE_XFER_STALL_TIMEOUT in seconds, which no plugin can
-                     see; 0: it does not cut. In the machine's ad (STARTD_ATTRS) or as the
-                     environment variable HEADWAY_STALL_TIMEOUT it goes before the job's word
+                     see; 0: none. The machine's ad (STARTD_ATTRS) and the environment variable
+                     HEADWAY_STALL_TIMEOUT take precedence over the job's ad
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ import threading
 import time
 
 from headway.node import VERSION
-from headway.node.classad import read_old_ad, write_ad
+from headway.node.classad import read_ad_file, write_ad
 from headway.node.errors import HeadwayError, NodeError, Stopped, TransferError
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -41,17 +39,17 @@ if TYPE_CHECKING:
     from headway.node.transfer import Snapshot
 
 
-SHARE = 0.8  # of the starter's time-out, after which the plugin stops by itself
-_CUT = 3600.0  # HTCondor's own default
+SHARE = 0.8  # of the starter's timeout, after which the plugin stops by itself
+_TIMEOUT = 3600.0  # HTCondor's own default
 _LIFETIME = 72000.0  # MAX_FILE_TRANSFER_PLUGIN_LIFETIME, also HTCondor's own default
-# From this version on the starter sees that a silent plugin is alive: only its lifetime ends it.
-_WATCHFUL = (25, 2, 1)
+# From this version on the starter knows that a silent plugin is alive: only its lifetime ends it.
+_SEES_LIFE = (25, 2, 1)
 _VERSION = re.compile(r"CondorVersion:\s+([0-9]+)\.([0-9]+)\.([0-9]+)")
 _CHECKSUM = re.compile(r"([^=,\s]+)=((?:sha256|md5|adler32|crc32c):[0-9A-Fa-f]+)\Z")
 
 
 class Settings:
-    """How to go about it; what is written wrongly is told in `notes`, and passed over."""
+    """The settings of a transfer; `notes` says which attributes are wrong and ignored."""
 
     def __init__(self, job: Ad, machine: Ad, environment: Mapping[str, str]) -> None:
         self.notes: list[str] = []
@@ -64,22 +62,20 @@ class Settings:
         listed = job.get("headwayinputs")  # of a wrapped program: what the agent stages in
         parts = listed.split(",") if isinstance(listed, str) else []
         self.inputs = [part.strip() for part in parts if part.strip()]
-        self.limit = self._limit(job, machine, environment)  # seconds in all; None: as many as need
-
-    def _limit(self, job: Ad, machine: Ad, environment: Mapping[str, str]) -> float | None:
-        told: Ad = {}
-        said = environment.get("HEADWAY_STALL_TIMEOUT", "")
-        for ad in (job, machine, {"headwaystalltimeout": _as_number(said)} if said else {}):
-            told.update({k: v for k, v in ad.items() if k == "headwaystalltimeout"})
-        seconds = self._number(told, "HeadwayStallTimeout", _usual_cut(machine), 0, 1e7)
-        return seconds * SHARE if seconds else None
+        name = "headwaystalltimeout"
+        timeout = environment.get("HEADWAY_STALL_TIMEOUT")
+        value = _as_number(timeout) if timeout else machine.get(name, job.get(name))
+        seconds = self._number(
+            {name: value}, "HeadwayStallTimeout", _stall_timeout(machine), 0, 1e7
+        )
+        self.limit = seconds * SHARE if seconds else None  # seconds in all; None: no limit
 
     def _number(self, ad: Ad, name: str, usual: float, least: float, most: float) -> float:
         value = ad.get(name.lower())
         if value is None:
             return usual
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.notes.append(f"{name} is no number; {usual:g} is used")
+            self.notes.append(f"{name} is not a number; {usual:g} is used")
             return usual
         if not least <= value <= most:
             self.notes.append(f"{name} is not between {least:g} and {most:g}; {usual:g} is used")
@@ -93,23 +89,15 @@ class Settings:
             if match:
                 found[match[1]] = match[2].lower()
             elif part:
-                self.notes.append("HeadwayChecksums holds something that is no NAME=algorithm:hex")
+                self.notes.append("HeadwayChecksums has an entry that is not NAME=algorithm:hex")
         return found
 
 
 def read_settings(folder: str, environment: Mapping[str, str]) -> Settings:
-    """The settings of a plugin whose input file lies in `folder`, the job's own."""
-    job = _ad_in(environment.get("_CONDOR_JOB_AD") or os.path.join(folder, ".job.ad"))
-    machine = _ad_in(environment.get("_CONDOR_MACHINE_AD") or os.path.join(folder, ".machine.ad"))
-    return Settings(job, machine, environment)
-
-
-def _ad_in(path: str) -> Ad:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return read_old_ad(file.read(4 << 20))
-    except (OSError, ValueError):
-        return {}
+    """The settings of a plugin whose input file is in `folder`, the job's own."""
+    job = environment.get("_CONDOR_JOB_AD") or os.path.join(folder, ".job.ad")
+    machine = environment.get("_CONDOR_MACHINE_AD") or os.path.join(folder, ".machine.ad")
+    return Settings(read_ad_file(job), read_ad_file(machine), environment)
 
 
 def _as_number(text: str) -> object:
@@ -119,44 +107,36 @@ def _as_number(text: str) -> object:
         return text
 
 
-def _usual_cut(machine: Ad) -> float:
-    """After how many seconds this starter would cut the transfer, left to itself."""
+def _stall_timeout(machine: Ad) -> float:
+    """After how many seconds this starter stops a transfer by default."""
     version = _VERSION.search(str(machine.get("condorversion", "")))
-    if version and tuple(map(int, version.groups())) >= _WATCHFUL:
-        return _LIFETIME
-    return _CUT
+    return _LIFETIME if version and tuple(map(int, version.groups())) >= _SEES_LIFE else _TIMEOUT
 
 
-# What a plugin answers: one result ad for each file, with what went wrong as HTCondor wants it.
+# The plugin's answer: one result ad for each file, with errors in HTCondor's own terms.
 
-RETRYABLE = 11  # what Pelican's plugin says, too: HTCondor's PelicanRetryPolicy starts elsewhere
+RETRYABLE = 11  # as Pelican's plugin has it: HTCondor's PelicanRetryPolicy tries another node
 FAILED = 1
-_LONGEST_ERROR = 2000  # characters that end in a hold reason
+_LONGEST_ERROR = 2000  # characters that become a hold reason
 _STATUS = re.compile(r"\bHTTP ([1-5][0-9][0-9])\b")
 
 
-class TransferRequest:
-    """One file that HTCondor wants moved; `place` is where it is, checked."""
-
-    def __init__(self, url: str, name: str, place: str) -> None:
-        self.url, self.name, self.place = url, name, place
-
-
 class TransferResult:
-    """What became of a request."""
+    """One file that HTCondor wants transferred, and the outcome; `place`: its path, checked."""
 
-    def __init__(self, request: TransferRequest, upload: bool) -> None:
-        self.request, self.upload = request, upload
+    def __init__(self, url: str, name: str, upload: bool) -> None:
+        self.url, self.name, self.upload = url, name, upload
+        self.place = ""
         self.begin = self.end = time.time()
         self.bytes = 0
         self.error: Exception | None = None
         self.done = False
-        self.tries: Snapshot | None = None  # the sources as they were last seen
+        self.snapshot: Snapshot | None = None  # the sources as they were last seen
         self.proof = ""
 
     @property
     def retryable(self) -> bool:
-        """Whether the same may succeed another time or at another node."""
+        """Whether another try, or another node, may succeed."""
         if isinstance(self.error, TransferError):
             return self.error.retryable
         return isinstance(self.error, (NodeError, Stopped))
@@ -175,14 +155,13 @@ class TransferResult:
         return self.error is not None or not self.done
 
     def ad(self, notes: list[str]) -> dict[str, object]:
-        """The result ad. HTCondor wants the URL back as it gave it, with any query."""
-        request = self.request
+        """The result ad; HTCondor expects its own URL, with any query."""
         ad: dict[str, object] = {
-            "TransferFileName": request.name,
-            "TransferUrl": request.url,
+            "TransferFileName": self.name,
+            "TransferUrl": self.url,
             "TransferSuccess": not self.failed,
             # name+osdf://… means: with the token of that name
-            "TransferProtocol": request.url.partition(":")[0].rpartition("+")[2].lower(),
+            "TransferProtocol": self.url.partition(":")[0].rpartition("+")[2].lower(),
             "TransferType": "upload" if self.upload else "download",
             "TransferFileBytes": self.bytes,
             "TransferTotalBytes": self._moved(),
@@ -197,17 +176,17 @@ class TransferResult:
         return ad
 
     def short_ad(self) -> dict[str, object]:
-        """The least that HTCondor needs, for a disk that has no room for more."""
-        request = self.request
-        ad = {"TransferFileName": request.name, "TransferUrl": request.url}
-        if self.failed:
-            return {**ad, "TransferSuccess": False, "TransferError": self.words[:100]}
-        return {**ad, "TransferSuccess": True}
+        """The least that HTCondor needs, for a full disk."""
+        ad = {"TransferFileName": self.name, "TransferUrl": self.url}
+        fault = {"TransferError": self.words[:100]} if self.failed else {}
+        return {**ad, "TransferSuccess": not self.failed, **fault}
 
     def _moved(self) -> int:
-        if self.tries is None:
+        if self.snapshot is None:
             return self.bytes
-        return max(self.bytes, sum(source.bytes + source.wasted for source in self.tries.sources))
+        return max(
+            self.bytes, sum(source.bytes + source.wasted for source in self.snapshot.sources)
+        )
 
     def _developer_data(self, notes: list[str]) -> dict[str, object]:
         data: dict[str, object] = {
@@ -215,8 +194,8 @@ class TransferResult:
             "Seconds": round(self.end - self.begin, 3),
             "Proof": self.proof,
         }
-        if self.tries is not None:
-            data["SlowPart"] = self.tries.slow
+        if self.snapshot is not None:
+            data["SlowPart"] = self.snapshot.slow
             data["Sources"] = [
                 {
                     "Host": source.host,
@@ -226,27 +205,27 @@ class TransferResult:
                     "Phase": source.phase,
                     "Fault": source.words,  # Error itself is a word of the ClassAd language
                 }
-                for source in self.tries.sources
+                for source in self.snapshot.sources
             ]
         if notes:
             data["Notes"] = notes
         return data
 
     def _error_data(self) -> list[dict[str, object]]:
-        """One entry for each source that failed, or one for the whole."""
+        """One entry for each source that failed, or one for the transfer."""
         # a number to HTCondor, whose starter drops a boolean: -1 never, 0 at any time, else seconds
         hope = {"Retryable": 0 if self.retryable else -1}
         found: list[dict[str, object]] = []
-        for source in self.tries.sources if self.tries is not None else []:
+        for source in self.snapshot.sources if self.snapshot is not None else []:
             if source.words:
                 kind = error_kind(source.words, source.phase, source.host)
-                found.append({**kind, **_between(source.host, source.phase, self.request), **hope})
+                found.append({**kind, **_between(source.host, source.phase, self.url), **hope})
         return found or [{**self._own_kind(), **hope}]
 
     def _own_kind(self) -> dict[str, object]:
         from headway.node.transfer.urls import host_of  # `-classad` does without
 
-        host = host_of(self.request.url)
+        host = host_of(self.url)
         if isinstance(self.error, Unusable):
             kind: dict[str, object] = {"ErrorType": "Parameter", "PluginVersion": VERSION}
             return {**kind, "PluginLaunched": True, "ErrorCode": FAILED, "ErrorString": self.words}
@@ -259,14 +238,14 @@ class TransferResult:
 
 
 class Unusable(TransferError):
-    """What HTCondor asked for makes no sense, or would lead out of the job's folder."""
+    """HTCondor's request makes no sense, or leads out of the job's folder."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retryable=False)
 
 
 def error_kind(words: str, phase: str, host: str) -> dict[str, object]:
-    """The entry of TransferErrorData that fits a fault of one server."""
+    """The entry of TransferErrorData for a fault of one server."""
     match = _STATUS.search(words)
     status = int(match[1]) if match else 0
     code = status or FAILED
@@ -290,11 +269,11 @@ def _transfer_error(host: str, how: str, code: int, words: str) -> dict[str, obj
     return {**kind, "ErrorCode": code, "ErrorString": words[:300]}
 
 
-def _between(host: str, phase: str, request: TransferRequest) -> dict[str, object]:
-    """A cache or mirror that the URL does not name."""
+def _between(host: str, phase: str, url: str) -> dict[str, object]:
+    """The attributes of a cache or mirror that the URL does not name."""
     from headway.node.transfer.urls import host_of
 
-    if host.partition(":")[0] == host_of(request.url):
+    if host.partition(":")[0] == host_of(url):
         return {}
     reached = phase not in ("resolve", "connect", "TLS")
     how = "PostConnection" if reached else "Connection"
@@ -304,8 +283,7 @@ def _between(host: str, phase: str, request: TransferRequest) -> dict[str, objec
 def write_answer(path: str, results: list[TransferResult], notes: list[str]) -> None:
     """Write the result ads over the blanks that HTCondor has reserved for them.
 
-    That must work on a full disk, too, where its blocks are the only ones to be had: the file is
-    not truncated before it is written.
+    The file is not truncated first: on a full disk no other blocks are free.
     """
     try:
         _write(path, [write_ad(result.ad(notes)) for result in results])
@@ -326,23 +304,21 @@ def _write(path: str, ads: list[str]) -> None:
 
 
 def summary(results: list[TransferResult]) -> str:
-    """What failed, for the starter's log."""
+    """The failures, for the starter's log."""
     from headway.node.transfer.urls import shown
 
     return "".join(
-        f"headway: {shown(result.request.url)}: {result.words}\n"
-        for result in results
-        if result.failed
+        f"headway: {shown(result.url)}: {result.words}\n" for result in results if result.failed
     )
 
 
 METHODS = ("osdf", "stash", "pelican", "https", "http", "file")
 _USAGE = "usage: -classad\n       -infile FILE -outfile FILE [-upload]\n"
-_LATE = 1.05  # of the time limit, after which nothing is waited for any more
+_LATE = 1.05  # of the time limit, after which the plugin waits for nothing
 
 
 def run_plugin(arguments: Sequence[str]) -> int:
-    """Do what HTCondor asks for; 0: every file was moved, 11: try again, 1: do not."""
+    """Run the plugin; returns 0 if every file was transferred, 11 to try again, 1 to give up."""
     if list(arguments) == ["-classad"]:
         sys.stdout.write(_self_description())
         return 0
@@ -354,8 +330,6 @@ def run_plugin(arguments: Sequence[str]) -> int:
 
 
 def _self_description() -> str:
-    from headway.node import VERSION
-
     return (
         "MultipleFileSupport = true\n"
         f'PluginVersion = "{VERSION}"\n'
@@ -385,18 +359,18 @@ class _Plugin:
     """One call of the plugin."""
 
     def __init__(self, infile: str, outfile: str, upload: bool) -> None:
-
         self._begin = time.monotonic()
         self._infile, self._outfile, self._upload = infile, outfile, upload
         self._root = os.path.realpath(os.path.dirname(os.path.abspath(infile)))
         self._settings = read_settings(self._root, os.environ)
-        self._told_to_stop = False
+        self._stopped = False
 
     def run(self) -> int:
-
         signal.signal(signal.SIGTERM, self._stop)
         results = self._results()
-        _Crew(results, self._settings, self._move, self._is_over).work(self._last_moment())
+        limit = self._settings.limit
+        deadline = None if limit is None else self._begin + limit * _LATE
+        _Workers(results, self._settings, self._transfer, self._is_over).work(deadline)
         for result in results:
             if not result.done and result.error is None:
                 result.error = self._too_late()
@@ -412,7 +386,7 @@ class _Plugin:
         return RETRYABLE if all(result.retryable for result in bad) else FAILED
 
     def _results(self) -> list[TransferResult]:
-        """One result, open or already an error, for each file that is asked for."""
+        """One result for each requested file, which may already be an error."""
         from headway.node.classad import MAX_BYTES, AdError, read_ads
 
         try:
@@ -421,7 +395,7 @@ class _Plugin:
             # bytes that are not UTF-8 must come back as they came
             ads = read_ads(data.decode("utf-8", "surrogateescape"))
         except (OSError, AdError) as error:
-            result = TransferResult(TransferRequest("", "", ""), self._upload)
+            result = TransferResult("", "", self._upload)
             why = getattr(error, "strerror", None) or str(error)
             result.error = Unusable(f"HTCondor's list of files cannot be read: {why}")
             return [result]
@@ -429,35 +403,32 @@ class _Plugin:
         return [self._result(ad) for ad in ads if "url" in ad or "localfilename" in ad]
 
     def _result(self, ad: Ad) -> TransferResult:
-
         url, name = ad.get("url"), ad.get("localfilename")
         good = isinstance(url, str) and isinstance(name, str) and url != "" and name != ""
-        request = TransferRequest(str(url or ""), str(name or ""), "")
-        result = TransferResult(request, self._upload)
-        if not good or "\0" in request.name:
-            result.error = Unusable("HTCondor's list of files holds one without URL or name")
+        result = TransferResult(str(url or ""), str(name or ""), self._upload)
+        if not good or "\0" in result.name:
+            result.error = Unusable("HTCondor's list of files has one without URL or name")
             return result
-        place = os.path.join(self._root, request.name)
-        folder = os.path.realpath(os.path.dirname(place))
-        request.place = os.path.join(folder, os.path.basename(place))
+        place = os.path.join(self._root, result.name)
+        folder, base = os.path.realpath(os.path.dirname(place)), os.path.basename(place)
+        result.place = os.path.join(folder, base)
         within = folder == self._root or folder.startswith(self._root.rstrip("/") + "/")
-        if not within or os.path.basename(place) in ("", ".", ".."):
+        if not within or base in ("", ".", ".."):
             result.error = Unusable("it would be outside the job's folder")
-        elif os.path.isdir(request.place):
+        elif os.path.isdir(result.place):
             result.error = Unusable("a folder is in its place")
         return result
 
-    def _move(self, result: TransferResult, connections: int, per_source: int) -> None:
-        """Move one file; engine and sources are those of the agent."""
+    def _transfer(self, result: TransferResult, connections: int, per_source: int) -> None:
+        """Transfer one file, with the agent's own engine."""
         from headway.node import transfer
 
-        request = result.request
         if self._upload:
-            if not os.path.isfile(request.place):
+            if not os.path.isfile(result.place):
                 raise TransferError("there is no such file to send", retryable=False)
             sent = transfer.put(
-                request.place,
-                request.url,
+                result.place,
+                result.url,
                 overwrite=self._settings.overwrite,
                 should_stop=self._is_over,
             )
@@ -465,12 +436,12 @@ class _Plugin:
             return
 
         def watch(now: transfer.Snapshot) -> None:
-            result.tries, result.bytes = now, now.bytes
+            result.snapshot, result.bytes = now, now.bytes
 
         fetched = transfer.fetch(
-            [request.url],
-            request.place,
-            checksum=self._settings.checksums.get(os.path.basename(request.name)),
+            [result.url],
+            result.place,
+            checksum=self._settings.checksums.get(os.path.basename(result.name)),
             watch=watch,
             should_stop=self._is_over,
             patience=self._settings.patience,
@@ -478,68 +449,64 @@ class _Plugin:
             connections=connections,
             per_source=per_source,
         )
-        result.bytes, result.tries, result.proof = fetched.bytes, fetched.snapshot, fetched.proof
+        result.bytes, result.snapshot, result.proof = fetched.bytes, fetched.snapshot, fetched.proof
 
     def _is_over(self) -> bool:
         limit = self._settings.limit
-        return self._told_to_stop or (limit is not None and time.monotonic() - self._begin > limit)
-
-    def _last_moment(self) -> float | None:
-        limit = self._settings.limit
-        return None if limit is None else self._begin + limit * _LATE
+        return self._stopped or (limit is not None and time.monotonic() - self._begin > limit)
 
     def _too_late(self) -> HeadwayError:
-        if self._told_to_stop:
+        if self._stopped:
             return Stopped("the transfer was stopped by HTCondor")
         return TransferError(
             f"the transfer was stopped after {time.monotonic() - self._begin:.0f} s, before "
-            "HTCondor would have cut it and begun again from nothing",
+            "HTCondor would have ended it and started again from nothing",
             retryable=True,
             remedy="let Headway's agent fetch large inputs, or raise"
             " STARTER_FILE_XFER_STALL_TIMEOUT and HeadwayStallTimeout",
         )
 
     def _stop(self, *_: object) -> None:
-        self._told_to_stop = True
+        self._stopped = True
 
 
-class _Crew:
-    """Moves several files at once, few at a time to any one host."""
+class _Workers:
+    """Threads that transfer several files at once, but few with any one host."""
 
     def __init__(
         self,
         results: list[TransferResult],
         settings: Settings,
-        move: Callable[[TransferResult, int, int], None],
+        transfer: Callable[[TransferResult, int, int], None],
         is_over: Callable[[], bool],
     ) -> None:
         from headway.node.transfer.urls import host_of
 
-        self._hosts = {id(result): host_of(result.request.url) for result in results}
+        self._hosts = {id(result): host_of(result.url) for result in results}
         self._waiting = [result for result in results if result.error is None]
-        self._settings, self._move, self._is_over = settings, move, is_over
+        self._settings, self._transfer, self._is_over = settings, transfer, is_over
         self._under_way: list[TransferResult] = []
         self._changed = threading.Condition()
         files = max(1, min(len(self._waiting), settings.connections))
-        self._hands = files if self._waiting else 0
+        self._threads = files if self._waiting else 0
         self._each = settings.connections // files
         hosts = [self._hosts[id(result)] for result in self._waiting]
         busiest = max((hosts.count(host) for host in set(hosts)), default=1)
         self._per_source = max(1, settings.per_source // min(busiest, files, settings.per_source))
 
-    def work(self, last_moment: float | None) -> None:
-        """Until every file is moved or has failed; at the last moment nothing is waited for."""
-        for _ in range(self._hands):
-            threading.Thread(target=self._hand, daemon=True).start()
+    def work(self, deadline: float | None) -> None:
+        """Work until every file is transferred or has failed, or the deadline has passed."""
+        for _ in range(self._threads):
+            threading.Thread(target=self._run, daemon=True).start()
         with self._changed:
             while self._waiting or self._under_way:
-                left = None if last_moment is None else last_moment - time.monotonic()
+                left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return
-                # short waits, so that signals are heard
+                # short waits, so that signals are handled
                 self._changed.wait(0.5 if left is None else min(left, 0.5))
 
-    def _hand(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._changed:
                 result = self._next()
@@ -554,12 +521,12 @@ class _Crew:
                 self._changed.notify_all()
 
     def _next(self) -> TransferResult | None:
-        """The first file whose host has a hand free, and whose place nobody writes to."""
+        """The first file whose host is not busy, and whose place nobody writes to."""
         busy = [self._hosts[id(result)] for result in self._under_way]
-        places = [result.request.place for result in self._under_way]
+        places = [result.place for result in self._under_way]
         for result in self._waiting:
             free = busy.count(self._hosts[id(result)]) < self._settings.per_source
-            if free and result.request.place not in places:
+            if free and result.place not in places:
                 self._waiting.remove(result)
                 self._under_way.append(result)
                 return result
@@ -569,13 +536,13 @@ class _Crew:
         result.begin = time.time()
         try:
             if not self._is_over():
-                self._move(result, self._each, self._per_source)
+                self._transfer(result, self._each, self._per_source)
                 result.done = True
         except Stopped:
-            pass  # why, the plugin itself knows best
+            pass  # the plugin itself knows why
         except HeadwayError as error:
             result.error = error
-        except Exception as error:  # one file's surprise must not cost the others their result
+        except Exception as error:  # an unexpected error must not cost the other files their result
             result.error = TransferError(
                 f"Headway failed in a way it should not: {type(error).__name__}", retryable=True
             )

@@ -1,7 +1,8 @@
-"""The probe: is this node fit for the job? First the facts are gathered, then they are judged."""
+"""The probe: can the job run on this node? `examine` gathers facts, and `judge` decides."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -13,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headway.node.plan import Input, Plan
+    from headway.node.plan import Plan, PlannedInput
     from headway.node.transfer.urls import Name
 
 TIMEOUT = 5.0  # seconds in which a host must answer
@@ -23,51 +24,49 @@ _NO_GPU = ("", "-1", "none", "void", "nodevfiles", "10000")  # 10000: HTCondor's
 
 
 class Facts:
-    """What the node looks like to this job."""
+    """What the probe has seen of the node."""
 
     def __init__(self) -> None:
         self.python = tuple(sys.version_info[:3])
-        self.scratch_error = ""  # why nothing can be written here
+        self.scratch_error = ""  # why the job's folder cannot be written
         self.free: int | None = None  # bytes
-        self.missing = 0  # bytes of the inputs that are still to come
-        self.disk: int | None = None  # bytes that the job asked for, less what is used
-        self.unreadable = ""  # an archive that nothing here can unpack
+        self.missing = 0  # bytes of the inputs to fetch
+        self.disk: int | None = None  # bytes that the job requested
+        self.unreadable = ""  # an archive that this node cannot unpack
         self.gpus_wanted = 0
-        self.gpus: int | None = None  # visible; None: cannot tell
-        # input path -> host -> what went wrong, "" when it answered
+        self.gpus: int | None = None  # visible; None: unknown
+        # input path -> host -> what went wrong, "" if it answered
         self.hosts: dict[str, dict[str, str]] = {}
 
 
 class ProbeFinding:
-    """One judgement; `bad` means that the job cannot succeed here."""
+    """One finding about the node; `bad`: the job cannot succeed here."""
 
-    def __init__(self, bad: bool, words: str, *, no_way_out: bool = False) -> None:
+    def __init__(self, bad: bool, words: str, *, no_network: bool = False) -> None:
         self.bad, self.words = bad, words
-        self.no_way_out = no_way_out  # nothing in the network can be reached from here
+        self.no_network = no_network  # no source of any input can be reached from here
 
     def __repr__(self) -> str:
         return f"{'bad' if self.bad else 'note'}: {self.words}"
 
 
-def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]) -> Facts:
-    """Look at the node; takes no longer than the network's time-out."""
+def examine(plan: Plan, missing: Sequence[PlannedInput], environment: Mapping[str, str]) -> Facts:
+    """Look at the node; takes no longer than the network timeout."""
     facts = Facts()
     facts.scratch_error = _try_scratch()
     facts.missing = sum(
         (each.size if each.keep else min(each.size or 0, each.window or 0)) or 0 for each in missing
     )
     archives = [each for each in missing if each.unpack is not None]
-    facts.missing += sum(each.size or 0 for each in archives)  # what is in it takes as much or more
+    facts.missing += sum(each.size or 0 for each in archives)  # the content takes at least as much
     packed = [each.path for each in archives if each.arrives_as.lower().endswith(ZSTD)]
     if packed:
         from headway.node.unpack import can_read_zstd
 
         facts.unreadable = "" if can_read_zstd() else packed[0]
-    try:
+    with contextlib.suppress(OSError):
         room = os.statvfs(os.curdir)
         facts.free = room.f_bavail * room.f_frsize
-    except OSError:
-        pass
     facts.disk = plan.disk
     facts.gpus_wanted = plan.gpus
     if plan.gpus:
@@ -77,46 +76,40 @@ def examine(plan: Plan, missing: Sequence[Input], environment: Mapping[str, str]
 
 
 def judge(facts: Facts) -> list[ProbeFinding]:
-    """What the facts mean; no input or output."""
-    findings = []
+    """Decide what the facts mean; no input or output."""
+    bad, notes = [], []
     if facts.python < (3, 9):
         found = ".".join(str(part) for part in facts.python)
-        findings.append(ProbeFinding(True, f"Python {found} is too old, 3.9 is needed"))
+        bad.append(f"Python {found} is too old, 3.9 is needed")
     if facts.scratch_error:
-        findings.append(
-            ProbeFinding(True, f"the job's folder cannot be used: {facts.scratch_error}")
-        )
+        bad.append(f"the job's folder cannot be used: {facts.scratch_error}")
     if facts.free is not None:
         if facts.free < facts.missing:
-            words = f"{facts.free} bytes are free, the inputs still to come need {facts.missing}"
-            findings.append(ProbeFinding(True, words))
+            bad.append(f"{facts.free} bytes are free, the inputs to fetch need {facts.missing}")
         elif facts.disk is not None and facts.free < facts.disk - facts.missing:
-            words = f"{facts.free} bytes are free of the {facts.disk} that the job asked for"
-            findings.append(ProbeFinding(False, words))
+            notes.append(f"{facts.free} bytes are free of the {facts.disk} that the job requested")
     if facts.unreadable:
-        words = f"{facts.unreadable} is to be unpacked, and there is neither zstd nor Python 3.14"
-        findings.append(ProbeFinding(True, words))
+        bad.append(f"{facts.unreadable} cannot be unpacked: neither zstd nor Python 3.14 is here")
     if facts.gpus_wanted and facts.gpus is not None and facts.gpus < facts.gpus_wanted:
-        words = f"{facts.gpus} GPUs are visible, the job needs {facts.gpus_wanted}"
-        findings.append(ProbeFinding(True, words))
-    findings += _judge_network(facts.hosts)
-    return findings
+        bad.append(f"{facts.gpus} GPUs are visible, the job needs {facts.gpus_wanted}")
+    findings = [ProbeFinding(True, words) for words in bad]
+    return findings + [ProbeFinding(False, words) for words in notes] + _judge_network(facts.hosts)
 
 
 def _judge_network(hosts: Mapping[str, Mapping[str, str]]) -> list[ProbeFinding]:
-    silent = {path: said for path, said in hosts.items() if all(said.values())}
+    silent = {path: answers for path, answers in hosts.items() if all(answers.values())}
     if not silent:
         return []
-    words = [f"{host}: {why}" for said in silent.values() for host, why in said.items()]
-    told = "; ".join(dict.fromkeys(words))
+    faults = [f"{host}: {why}" for answers in silent.values() for host, why in answers.items()]
+    words = "; ".join(dict.fromkeys(faults))
     if len(silent) == len(hosts):  # not one input has a source that answers
-        lost = f"no way out: no source of any input can be reached from here ({told})"
-        return [ProbeFinding(True, lost, no_way_out=True)]
-    return [ProbeFinding(False, f"some sources do not answer ({told})")]
+        words = f"no way out: no source of any input can be reached from here ({words})"
+        return [ProbeFinding(True, words, no_network=True)]
+    return [ProbeFinding(False, f"some sources do not answer ({words})")]
 
 
 def visible_gpus(environment: Mapping[str, str], devices: int) -> int:
-    """How many GPUs the command will see, by the environment or else by the device files."""
+    """How many GPUs the command will see, from the environment or else the device files."""
     for name in ("CUDA_VISIBLE_DEVICES", "_CONDOR_AssignedGPUs"):
         value = environment.get(name)
         if value is not None:
@@ -135,7 +128,7 @@ def _gpu_devices() -> int:
 
 
 def _try_scratch() -> str:
-    """Why the scratch folder cannot be written; empty when it can."""
+    """Why the scratch folder cannot be written; empty if it can."""
     path = ".headway-probe"
     try:
         with open(path, "wb") as file:
@@ -146,7 +139,7 @@ def _try_scratch() -> str:
     return ""
 
 
-def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
+def _ask_hosts(missing: Sequence[PlannedInput]) -> dict[str, dict[str, str]]:
     """Connect to the hosts of all web sources at once."""
     wanted = {
         each.path: [url for url in each.urls if not url.lower().startswith("file:")]
@@ -167,7 +160,7 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
                 named = name(url)
                 route = Route(_front_door(named) if named.federated else named.plain)
             except ValueError:
-                continue  # stage-in has the words for it
+                continue  # stage-in reports it
             key = (*route.first_hop, route.tls and route.proxy is None)
             keys.setdefault(path, []).append(key)
             if named.federated and route.proxy is None:
@@ -176,14 +169,14 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
 
     def ask(key: tuple[str, int, bool]) -> None:
         words, here = _connect(*key)
-        # a federation that is down or late is not the node's fault, and stage-in has patience
+        # a federation that is down or slow is not the node's fault, and stage-in waits for it
         answers[key] = words if here or key not in federations else ""
 
     every = {key for each in keys.values() for key in each}
     threads = [threading.Thread(target=ask, args=(key,), daemon=True) for key in every]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + TIMEOUT + 1.0  # looking a name up has no time-out of its own
+    end = time.monotonic() + TIMEOUT + 1.0  # looking up a name has no timeout of its own
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     late = f"no answer within {TIMEOUT:.0f} s"
@@ -195,7 +188,7 @@ def _ask_hosts(missing: Sequence[Input]) -> dict[str, dict[str, str]]:
 
 
 def _front_door(named: Name) -> str:
-    """Where a federation is asked first."""
+    """The URL of a federation that is asked first."""
     from headway.node.transfer.federation import OSDF
 
     if named.host:
@@ -209,9 +202,9 @@ def _front_door(named: Name) -> str:
 
 
 def _connect(host: str, port: int, tls: bool) -> tuple[str, bool]:
-    """What went wrong, or nothing, and whether it lies with this node's network.
+    """What went wrong, if anything, and whether this node's network is at fault.
 
-    Whether the certificate is good is for stage-in to say.
+    The certificate is not checked here: stage-in does that.
     """
     import socket
 

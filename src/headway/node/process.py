@@ -1,4 +1,4 @@
-"""The process group of the user's command: started, signalled and ended as a whole."""
+"""The user's command: a process group that is started, signalled and ended as a whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+import headway.node
 from headway.node.errors import Stopped
 
 TYPE_CHECKING = False
@@ -21,18 +22,15 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# Signals: to the command, to the workers of a data loader, and from the pool.
-
-
-# Children of a training, such as a data loader's workers: they end when the training ends them.
+# Children of a training, such as a data loader's workers, end when the training ends them.
 #
 # A pool's SIGTERM reaches the whole process group. The training needs another batch or two before
-# it has saved its state, and a loader whose workers are gone raises an error in the midst of that.
+# it has saved its state, and a loader whose workers are gone would raise an error meanwhile.
 
 
 def heed_parent_alone(*_: object) -> None:
-    """From now on this process passes over SIGTERM, unless it comes from its parent."""
-    import threading  # start-up is slot time: a plain attempt does without
+    """From now on this process ignores SIGTERM, unless it comes from its parent."""
+    import threading  # start-up is slot time: a plain attempt needs no threads
 
     # blocked, it waits for the thread below, which unlike a handler is told who sent it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -46,11 +44,11 @@ def _listen(parent: int) -> None:
             os._exit(0)  # as torch's own workers do: to a loader anything else is a failure
 
 
-# The watch: notices that the attempt must end, whatever the agent is doing at that moment.
+# The watch: notices that the attempt must end, whatever the agent is doing.
 #
-# A signal handler only takes a note and wakes the main thread by a pipe, so nothing is interrupted
-# half-way and no signal is lost between looking and waiting. Work that may block runs in a thread
-# of its own, which the main thread leaves behind when the attempt must end.
+# A signal handler only sets a flag and wakes the main thread by a pipe, so nothing is interrupted
+# half-way, and no signal is lost between looking and waiting. Work that may block runs in a thread
+# of its own, which the main thread abandons when the attempt must end.
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EVICTED = "evicted"
@@ -63,7 +61,7 @@ _WORDS = {
 
 
 class Watch:
-    """Holds the signals from its creation on; `cause` is empty while the attempt may go on."""
+    """Catches the signals from its creation on; `cause` is empty while the attempt may go on."""
 
     def __init__(self, parent: int | None = None) -> None:
         self.cause = ""
@@ -87,6 +85,10 @@ class Watch:
         """Why the attempt must end."""
         return _WORDS.get(self.cause, "")
 
+    def must_stop(self) -> bool:
+        """Whether the attempt must end; for those who ask from another thread."""
+        return self.cause != ""
+
     def check(self) -> None:
         """Raise Stopped when the attempt must end."""
         self._look()
@@ -94,7 +96,7 @@ class Watch:
             raise Stopped(self.words())
 
     def wait(self, seconds: float | None) -> None:
-        """Sleep until a signal arrives, a child ends, work is done, or the time has passed."""
+        """Sleep until a signal arrives, a child ends, work is done, or the time is up."""
         if self._parent is not None:
             seconds = _TICK if seconds is None else min(seconds, _TICK)
         timeout = None if seconds is None else max(0.0, seconds)
@@ -105,7 +107,7 @@ class Watch:
         self._look()
 
     def work(self, task: Callable[[], T], tick: Callable[[], float | None] | None = None) -> T:
-        """Run `task` in a thread; `tick` is called now and then and says how soon again."""
+        """Run `task` in a thread; calls `tick`, which returns the seconds to its next call."""
         import threading
 
         result: list[T] = []
@@ -124,14 +126,14 @@ class Watch:
         while not result and not errors:
             self.wait(tick() if tick else None)
             if self.cause:
-                thread.join(0.2)  # it may just be putting its files in order
+                thread.join(0.2)  # it may be about to finish
                 raise Stopped(self.words())
         if errors:
             raise errors[0]
         return result[0]
 
     def _look(self) -> None:
-        """The orphan rule: HEADWAY_PARENT must still be our parent, or at least alive."""
+        """Check for orphans: HEADWAY_PARENT must still be our parent, or at least alive."""
         now = time.monotonic()
         if self._parent is None or self.cause or now < self._next_look:
             return
@@ -144,10 +146,8 @@ class Watch:
             return
         try:  # there is a wrapper between the pool and us
             os.kill(self._parent, 0)
-        except ProcessLookupError:
-            self.cause = ORPHANED
-        except OSError:
-            pass
+        except OSError as error:
+            self.cause = ORPHANED if isinstance(error, ProcessLookupError) else ""
 
 
 def _nothing(_number: int, _frame: object) -> None:
@@ -156,7 +156,7 @@ def _nothing(_number: int, _frame: object) -> None:
 
 OUT_OF_TIME = "time limit"
 NO_DATA = "no data"
-# Python ignores some signals for itself; the command shall find the defaults
+# Python changes how some signals are handled; the command gets the defaults
 _DEFAULT = [
     number
     for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ", "SIGTERM", "SIGINT", "SIGCHLD")
@@ -164,12 +164,18 @@ _DEFAULT = [
 ]
 
 
-def isolated(code: str) -> list[str]:
-    """The words that start this Python with a program of ours, wherever the current folder is.
+def own_archive() -> str:
+    """The path of headway-node.pyz if this process runs from it, else an empty text."""
+    package = os.path.abspath(headway.node.__path__[0])
+    archive = os.path.dirname(os.path.dirname(package))
+    return archive if os.path.isfile(archive) else ""
 
-    `-m`, and `-c` alone, import from the current folder first: a json.py in it would be taken for
-    Python's own. `-I` would also leave out what the user has installed, and `-P` is not there
-    before Python 3.11.
+
+def isolated(code: str) -> list[str]:
+    """The command line that runs a program of ours in this Python, in whatever folder.
+
+    `-m`, and `-c` alone, import from the current folder first: a json.py there would hide
+    Python's own. `-I` would also hide what the user has installed, and `-P` needs Python 3.11.
 
     Args:
         code: Statements, which may import `headway` and use `sys`.
@@ -178,7 +184,7 @@ def isolated(code: str) -> list[str]:
 
 
 class CannotStart(Exception):
-    """The command is not there or cannot be executed; says why in words."""
+    """The command does not exist or cannot be executed; says why."""
 
 
 class CommandResult:
@@ -194,7 +200,7 @@ class CommandResult:
         self.max_rss = 0  # bytes
 
     def words(self) -> str:
-        """The end of the command in words."""
+        """How the command ended."""
         if self.signal is None:
             return f"exited with {self.status}"
         return f"was killed by {signal_name(self.signal)}"
@@ -225,12 +231,12 @@ class Group:
         limit: float | None = None,
         nudge: tuple[float, int] | None = None,
         tick: Callable[[], float] | None = None,
-        hopeless: Callable[[], bool] = lambda: False,
+        out_of_data: Callable[[], bool] = lambda: False,
     ) -> CommandResult:
-        """Run to the end; `nudge` is (seconds, signal) for one signal half-way.
+        """Run to the end; `nudge` is (seconds, signal) for one signal in between.
 
-        An eviction, the time limit or `hopeless` sends SIGTERM to the group, and SIGKILL after the
-        grace. `tick` is called now and then, and says how soon again.
+        On eviction, at the time limit or when `out_of_data` says so, the group gets SIGTERM, and
+        SIGKILL after the grace. `tick` is called now and then; it returns the seconds to the next.
         """
         outcome = CommandResult()
         if not self._start(watch):
@@ -242,7 +248,7 @@ class Group:
             soon = tick() if tick is not None else None
             now = time.monotonic() - begin
             late = limit is not None and now >= limit
-            if outcome.cause == "" and (watch.cause or late or hopeless()):
+            if outcome.cause == "" and (watch.cause or late or out_of_data()):
                 outcome.cause = watch.cause or (OUT_OF_TIME if late else NO_DATA)
                 self._signal(signal.SIGTERM)
                 kill_at = now + grace
@@ -263,7 +269,7 @@ class Group:
         return outcome
 
     def _start(self, watch: Watch) -> bool:
-        """Spawn with all signals held back, so that none falls between looking and starting."""
+        """Start with all signals blocked, so that none arrives between looking and starting."""
         path = find_program(self.argv[0], self._environment.get("PATH"))
         held = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
@@ -287,15 +293,12 @@ class Group:
 
     def _signal(self, number: int) -> None:
         self._sent.add(number)
-        try:
+        # PermissionError: macOS raises it when only a zombie is left
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, number)
-        except ProcessLookupError:
-            pass
-        except PermissionError:  # macOS says so when only a zombie is left
-            pass
 
     def _ended(self) -> bool:
-        """Whether the leader has ended; if possible it stays a zombie and keeps its group id."""
+        """Whether the leader has ended; if possible it stays a zombie, which keeps its group id."""
         if hasattr(os, "waitid"):
             seen = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             return seen is not None
@@ -304,7 +307,7 @@ class Group:
         return pid != 0
 
     def _reap(self, outcome: CommandResult, deadline: float, watch: Watch) -> None:
-        """Take the leader's status, then make sure that nothing of the group is left."""
+        """Take the leader's status, and make sure that nothing of the group is left."""
         if hasattr(os, "waitid"):
             seen = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
             killed = seen is not None and seen.si_code != os.CLD_EXITED
@@ -315,8 +318,8 @@ class Group:
         else:
             status, usage = self._reaped
             by_us = os.WIFSIGNALED(status) and self._gentle(os.WTERMSIG(status))
-        # A wrapper script dies of the signal at once while the program below it, which got the
-        # same signal, is still saving its state: that program has the grace too.
+        # The signal kills a wrapper script at once, while the program that it runs, which got the
+        # same signal, is still saving its state: that program has the grace, too.
         while by_us and time.monotonic() < deadline and self._alive() and watch.cause != ORPHANED:
             watch.wait(0.05)
         if self._alive():
@@ -343,7 +346,7 @@ class Group:
 
 
 def find_program(name: str, path: str | None) -> str:
-    """The file that `name` stands for, as a shell would find it; CannotStart says why not."""
+    """The path of a program, as a shell would find it; raises CannotStart if there is none."""
     if "/" in name:
         if os.path.isdir(name):
             raise CannotStart(f"{name} is a folder, not a program")
@@ -374,7 +377,7 @@ def _why(path: str, error: OSError) -> str:
 
 
 def signal_name(number: int) -> str:
-    """A signal for people."""
+    """The name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,21 +1,19 @@
-"""The wrapped program: a submit file's own executable, started when its URLs have been staged in.
+"""The wrapped program: a submit file's own executable, started after its URLs were staged in.
 
-`headway-node.pyz stage PROGRAM ARGUMENT…` is what `headway wrap` makes of an executable. The URLs
-are in the job's ad (HeadwayInputs), with HeadwayChecksums and HeadwayPatience as for the plugin.
-The program then takes the agent's place by exec: its exit code, signals and files are its own.
+`headway wrap` replaces an executable by `headway-node.pyz stage PROGRAM ARGUMENT…`. The URLs are in
+the job's ad (HeadwayInputs), with HeadwayChecksums and HeadwayPatience as for the plugin. The
+program then replaces the agent by exec: its exit code, signals and files are its own.
 
-`PluginFallback` is for every agent whose node lets nothing out into the network.
+`PluginFallback` is for every agent on a node that cannot reach the network.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import threading
-import time
 
 from headway.node.classad import read_job_ad
 from headway.node.errors import (
@@ -30,92 +28,93 @@ from headway.node.errors import (
 from headway.node.host import HostInfo
 from headway.node.plan import Plan
 from headway.node.plugin import read_settings
-from headway.node.record import Attempt, EventLines, Progress, ProgressReporter, write_json
+from headway.node.record import (
+    Attempt,
+    EventLines,
+    Progress,
+    ProgressReporter,
+    read_json,
+    write_json,
+)
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headway.node.plan import Input
+    from headway.node.plan import PlannedInput
     from headway.node.plugin import Settings
 
 
 INPUTS = "HeadwayInputs"
-# what has been staged in here already: HTCondor starts a program again in its folder after a
-# checkpoint
+# what has been staged in already: after a checkpoint, HTCondor starts a program again in its folder
 _NOTE = ".headway-staged.json"
-_LOOK = 1.0
+_LONGEST_WAIT = 1.0
 
 
 def run_wrapped(program: str, arguments: Sequence[str]) -> int:
-    """Stage in, then become the program; returns an exit code only where that fails."""
-    # lines in the event log alone: nobody would bring a record home
-    lines = EventLines(os.urandom(8).hex(), lambda _words: None)
-    begin = time.monotonic()
+    """Stage in, then become the program; returns an exit code only if that fails."""
+    # only lines in the event log: nobody would transfer a record
+    lines = EventLines(Attempt(), lambda _words: None)
     try:
-        moved = _stage_in(lines)
+        _stage_in(lines)
     except (HeadwayError, OSError) as error:
-        meant = code_of(error)
-        code = int(Exit.AGENT_ERROR if meant is None else meant)
-        words, remedy = words_of(error), getattr(error, "remedy", "")
-        if lines.said:
-            seconds = round(time.monotonic() - begin, 3)
-            lines.tell("stage-in", "end", {"ok": 0, "seconds": seconds, "error": words[:200]})
+        code, words, remedy = code_of(error), words_of(error), getattr(error, "remedy", "")
         reason = getattr(error, "brief", "") or words
         if code == Exit.INPUT_RETRYABLE:
             lines.set_reason(reason)  # the job is held now
-        lines.tell("done", "end", {"exit": code, "reason": reason[:LONGEST_REASON]})
-        told = f"headway: {words} (on {HostInfo(os.environ)}, exit {code})"
-        sys.stderr.write(f"{told}; {remedy}\n" if remedy else f"{told}\n")
+        lines.send_line("done", "end", {"exit": code, "reason": reason[:LONGEST_REASON]})
+        message = f"headway: {words} (on {HostInfo(os.environ)}, exit {code})"
+        sys.stderr.write(f"{message}; {remedy}\n" if remedy else f"{message}\n")
         return code
-    if moved is not None:
-        seconds = round(time.monotonic() - begin, 3)
-        lines.tell("stage-in", "end", {"ok": 1, "seconds": seconds, "bytes": moved})
-        lines.tell("run", "begin", {})
     lines.close()
     return _become(program, arguments)
 
 
-def _stage_in(lines: EventLines) -> int | None:
-    """The bytes that were staged in; None: there was nothing to do."""
+def _stage_in(lines: EventLines) -> None:
     from headway.node import inputs, probe
 
-    settings = read_settings(os.curdir, os.environ)
-    plan = _plan(settings)
-    attempt = Attempt()
-    attempt.proven = _read_note()
+    plan, attempt = _plan(read_settings(os.curdir, os.environ)), lines.attempt
+    attempt.proven = read_json(_NOTE)
     fallback = PluginFallback(os.environ)
-    fallback.take_brought(plan.inputs)
-    wanted = [each for each in plan.inputs if each.urls]
-    missing = inputs.missing(wanted, attempt)
+    fallback.use_transferred(plan.inputs)
+    missing = inputs.missing(plan.inputs, attempt)
     if not missing:
-        return None
-    lines.tell("stage-in", "begin", {"files": len(missing)})
-    lost = [each for each in probe.judge(probe.examine(plan, missing, os.environ)) if each.bad]
-    if lost:
-        no_way = any(each.no_way_out for each in lost)
-        remedy = fallback.none(lines.set_attribute) if no_way else "another node may do"
-        raise NodeError("; ".join(each.words for each in lost), remedy=remedy)
-    progress = Progress(inputs.sizes(missing))
+        return
+    with lines.phase("stage-in", files=len(missing)) as phase:
+        bad = [each for each in probe.judge(probe.examine(plan, missing, os.environ)) if each.bad]
+        if bad:
+            remedy = "another node may work"
+            if any(each.no_network for each in bad):
+                remedy = fallback.activate(lines.set_attribute)
+            raise NodeError("; ".join(each.words for each in bad), remedy=remedy)
+        phase.values["bytes"] = _fetch(missing, lines)
+    with contextlib.suppress(OSError):
+        write_json(_NOTE, attempt.proven)
+    lines.send_line("run", "begin", {})
+
+
+def _fetch(missing: list[PlannedInput], lines: EventLines) -> int:
+    """Fetch the inputs in a thread and report progress; returns the bytes."""
+    from headway.node import inputs
+
+    progress = Progress({each.path: each.size for each in missing})
     reporter = ProgressReporter(lines, "stage-in", progress)
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            inputs.stage_in(missing, attempt, progress, lambda: False, lambda _words: None, [])
+            no_stop, no_note = lambda: False, lambda _words: None
+            inputs.stage_in(missing, lines.attempt, progress, no_stop, no_note, [])
         except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(min(reporter.tick(), _LOOK))
-    reporter.tell_arrived()
+        thread.join(min(reporter.tick(), _LONGEST_WAIT))
+    reporter.report_arrivals()
     if errors:
         raise errors[0]
-    with contextlib.suppress(OSError):
-        write_json(_NOTE, attempt.proven)
     return progress.done
 
 
@@ -123,31 +122,16 @@ def _plan(settings: Settings) -> Plan:
     given = []
     for url in settings.inputs:
         name = url.partition("?")[0].rpartition("/")[2]
-        literal = url.replace("{", "{{").replace("}", "}}")
-        given.append(
-            {
-                "urls": [literal],
-                "path": name.replace("{", "{{").replace("}", "}}"),
-                "checksum": settings.checksums.get(name),
-                "patience": settings.patience,
-            }
-        )
+        path, literal = (text.replace("{", "{{").replace("}", "}}") for text in (name, url))
+        checksum, patience = settings.checksums.get(name), settings.patience
+        given.append({"urls": [literal], "path": path, "checksum": checksum, "patience": patience})
     if not given:
         raise TransferError(
-            f"{INPUTS} is not in the job's ad: what is to be staged in is not known",
+            f"{INPUTS} is not in the job's ad, so the URLs to stage in are not known",
             retryable=False,
-            remedy="submit what `headway wrap` wrote",
+            remedy="submit the file that `headway wrap` wrote",
         )
     return Plan({"format": 1, "command": ["program"], "inputs": given}, {})
-
-
-def _read_note() -> dict[str, object]:
-    try:
-        with open(_NOTE, encoding="utf-8") as file:
-            note = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return note if isinstance(note, dict) else {}
 
 
 def _become(program: str, arguments: Sequence[str]) -> int:
@@ -155,7 +139,7 @@ def _become(program: str, arguments: Sequence[str]) -> int:
     try:
         # as HTCondor does with an executable
         os.chmod(path, os.stat(path).st_mode | 0o111)  # noqa: S103
-        for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and exec would hand on
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and exec would pass that on
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -166,12 +150,13 @@ def _become(program: str, arguments: Sequence[str]) -> int:
     return Exit.COMMAND_FAILED
 
 
-# The plugin fallback: what a job does whose agent cannot reach the network from its node.
+# The plugin fallback: for a job whose agent cannot reach the network from its node.
 #
-# Another node may do, so the first time the attempt ends, and the job counts. The second time the
-# agent has the job's next attempts bring the inputs by HTCondor's plugin, which runs outside the
-# job's container and firewall: the submit description holds the lists for it, and the agent points
-# HTCondor at them. A plugin is cut off after an hour, so that one bad node is no reason for it.
+# Another node may work, so the first time the attempt just ends, and the job counts it. The second
+# time the agent lets HTCondor's plugin transfer the inputs of the job's next attempts: it runs
+# outside the job's container and firewall. The submit description holds the lists for it, and the
+# agent points HTCondor at them. HTCondor stops a plugin after an hour, so one bad node is not
+# enough reason for it.
 
 INPUT = "HeadwayPluginInput"  # in the job's ad: TransferInput with the agent's inputs in it
 PLUGINS = "HeadwayPluginPlugins"  # and TransferPlugins for them
@@ -182,33 +167,32 @@ _ENOUGH = 2
 
 
 class PluginFallback:
-    """What the job's ad says of the fallback, and what the agent changes in it."""
+    """The state of the fallback in the job's ad, and how the agent changes it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         ad = read_job_ad(environment)
         count = ad.get(_COUNT.lower())
         self._count = count if isinstance(count, int) else 0
-        self._offered = [name for name in (PLUGINS, INPUT) if isinstance(ad.get(name.lower()), str)]
+        self._offered = [name for name in _STANDS_FOR if isinstance(ad.get(name.lower()), str)]
         self.by_plugin = ad.get(_DONE.lower()) is True
 
-    def take_brought(self, inputs: list[Input]) -> None:
-        """Let the agent find, rather than fetch, what the plugin has brought in its stead."""
+    def use_transferred(self, inputs: list[PlannedInput]) -> None:
+        """Have the agent take the inputs that the plugin has transferred, and not fetch them."""
         for each in inputs if self.by_plugin else ():
             if os.path.exists(each.arrives_as) or os.path.exists(each.path):
                 each.urls = []
 
-    def none(self, set_attribute: Callable[[str, str], bool]) -> str:
-        """There is no way out of this node; does what can be done, and says what that is."""
-        line = '`via = "plugin"` in [[inputs]] has HTCondor bring it'
-        if INPUT not in self._offered or self.by_plugin:
-            return f"another node may do; {line}"
+    def activate(self, set_attribute: Callable[[str, str], bool]) -> str:
+        """Count a node without network, and use the plugin if there were enough; says what next."""
+        remedy = 'another node may work; `via = "plugin"` in [[inputs]] has HTCondor transfer it'
         count = self._count + 1
-        said = set_attribute(_COUNT, str(count))
-        if not said or count < _ENOUGH:
-            return f"another node may do; {line}"
-        # the mark last: without it the agent does not look for what the plugin brings
+        if INPUT not in self._offered or self.by_plugin:
+            return remedy
+        if not set_attribute(_COUNT, str(count)) or count < _ENOUGH:
+            return remedy
+        # the mark comes last: without it the agent ignores what the plugin transfers
         wanted = {_STANDS_FOR[name]: name for name in self._offered}
         wanted[_DONE] = "true"
         if all(set_attribute(name, value) for name, value in wanted.items()):
-            return "from now on HTCondor's plugin brings the inputs of this job"
-        return f"another node may do; {line}"
+            return "from now on HTCondor's plugin transfers the inputs of this job"
+        return remedy

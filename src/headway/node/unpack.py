@@ -1,22 +1,23 @@
-"""Unpacking: an input becomes a folder or a file, and the payload the job's own files.
+"""Unpacking: an input becomes a folder or a file, and the payload becomes the job's own files.
 
-The kind is told by the first bytes, never by a name: tar, plain or compressed by gzip, bzip2, xz or
-zstd; zip; or one file that is compressed. The archive is not trusted. Every member must have a name
-within the folder. Links that lead out of it, pipes and devices are left out and named. Of a file's
-mode only the right to run it is kept. All of it is written to a folder beside the target, which
-gets its name when everything is there, and no more is written than the job asked for of the disk.
+The first bytes tell the format, not the name: tar, plain or compressed with gzip, bzip2, xz or
+zstd; zip; or one compressed file. The archive is not trusted. Every member must have a name within
+the folder. Links that lead out of it, pipes and devices are left out and named. Of a file's mode
+only the right to execute it is kept. Everything is written to a folder beside the target, which is
+renamed when it is complete, and no more is written than the disk that the job requested.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
 import re
 import stat
 import tarfile
 
-from headway.node.checkpoint import discard_any
+from headway.node.checkpoint import discard
 from headway.node.errors import (
     FULL,
     DiskError,
@@ -36,21 +37,22 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Readable(Protocol):
-        """What a compressed file gives, from its beginning to its end."""
+        """A compressed file, read from its beginning to its end."""
 
         def read(self, size: int = ..., /) -> bytes: ...
         def close(self) -> object: ...
 
 
 MOST_MEMBERS = 20_000_000
+_BLOCK = 512
 _CHUNK = 1 << 20
-_MOST_TOLD = 5  # members that were left out, by name
-_STREAM = 1 << 15  # the reader copies what is left of it for every header
-_HEADERS = 1 << 20  # bytes that a name, or what else is told of a member, may have
-_NOTES = 1 << 12  # bytes that may be told of all members at once: each of them has a copy
-_DIGITS = 255  # in a row; older readers of Python's take the square of it
-_DEEPEST = 256  # folders within each other, so that whoever removes them can
-_FOLDER, _FILE = 4096, 512  # bytes of the disk that one takes by being there
+_MOST_NAMED = 5  # members that were left out
+_STREAM = 1 << 15  # the reader copies the rest of it for every header
+_HEADERS = 1 << 20  # bytes of a name, or of the other headers of a member
+_NOTES = 1 << 12  # bytes of the headers for all members: each member has a copy
+_DIGITS = 255  # in a row; older versions of tarfile need time quadratic in it
+_DEEPEST = 256  # nested folders, so that they can be removed
+_FOLDER, _FILE = 4096, 512  # bytes of disk that an empty one takes
 _LINK = 4096
 _KINDS = (
     (b"\x1f\x8b", "gzip"),
@@ -59,7 +61,7 @@ _KINDS = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
 )
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
-# what a name that cannot be used here is refused with; the disk is not to blame
+# errors for a name that cannot be used here; the disk is not to blame
 _NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
 _PLAIN = "pack it again with plain `tar`"
 _AGAIN = "declare its checksum, so that a damaged copy is found before it is used"
@@ -84,7 +86,7 @@ class Unpacked:
 
     def leave(self, words: str) -> None:
         self.left_count += 1
-        if len(self.left_out) < _MOST_TOLD:
+        if len(self.left_out) < _MOST_NAMED:
             self.left_out.append(words)
 
 
@@ -99,19 +101,19 @@ def unpack(
     """Unpack an archive to `target`, all of it or nothing, and remove the archive.
 
     Args:
-        archive: The file as it came.
-        target: The folder that it becomes, or the file where it is none but compressed.
-        room: The bytes that it may take unpacked; None: what the disk has.
-        proven: Whether a checksum or manifest says that these are the bytes that were meant.
-        should_stop: Asked often; Stopped is raised when it says so.
+        archive: The archive file.
+        target: The folder to create, or the file if the archive is one compressed file.
+        room: The bytes that the content may take; None: as many as the disk has.
+        proven: Whether the archive was verified by a checksum or a manifest.
+        should_stop: Called often; Stopped is raised when it returns True.
 
     Returns:
-        How many files and bytes there are now, and what was left out.
+        The number of files and bytes, and what was left out.
 
     Raises:
-        TransferError: It is damaged, hostile, of no known kind, or larger than the job's disk.
-        NodeError: The disk is full or fails, or the node has nothing that reads such a file.
-        Stopped: The caller wanted to stop.
+        TransferError: It is damaged, hostile, of an unknown format, or larger than the job's disk.
+        NodeError: The disk is full or failing, or the node cannot read this format.
+        Stopped: The caller asked to stop.
     """
     folder, name = os.path.split(target)
     draft = os.path.join(folder, f".{name}.unpacking")
@@ -119,7 +121,7 @@ def unpack(
     work = _Work(draft, room, proven, should_stop)
     try:
         os.makedirs(folder or os.curdir, exist_ok=True)
-        discard_any(draft)
+        discard(draft)
         _read(archive, work)
         _put_in_place(draft, target)
         os.unlink(archive)
@@ -128,12 +130,12 @@ def unpack(
             f"{shown} takes more than {room} bytes unpacked, which is what is left of the disk"
             " that the job asked for",
             retryable=False,
-            remedy="ask for more disk ([resources] disk): the archive and what is in it lie side"
-            " by side",
+            remedy="request more disk ([resources] disk): the archive and its content are there at"
+            " the same time",
         ) from None
     except Damaged as error:
         with contextlib.suppress(OSError):
-            os.unlink(archive)  # another try fetches it anew
+            os.unlink(archive)  # another try downloads it again
         raise TransferError(
             f"{shown} cannot be unpacked: {error}",
             retryable=not proven and not error.remedy,
@@ -142,44 +144,44 @@ def unpack(
     except OSError as error:
         if error.errno in (*FULL, errno.EFBIG):
             raise NoSpaceError(
-                f"the node's disk is full: {shown} has no room beyond {work.found.bytes} bytes"
+                f"the node's disk is full: {shown} has no room beyond {work.result.bytes} bytes"
                 " unpacked",
-                remedy="ask for more disk, or let the job run elsewhere",
+                remedy="request more disk, or let the job run on another node",
             ) from None
         raise DiskError(f"the node's disk fails: {shown}: {error.strerror}") from None
     finally:
         with contextlib.suppress(OSError):
-            discard_any(draft)
-    return work.found
+            discard(draft)
+    return work.result
 
 
 def can_read_zstd() -> bool:
-    """Whether this node can read what zstd has compressed."""
+    """Whether this node can read files compressed with zstd."""
     return bool(_zstd_program()) or _zstd_module() is not None
 
 
 class _TooLarge(Exception):
-    """More comes out of the archive than there may be."""
+    """The content is larger than it may be."""
 
 
 class _Work:
-    """The folder that is being filled, and how much more may go into it."""
+    """The folder that is being filled, and the room that is left for it."""
 
     def __init__(
         self, draft: str, room: int | None, proven: bool, should_stop: Callable[[], bool]
     ) -> None:
         self.draft = draft
         self.proven = proven
-        self.found = Unpacked()
+        self.result = Unpacked()
         self._room = room
         self._should_stop = should_stop
         self._members = 0
-        self._entries = 0  # bytes that files and folders take even if they are empty
+        self._entries = 0  # bytes that files and folders take even if empty
         self._folder: str | None = None  # the last one that was made
         self._links: dict[str, str] = {}
 
     def member(self, name: str) -> str:
-        """The member's name within the folder, "" for the folder itself; Damaged: it has none."""
+        """Check a member's name; returns it normalised, "" for the folder itself."""
         self.check()
         self._members += 1
         if self._members > MOST_MEMBERS:
@@ -202,8 +204,8 @@ class _Work:
             raise Stopped("the unpacking was stopped")
 
     def expect(self, size: int) -> None:
-        """Say at once that so much more has no room, before any of it is written."""
-        if self._room is not None and self.found.bytes + self._entries + size > self._room:
+        """Raise _TooLarge if so many more bytes have no room, before any of them is written."""
+        if self._room is not None and self.result.bytes + self._entries + size > self._room:
             raise _TooLarge
 
     def make_folder(self, name: str) -> None:
@@ -236,18 +238,18 @@ class _Work:
         return True
 
     def _count(self, size: int) -> None:
-        """Count what an entry takes of the disk, however small the files are."""
+        """Count the disk that an entry takes, however small the file."""
         self._entries += size
         self.expect(0)
 
     def write(self, name: str, pieces: Iterator[bytes], mode: int, mtime: float) -> None:
-        """A file; the later of two members with one name counts, as tar has it."""
+        """Write a file; of two members with the same name the later one counts, as with tar."""
         self.make_folder(os.path.dirname(name))
         self._links.pop(name, None)
         self.write_at(name, pieces, mode, mtime)
 
     def write_at(self, name: str, pieces: Iterator[bytes], mode: int, mtime: float | None) -> None:
-        """A file in the folder as it is; `name` is "" where the draft itself is the file."""
+        """Write a file to a folder that exists; the name is "" if the draft itself is the file."""
         path = os.path.join(self.draft, name) if name else self.draft
         with _named(name):
             file = self._create(path)
@@ -256,7 +258,7 @@ class _Work:
             for piece in pieces:
                 self.check()
                 self.expect(len(piece))
-                self.found.bytes += len(piece)
+                self.result.bytes += len(piece)
                 view = memoryview(piece)
                 while view:
                     view = view[os.write(file, view) :]
@@ -266,7 +268,7 @@ class _Work:
                     os.utime(file, (mtime, mtime))
         finally:
             os.close(file)
-        self.found.files += 1
+        self.result.files += 1
 
     def _create(self, path: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -282,37 +284,35 @@ class _Work:
                     "give its members names that differ in more than capitals",
                 ) from None
             os.unlink(path)
-            self.found.files -= 1
+            self.result.files -= 1
             self._entries -= _FILE
             if found.st_nlink == 1:  # else its bytes stay, under another name
-                self.found.bytes -= found.st_size
+                self.result.bytes -= found.st_size
             return os.open(path, flags, 0o600)
 
     def link(self, name: str, pointed: str) -> None:
-        """Links come last: no member can be written through one."""
+        """Note a link; links are made last, so that no member is written through one."""
         if not pointed or leaves(name, pointed):
-            self.found.leave(f"the link {name[:200]!r}, which leads out of the folder")
+            self.result.leave(f"the link {name[:200]!r}, which leads out of the folder")
         else:
             if name not in self._links:
                 self._count(_FILE)
             self._links[name] = pointed
 
     def same_file(self, name: str, other: str) -> None:
-        """A second name for a file that has been written."""
+        """Make a second name for a file that has been written."""
         self.make_folder(os.path.dirname(name))
         self._count(_FILE)
         path, known = os.path.join(self.draft, name), os.path.join(self.draft, other)
         with _named(name):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 if name != other and stat.S_ISREG(os.lstat(known).st_mode):
                     self._links.pop(name, None)
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
                     os.link(known, path)
-                    self.found.files += 1
+                    self.result.files += 1
                     return
-            except FileNotFoundError:
-                pass
             raise Damaged(f"its member {name[:200]!r} is another name of a file that it lacks")
 
     def finish(self) -> None:
@@ -322,26 +322,26 @@ class _Work:
             self.make_folder(os.path.dirname(name))
             path = os.path.join(self.draft, name)
             if os.path.isdir(path) and not os.path.islink(path):
-                self.found.leave(f"the link {name[:200]!r}, which has the name of a folder")
+                self.result.leave(f"the link {name[:200]!r}, which has the name of a folder")
                 continue
             with _named(name):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
                 os.symlink(pointed, path)
             made.append(name)
-        # each leads to a place within, by its text; several together may yet climb out
+        # by its text each link stays within the folder, but several together may still leave it
         root = os.path.realpath(self.draft)
         for name in made:
             path = os.path.join(self.draft, name)
             if not f"{os.path.realpath(path)}/".startswith(f"{root}/"):
                 os.unlink(path)
-                self.found.leave(f"the link {name[:200]!r}, which leads out of the folder")
+                self.result.leave(f"the link {name[:200]!r}, which leads out of the folder")
 
 
 def _has_other_name(path: str, found: os.stat_result) -> bool:
-    """Whether a file is there under a name that differs in capitals only.
+    """Whether a file exists under a name that differs only in case.
 
-    A folder is listed only where the file system seems to take two such names for one.
+    The folder is listed only if the file system seems to ignore case.
     """
     folder, name = os.path.split(path)
     try:
@@ -354,7 +354,7 @@ def _has_other_name(path: str, found: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """A name that the file system refuses is the archive's fault."""
+    """Blame the archive for a name that the file system refuses."""
     try:
         yield
     except OSError as error:
@@ -362,13 +362,13 @@ def _named(name: str) -> Iterator[None]:
             raise
         words = f"its member {name[:200]!r} cannot be written: {error.strerror}"
         raise Damaged(words, "give its members other names") from None
-    except ValueError as error:  # what no file system takes
+    except ValueError as error:  # no file system takes it
         raise Damaged(f"its member {name[:200]!r} cannot be written: {error}") from None
 
 
 def _read(archive: str, work: _Work) -> None:
     with open(archive, "rb") as file:
-        start = file.read(512)
+        start = file.read(_BLOCK)
     try:
         if start.startswith(_ZIPS):
             _read_zip(archive, work)
@@ -377,7 +377,7 @@ def _read(archive: str, work: _Work) -> None:
         if not kind and not _is_tar(start):
             raise Damaged("it is no tar, zip or compressed file", "leave out `unpack`")
         with contextlib.closing(_opened(archive, kind)) as stream:
-            first = _exactly(stream, 512)
+            first = _exactly(stream, _BLOCK)
             if _is_tar(first):
                 _read_tar(_Again(first, stream), work)
             else:
@@ -393,7 +393,7 @@ def _read(archive: str, work: _Work) -> None:
         raise NodeError(
             f"{os.path.basename(archive)} cannot be unpacked: this node's Python has no"
             f" {error.name}",
-            remedy="another node may do",
+            remedy="another node may work",
         ) from None
     except MemoryError:
         raise
@@ -402,48 +402,28 @@ def _read(archive: str, work: _Work) -> None:
 
 
 def _opened(archive: str, kind: str) -> Readable:
-    if kind == "gzip":
-        import gzip
-
-        return gzip.open(archive, "rb")
-    if kind == "bz2":
-        import bz2
-
-        return bz2.open(archive, "rb")
-    if kind == "lzma":
-        import lzma
-
-        return lzma.open(archive, "rb")
-    if kind == "zstd":
-        return _open_zstd(archive)
-    return open(archive, "rb")
-
-
-def _open_zstd(archive: str) -> Readable:
-    module, program = _zstd_module(), _zstd_program()
+    """Open an archive for reading its decompressed bytes."""
+    if not kind:
+        return open(archive, "rb")
+    module = _zstd_module() if kind == "zstd" else importlib.import_module(kind)
     if module is not None:
         opened: Readable = module.open(archive, "rb")
         return opened
+    program = _zstd_program()
     if not program:
         raise NodeError(
             f"{os.path.basename(archive)} cannot be unpacked: this node has neither the program"
             " zstd nor Python 3.14",
-            remedy="another node may do; gzip and xz are read everywhere",
+            remedy="another node may work; gzip and xz can be read everywhere",
         )
     import subprocess
 
-    words = [program, "-d", "-c", "-q", "--", archive]
-    return _Program(
-        subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    )
+    command, pipe = [program, "-d", "-c", "-q", "--", archive], subprocess.PIPE
+    return _Program(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe))
 
 
 def _zstd_module() -> Any:
-    """Python's own, from 3.14 on."""
-    import importlib
-
+    """Python's own module, from 3.14 on."""
     try:
         return importlib.import_module("compression.zstd")
     except ImportError:
@@ -457,7 +437,7 @@ def _zstd_program() -> str:
 
 
 class _Program:
-    """What a decompressing program writes; its failure is that of the file."""
+    """The output of a program that decompresses; if the program fails, the file is damaged."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None and process.stderr is not None
@@ -480,7 +460,7 @@ class _Program:
 
 
 class _Again:
-    """A stream whose first bytes were looked at already."""
+    """A stream whose first bytes have been read already."""
 
     def __init__(self, first: bytes, rest: Readable) -> None:
         self._first, self._rest = first, rest
@@ -500,18 +480,17 @@ def _exactly(stream: Readable, size: int) -> bytes:
 
 
 def _is_tar(block: bytes) -> bool:
-    """Whether a tar file begins so: by the header's checksum, or by the zeros of an empty one."""
-    if len(block) < 512:
-        return False
-    if block == bytes(512):
-        return True
-    digits = block[148:156].replace(b"\0", b" ").strip()
-    total = sum(block[:148]) + 8 * 32 + sum(block[156:])
-    return digits.isdigit() and len(digits) < 8 and int(digits, 8) == total
+    """Whether a tar file begins with this block; an empty one begins with zeros."""
+    from headway.node.transfer.tar import TarIndexer
+
+    indexer = TarIndexer()
+    if len(block) == _BLOCK:
+        indexer.take(block)
+    return indexer.is_tar
 
 
 class _Headers:
-    """A tar file while the headers of one member are read: they must be few, and short."""
+    """A tar file while the headers of one member are read, which must not be too long."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -536,9 +515,9 @@ class _Headers:
 
 
 def _check_notes(notes: bytes) -> None:
-    """Damaged unless these are pax records, one after the other: `LENGTH KEY=VALUE` and a newline.
+    """Raise Damaged unless these are pax records: `LENGTH KEY=VALUE` and a newline, repeated.
 
-    Python's own readers before 3.12.6 spend hours and gigabytes on what only looks so.
+    Before Python 3.12.6, tarfile spends hours and gigabytes on what only looks like that.
     """
     place = 0
     while place < len(notes) and notes[place] != 0:
@@ -563,17 +542,17 @@ def _read_tar(stream: _Again, work: _Work) -> None:
     noted = 0
 
     class Member(tarfile.TarInfo):
-        """One whose names and notes fit into memory."""
+        """A member whose headers fit into memory."""
 
         @classmethod
         def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Any:
-            """Where the reader would take a broken header for the end, it is none."""
+            """Raise Damaged for a broken header, which tarfile would take for the end."""
             if not buf and not work.proven:
                 raise Damaged("it ends without its end mark")
             try:
                 return super().frombuf(buf, encoding, errors)
             except (tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as error:  # type: ignore[attr-defined]
-                raise Damaged(f"it is damaged after {work.found.files} files: {error}") from None
+                raise Damaged(f"it is damaged after {work.result.files} files: {error}") from None
 
         def _proc_member(self, tar: Any) -> tarfile.TarInfo:
             if self.type in kinds and self.size > _HEADERS:
@@ -613,8 +592,8 @@ def _read_tar(stream: _Again, work: _Work) -> None:
             elif member.islnk():
                 work.same_file(name, work.member(member.linkname))
             else:
-                work.found.leave(f"{name[:200]!r}, which is neither a file nor a folder")
-    while stream.read(_CHUNK):  # to its end, where the decompressor compares its checksum
+                work.result.leave(f"{name[:200]!r}, which is neither a file nor a folder")
+    while stream.read(_CHUNK):  # to the end, where the decompressor compares its checksum
         work.check()
     work.finish()
 
@@ -646,7 +625,7 @@ def _read_zip(archive: str, work: _Work) -> None:
                 words = f"its member {name[:200]!r} needs a password"
                 raise Damaged(words, "pack it again without one")
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFLNK):
-                work.found.leave(f"{name[:200]!r}, which is neither a file nor a folder")
+                work.result.leave(f"{name[:200]!r}, which is neither a file nor a folder")
                 continue
             try:
                 with found.open(member) as source:
@@ -671,7 +650,7 @@ def _zip_time(member: zipfile.ZipInfo) -> float:
 
 
 def _decompress(first: bytes, stream: Readable, work: _Work) -> None:
-    """One file that is compressed: the draft is no folder then."""
+    """Decompress a single file: the draft is then not a folder."""
 
     def pieces() -> Iterator[bytes]:
         yield first
@@ -682,26 +661,26 @@ def _decompress(first: bytes, stream: Readable, work: _Work) -> None:
 
 
 def _put_in_place(draft: str, target: str) -> None:
-    """Give it its name; what an earlier try has left there goes."""
+    """Rename the draft to the target, and remove what an earlier try has left there."""
     old = f"{draft}.old"
-    discard_any(old)
+    discard(old)
     if os.path.lexists(target):
         os.rename(target, old)
     os.rename(draft, target)
-    discard_any(old)
+    discard(old)
 
 
-# The payload: the job's own files, unpacked so that nothing lands outside the job's folder.
+# The payload: the job's own files, unpacked so that nothing is written outside the job's folder.
 #
-# What is already there stays: a checkpoint that HTCondor restored, or a file that the command of
-# an earlier start has changed. Each file appears under its name only when it is complete. Links
-# that leave the job's folder, pipes and devices are left out and named; a name outside is refused.
+# Existing files stay: a checkpoint that HTCondor restored, or a file that the command has changed
+# in an earlier start. Each file gets its name only when it is complete. Links that leave the job's
+# folder, pipes and devices are left out and named; a name outside the folder is refused.
 
 _PART = ".headway-part"
 
 
 class PayloadError(HeadwayError):
-    """The payload is damaged, or it would write where it must not."""
+    """The payload is damaged, or would write where it must not."""
 
 
 def unpack_payload(
@@ -734,7 +713,7 @@ def unpack_payload(
                         written += 1
                 else:
                     problem(f"{name} is neither a file nor a folder; it was left out")
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, Damaged) as error:
         raise PayloadError(f"{archive} is damaged: {error}", remedy="submit again") from None
     # Links come last: no file of the payload can be written through one.
     for name, pointed in links:
@@ -748,10 +727,10 @@ def _safe_name(name: str, reserved: Collection[str]) -> str:
     plain = os.path.normpath(name)
     first = plain.split("/")[0]
     if plain.startswith("/") or first == ".." or "\0" in name:
-        raise PayloadError(f"the payload holds {name!r}, which lies outside the job's folder")
+        raise PayloadError(f"the payload has {name!r}, which is outside the job's folder")
     if first == OUT or plain in reserved:
         raise PayloadError(
-            f"the payload holds {plain!r}, a name that headway uses itself",
+            f"the payload has {plain!r}, a name that Headway uses itself",
             remedy="rename the file and submit again",
         )
     return plain
@@ -773,36 +752,24 @@ def _make_folder(folder: str, name: str) -> None:
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The member that holds the bytes: itself, or for a hard link the file that it is a name of."""
+    """The member that has the bytes: for a hard link the file that it is a name of."""
     if not member.islnk():
         return member
-    try:
+    with contextlib.suppress(KeyError):
         content = tar.getmember(member.linkname)
-    except KeyError:
-        content = member
-    if not content.isreg():
-        raise PayloadError(f"the payload holds a hard link {member.name!r} to nothing")
-    return content
+        if content.isreg():
+            return content
+    raise PayloadError(f"the payload has a hard link {member.name!r} to nothing")
 
 
 def _write_member(
     tar: tarfile.TarFile, member: tarfile.TarInfo, target: str, check: Callable[[], None]
 ) -> None:
-    source = tar.extractfile(member)
-    if source is None:
-        raise PayloadError(f"the payload holds {member.name!r} without its content")
     part = os.path.join(os.path.dirname(target), _PART)
-    left = member.size
     with open(part, "wb") as file:
-        while left > 0:
+        for piece in _bytes_of(tar, member):
             check()
-            data = source.read(min(_CHUNK, left))
-            if not data:
-                raise PayloadError(
-                    f"the payload ends within {member.name!r}", remedy="submit again"
-                )
-            file.write(data)
-            left -= len(data)
+            file.write(piece)
     os.chmod(part, 0o755 if member.mode & 0o100 else 0o644)
     os.utime(part, (member.mtime, member.mtime))
     os.replace(part, target)

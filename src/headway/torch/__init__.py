@@ -1,4 +1,4 @@
-"""Data for PyTorch, with exact resume; out of a tar file, too, that is whole or still arriving.
+"""Data for PyTorch, with exact resume; also from a tar file that is still arriving.
 
     from headway.torch import Loader, TarDataset
 
@@ -10,10 +10,10 @@
             ...
             checkpoint.tick(model=model, optimizer=optimizer, loader=loader)
 
-Any data set with `__len__` and `__getitem__` will do in place of the TarDataset: MNIST, one of
-Hugging Face, ImageFolder. A loader gives every sample of an epoch once, to all ranks together; the
-order and all random choices of `transform` follow from the seed alone, whatever the number of
-workers, and go on after `load_state_dict` with the very next sample.
+Instead of the TarDataset you can use any data set with `__len__` and `__getitem__`: MNIST, one of
+Hugging Face, ImageFolder. A loader gives every sample of an epoch once, to all ranks together. The
+order and all random choices of `transform` depend only on the seed, not on the number of workers,
+and after `load_state_dict` they continue with the very next sample.
 """
 
 from headway.node.errors import NodeError, TransferError

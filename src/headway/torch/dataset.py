@@ -1,4 +1,4 @@
-"""Data sets by number, their order in an epoch, and the batches that are made of them."""
+"""Data sets with numbered samples, their order in an epoch, and the batches made from them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    # what the batch's random choices start from, and its samples
+    # the seed of the batch's random choices, and its samples
     BatchRequest = tuple[int, Sequence[int] | Sequence[Position]]
-    PlainError = tuple[str, str, str, bool]  # kind, message, remedy, retryable
-    # the batch, None if nothing of it is left; which could not be decoded, and why; what ended it
-    MadeBatch = tuple[Any, dict[int, str], PlainError | None]
+    # the batch, None if it is empty; which samples could not be decoded, and why; what ended it
+    MadeBatch = tuple[Any, dict[int, str], HeadwayError | None]
 
 
-_LOT = 4096  # samples that are dealt at once
-_SALT = 0xA24BAED4963EE407  # so that epochs and seeds do not share their random numbers
+_LOT = 4096  # samples that are handed out at once
+_SALT = 0xA24BAED4963EE407  # so that epochs and seeds do not share random numbers
 
 
 class TarDataset(Dataset):  # type: ignore[type-arg]
     """The samples of a tar file by number, as (sample, label).
 
-    The tar file may be whole or still arriving. Labels number the classes (nested tar files, or
+    The tar file may be complete or still arriving. Labels number the classes (nested tar files, or
     else folders) by name, or as `classes` says.
 
     Example:
@@ -61,23 +60,23 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
         """Open a tar file.
 
         Args:
-            path: the tar file, or an input that arrives while the command runs.
-            decode: makes something of a sample's bytes; unless given, a sample is its bytes.
-            transform: makes something of what was decoded.
-            only: patterns of the names of samples, such as "*.jpeg".
-            classes: the names of all classes, in the order of their labels.
-            record: each so many bytes are a sample, as in CIFAR's binary version (3073).
-            head: of a record: how many bytes come before the sample; the last one is its label.
+            path: The tar file, or an input that arrives while the command runs.
+            decode: Converts the bytes of a sample; by default a sample is its bytes.
+            transform: Converts the decoded sample.
+            only: Patterns of the names of samples, such as "*.jpeg".
+            classes: The names of all classes, in the order of their labels.
+            record: The bytes of a sample, if a member has many, as in CIFAR's binary files (3073).
+            head: With `record`, the bytes before the sample; the last of them is its label.
 
         Raises:
-            DataError: the file is no tar file, has no samples, or its classes are others.
-            NodeError: the file is not here, and does not arrive either.
-            TransferError: it does not arrive.
+            DataError: The file is not a tar file, has no samples, or has other classes.
+            NodeError: The file is not here, and does not arrive either.
+            TransferError: It does not arrive.
         """
         self.decode, self.transform = decode, transform
-        self.draws = decode is not None or transform is not None  # maybe, random numbers
+        self.draws = decode is not None or transform is not None  # random numbers, perhaps
         if record is not None and not 0 <= head < record:
-            raise DataError(f"a record of {record} bytes has no sample behind {head} of label")
+            raise DataError(f"a record of {record} bytes has no sample after {head} bytes of label")
         self._head = head if record is not None else 0
         self.source = SampleSource(os.fspath(path), Choice(only, record, classes, labelled=True))
 
@@ -88,7 +87,7 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
         return self.__getitems__([range(len(self))[number]])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several at once: neighbours in the file are read together."""
+        """Several samples at once: neighbours in the file are read together."""
         made, faults = self.make(numbers)
         Tally(RAISE).add(list(faults.values()), len(self))
         return made
@@ -96,11 +95,11 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, by label."""
-        told = self.source.choice.classes
-        return self.source.samples.classes if told is None else told
+        given = self.source.choice.classes
+        return self.source.samples.classes if given is None else given
 
     def make(self, wanted: Sequence[int] | Sequence[Position]) -> tuple[list[Any], dict[int, str]]:
-        """The samples; by place in `wanted`, and in words, those that could not be decoded."""
+        """The samples, and by index in `wanted` why others could not be decoded."""
         source = self.source
         if wanted and isinstance(wanted[0], Position):
             places: Sequence[Any] = wanted
@@ -135,12 +134,12 @@ class TarDataset(Dataset):  # type: ignore[type-arg]
 
 
 class MapDataset:
-    """Any data set with `__len__` and `__getitem__`, as the loader wants to have it."""
+    """Any data set with `__len__` and `__getitem__`, in the form that the loader needs."""
 
-    draws = True  # maybe, random numbers
+    draws = True  # random numbers, perhaps
 
     def __init__(self, dataset: Any, *, skip: bool = False) -> None:
-        """`skip`: a sample that cannot be read is handed over in words, and not raised."""
+        """`skip`: a sample that cannot be read is reported, and not raised."""
         name = type(dataset).__name__
         if isinstance(dataset, dict):
             parts = ", ".join(map(repr, list(dataset)[:5]))
@@ -151,9 +150,9 @@ class MapDataset:
         by_number = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if isinstance(dataset, IterableDataset) or not by_number:
             raise DataError(
-                f"{name} does not give its samples by number, so that no place in it can be kept",
-                remedy="give a map-style data set, with __len__ and __getitem__ (of Hugging Face's"
-                " load_dataset one without streaming=True), or a tar file with TarDataset",
+                f"{name} does not give its samples by number, so a position in it cannot be saved",
+                remedy="give a map-style data set, with __len__ and __getitem__ (Hugging Face's"
+                " load_dataset without streaming=True), or a tar file with TarDataset",
             )
         self.dataset, self._skip = dataset, skip
         self.source = _MapSource(name, len(dataset))
@@ -162,7 +161,7 @@ class MapDataset:
         return self.source.size
 
     def make(self, wanted: Sequence[int]) -> tuple[list[Any], dict[int, str]]:
-        """The samples; by place in `wanted`, and in words, those that could not be read."""
+        """The samples, and by index in `wanted` why others could not be read."""
         several = getattr(self.dataset, "__getitems__", None)
         try:
             if several is not None:
@@ -184,12 +183,12 @@ class MapDataset:
 
 
 def as_dataset(dataset: Any, *, skip: bool = False) -> Any:
-    """The data set as loaders and samplers want to have it: a TarDataset, or a MapDataset."""
+    """The data set as loaders and samplers need it: a TarDataset, or a MapDataset."""
     return dataset if isinstance(dataset, TarDataset) else MapDataset(dataset, skip=skip)
 
 
 class _MapSource:
-    """What a loader asks of a source; here all samples are at hand, in any order."""
+    """What a loader needs of a source, for samples that are available in any order."""
 
     sha256 = None
     indexed = True
@@ -204,7 +203,7 @@ class _MapSource:
 
 
 class Permutation:
-    """The order of an epoch in which each sample comes at random; without a seed, as they are."""
+    """The random order of an epoch; without a seed, the order of the data set."""
 
     def __init__(self, size: int, seed: int | None, epoch: int) -> None:
         self._numbers: Sequence[int] = range(size)
@@ -220,13 +219,13 @@ class Permutation:
         self._numbers = numbers
 
     def walk(self, begin: int = 0) -> Iterator[tuple[int, list[int]]]:
-        """The samples from a place on, in lots."""
+        """The samples from a position on, in lots."""
         for place in range(begin, len(self._numbers), _LOT):
             yield place, list(self._numbers[place : place + _LOT])
 
 
 def _words(error: Exception) -> str:
-    """The error, and the line that it is from: it may be the decoder's own fault."""
+    """The error and its line: the decoder itself may be wrong."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -236,9 +235,9 @@ def _words(error: Exception) -> str:
 
 
 class BatchMaker(Dataset):  # type: ignore[type-arg]
-    """Makes whole batches; whatever goes wrong with the data is handed over, not raised.
+    """Makes batches; an error with the data is returned, not raised.
 
-    Between processes an exception would lose its type and its remedy.
+    An exception that torch passes between processes would lose its type and its remedy.
     """
 
     def __init__(
@@ -246,14 +245,14 @@ class BatchMaker(Dataset):  # type: ignore[type-arg]
     ) -> None:
         self.dataset, self.collate = dataset, collate
 
-    def __getitem__(self, ask: BatchRequest) -> MadeBatch:
-        seed, wanted = ask
+    def __getitem__(self, request: BatchRequest) -> MadeBatch:
+        seed, wanted = request
         try:
             with _noise(seed) if self.dataset.draws else contextlib.nullcontext():
                 made, faults = self.dataset.make(wanted)  # type: ignore[arg-type]
                 return self.collate(made) if made else None, faults, None
         except HeadwayError as error:
-            return None, {}, plain_error(error)
+            return None, {}, error
 
 
 def batch_requests(
@@ -265,9 +264,9 @@ def batch_requests(
     ranks: int,
     drop_last: bool,
 ) -> Iterator[tuple[int, BatchRequest]]:
-    """For each step how many samples all ranks take, and this rank's batch.
+    """For each step the number of samples that all ranks take, and this rank's batch.
 
-    `samples`: numbers, or places; `where`: the seed, the epoch, and the place of the first sample.
+    `where`: the seed, the epoch, and the position of the first sample.
     """
     seed, epoch, place = where
     for taken, batch in steps(samples, size, rank=rank, ranks=ranks, drop_last=drop_last):
@@ -275,14 +274,14 @@ def batch_requests(
         place += taken
 
 
-def numbers_of(ask: BatchRequest) -> list[int]:
-    """Which samples are asked for; without an index they are known by where they begin."""
-    return [each if isinstance(each, int) else each.offset for each in ask[1]]
+def numbers_of(request: BatchRequest) -> list[int]:
+    """The numbers of the samples; without an index, where each begins."""
+    return [each if isinstance(each, int) else each.offset for each in request[1]]
 
 
 @contextlib.contextmanager
 def _noise(seed: int) -> Iterator[None]:
-    """Random choices of a transform follow from the batch, and do not disturb anybody else's."""
+    """Seed the random choices of a transform, and restore the generators afterwards."""
     numpy = sys.modules.get("numpy")
     before = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
     random.seed(seed)
@@ -299,24 +298,8 @@ def _noise(seed: int) -> Iterator[None]:
             numpy.random.set_state(before[2])
 
 
-def plain_error(error: HeadwayError) -> PlainError:
-    """An error as other processes can have it."""
-    retryable = isinstance(error, TransferError) and error.retryable
-    kind = "node" if isinstance(error, NodeError) else "data"
-    kind = "transfer" if isinstance(error, TransferError) else kind
-    return kind, error.message, error.remedy, retryable
-
-
-def raise_plain(trouble: PlainError | None) -> None:
-    if trouble is not None:
-        kind, message, remedy, retryable = trouble
-        if kind == "transfer":
-            raise TransferError(message, retryable=retryable, remedy=remedy)
-        raise (NodeError if kind == "node" else DataError)(message, remedy=remedy)
-
-
 def ranks_here(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """As told, or as torch.distributed or torchrun's environment say, or one alone."""
+    """The rank and the number of ranks: as given, from torch.distributed, or from torchrun."""
     if (rank is None) != (ranks is None):
         raise DataError("rank and ranks go together")
     if rank is None or ranks is None:
@@ -331,7 +314,7 @@ def ranks_here(rank: int | None, ranks: int | None) -> tuple[int, int]:
 
 
 def local_rank(rank: int) -> int:
-    """Among the ranks on this machine; the first of them leads the fetcher."""
+    """The rank among those on this machine; the first of them directs the fetcher."""
     return _number("LOCAL_RANK", rank)
 
 
@@ -345,7 +328,7 @@ INDEX, ARRIVAL = "index", "arrival"  # what an epoch's order comes from
 
 
 class Shuffled(Sampler):  # type: ignore[type-arg]
-    """The order of an epoch for a DataLoader of one's own; `Loader` also keeps the place in it."""
+    """The order of an epoch for your own DataLoader; `Loader` also saves its position."""
 
     def __init__(
         self,
@@ -361,16 +344,16 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
         """Make a sampler.
 
         Args:
-            dataset: a TarDataset, or any data set with `__len__` and `__getitem__`.
-            seed: what the order follows from.
-            epoch: which order of that seed.
-            begin: how many samples of the epoch all ranks together have had.
-            rank: which of `ranks` this is; from torch.distributed or torchrun unless told.
-            ranks: how many share the data.
-            window: of a tar file: blocks that a sample is drawn from.
+            dataset: A TarDataset, or any data set with `__len__` and `__getitem__`.
+            seed: The seed of the order.
+            epoch: The number of the epoch, which changes the order.
+            begin: How many samples of the epoch all ranks together have had.
+            rank: Which of `ranks` this is; by default from torch.distributed or torchrun.
+            ranks: How many processes share the data.
+            window: For a tar file, the number of blocks to draw a sample from.
 
         Raises:
-            DataError: the data set has no samples by number.
+            DataError: The data set has no samples by number.
         """
         self._source = as_dataset(dataset).source
         self.dataset, self.seed, self.epoch, self.begin = dataset, seed, epoch, begin
@@ -389,16 +372,16 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
         return max(0, -(-(len(self.dataset) - self.begin - self.rank) // self.ranks))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin this epoch, unless it has begun already."""
+        """Start this epoch, unless it has started already."""
         if epoch != self.epoch:
             self.epoch, self.begin = epoch, 0
 
 
 class TarStream(IterableDataset):  # type: ignore[type-arg]
-    """An epoch in its order, batch by batch, for `DataLoader(stream, batch_size=None)`.
+    """The batches of an epoch, for `DataLoader(stream, batch_size=None)`.
 
-    With any number of workers the loader gives the same batches in the same order. The place after
-    k batches is begin + k * batch_size * ranks.
+    With any number of workers the loader gives the same batches in the same order. The position
+    after k batches is begin + k * batch_size * ranks.
     """
 
     def __init__(
@@ -419,20 +402,20 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
         """Make a stream of batches.
 
         Args:
-            dataset: the tar file.
-            batch_size: samples of a batch, for each rank.
-            seed: what the order follows from; None: the order of the file.
-            epoch: which order of that seed.
-            begin: how many samples of the epoch all ranks together have had.
-            rank: which of `ranks` this is; from torch.distributed or torchrun unless told.
-            ranks: how many share the data.
-            drop_last: leave out a last batch that is not full.
-            window: blocks that a sample is drawn from.
-            buffer: of a file that arrives without a manifest: samples to draw from.
-            collate: makes a batch of a list of samples.
+            dataset: The tar file.
+            batch_size: Samples in a batch, for each rank.
+            seed: The seed of the order; None: the order of the file.
+            epoch: The number of the epoch, which changes the order.
+            begin: How many samples of the epoch all ranks together have had.
+            rank: Which of `ranks` this is; by default from torch.distributed or torchrun.
+            ranks: How many processes share the data.
+            drop_last: Leave out a last batch that is not full.
+            window: The number of blocks to draw a sample from.
+            buffer: The number of samples to draw from, if the file arrives without a manifest.
+            collate: Makes a batch from a list of samples.
 
         Raises:
-            DataError: there is no such rank.
+            DataError: There is no such rank.
         """
         self.dataset, self.batch_size = dataset, batch_size
         self.seed, self.epoch, self.begin = seed, epoch, begin
@@ -441,15 +424,16 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
         self.kind = INDEX if dataset.source.indexed else ARRIVAL
 
     def __iter__(self) -> Iterator[Any]:
-        feed = BatchMaker(self.dataset, self.collate)
-        for _, ask in self.batch_requests():
-            batch, faults, trouble = feed[ask]
-            raise_plain(trouble)
+        maker = BatchMaker(self.dataset, self.collate)
+        for _, request in self.batch_requests():
+            batch, faults, error = maker[request]
+            if error is not None:
+                raise error
             Tally(RAISE).add(list(faults.values()), 0)
             yield batch
 
     def batch_requests(self) -> Iterator[tuple[int, BatchRequest]]:
-        """This worker's share of the steps: what each takes of all ranks together, and the ask."""
+        """This worker's share of the steps: how many samples all ranks take, and the request."""
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         each = batch_requests(
@@ -466,9 +450,8 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
         source = self.dataset.source
         if self.kind == INDEX:
             order = source.order(seed=self.seed, epoch=self.epoch, window=self.window)
-            progress = LoopProgress(self.begin)
             lead = FetchOrder(source, order, self.begin) if leads else None
-            return progress.samples(order, lead, follow=True)
+            return LoopProgress(self.begin).samples(order, lead, follow=True)
         places = source.as_it_arrives()
         if self.seed is not None:
             places = delayed(places, self.buffer, self.seed, self.epoch)
@@ -476,32 +459,34 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
 
 
 class Steps(IterableDataset):  # type: ignore[type-arg]
-    """The same for the loader: what a step takes of all ranks, this one's samples, the batch."""
+    """A stream for the loader: how many samples all ranks take, this one's samples, the batch."""
 
     def __init__(self, stream: TarStream) -> None:
         self.stream = stream
 
     def __iter__(self) -> Iterator[tuple[int, list[int], MadeBatch]]:
-        feed = BatchMaker(self.stream.dataset, self.stream.collate)
+        maker = BatchMaker(self.stream.dataset, self.stream.collate)
         try:
-            for taken, ask in self.stream.batch_requests():
-                yield taken, numbers_of(ask), feed[ask]
+            for taken, request in self.stream.batch_requests():
+                yield taken, numbers_of(request), maker[request]
         except HeadwayError as error:
-            yield 0, [], (None, {}, plain_error(error))
+            yield 0, [], (None, {}, error)
 
 
 class LoopProgress:
-    """Turns the loop's place in the order into what the fetcher may forget."""
+    """Tells the fetcher what the loop has passed, and so may be given back."""
 
     def __init__(self, place: int) -> None:
-        self._place = place  # of the next sample that is asked for
-        self._lots: deque[tuple[int, int]] = deque()  # the place of each lot, and its position
+        self._place = place  # of the next sample to request
+        self._lots: deque[tuple[int, int]] = (
+            deque()
+        )  # the first sample of each lot, and its position
         self._lead: FetchOrder | None = None
 
     def samples(
         self, order: Order | Permutation, lead: FetchOrder | None, *, follow: bool = False
     ) -> Iterator[int]:
-        """`follow`: nobody calls `passed`; what is asked for is taken to be read."""
+        """`follow`: nobody calls `passed`; samples count as read when they are requested."""
         self._lead = lead
         try:
             for position, lot in order.walk(self._place):

@@ -1,9 +1,10 @@
-"""The loader: batches for a training loop, and its place in the data."""
+"""The loader: batches for a training loop, and its position in the data."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 
 import torch
 from torch.utils.data import DataLoader, Sampler
@@ -26,7 +27,6 @@ from headway.torch.dataset import (
     batch_requests,
     local_rank,
     numbers_of,
-    raise_plain,
     ranks_here,
 )
 
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from headway.node.stream.order import Quality
     from headway.torch.dataset import BatchRequest, MadeBatch, Permutation
 
-    # for each step what it takes of all ranks, this one's samples, and the batch
+    # for each step the samples that all ranks take, this rank's samples, and the batch
     Batches = Generator[tuple[int, list[int], MadeBatch], None, None]
 
-PREFETCH = 2  # batches that each worker of torch's loader prepares unless told otherwise
-_FEW = 1000  # samples that an epoch is taken to have at least, where nobody knows
-_KEPT = 31 << 20  # bytes; glibc does not heed blocks of 32 MiB or more
+PREFETCH = 2  # batches that each worker of torch's loader prepares by default
+_FEW = 1000  # samples that an epoch is assumed to have at least, if that is not known
+_KEEP_FREE = 31 << 20  # bytes; glibc ignores blocks of 32 MiB or more
 
 
 class Loader:
-    """Batches for a training loop, and its place in the data.
+    """Batches for a training loop, and its position in the data.
 
-    It is a cursor: a loop that is left early goes on with the next batch when another begins; at
-    the end of an epoch `epoch` is one more and `position` 0. `position` counts the samples that the
-    loops of all ranks have been given, whatever workers have prepared beyond. An object that
-    arrives without a manifest is shuffled, in its first epoch, over the last `buffer` samples.
+    It is a cursor: after a loop that ends early, the next loop continues with the next batch. At
+    the end of an epoch `epoch` grows by one and `position` becomes 0. `position` counts the samples
+    that the loops of all ranks have received, not those that workers have prepared. In its first
+    epoch, an object that arrives without a manifest is shuffled within `buffer` samples.
     """
 
     def __init__(
@@ -76,30 +76,30 @@ class Loader:
         """Make a loader at the beginning of epoch 0.
 
         Args:
-            dataset: a TarDataset, or any data set with `__len__` and `__getitem__`.
-            batch_size: samples of a batch, for each rank.
-            seed: what the order and the random choices of transforms follow from.
+            dataset: A TarDataset, or any data set with `__len__` and `__getitem__`.
+            batch_size: Samples in a batch, for each rank.
+            seed: The seed of the order and of the random choices of transforms.
             shuffle: False: in the order of the data set.
-            workers: processes that make batches; 0: this one does. `num_workers` is the same.
-            rank: which of `ranks` this is; from torch.distributed or torchrun unless told.
-            ranks: how many share the data.
-            drop_last: leave out a last batch that is not full.
-            window: of a tar file: blocks that a sample is drawn from.
-            buffer: of a tar file that arrives without a manifest: samples to draw from.
-            collate: makes a batch of a list of samples. `collate_fn` is the same.
+            workers: Processes that make batches; 0: this one does. `num_workers` is the same.
+            rank: Which of `ranks` this is; by default from torch.distributed or torchrun.
+            ranks: How many processes share the data.
+            drop_last: Leave out a last batch that is not full.
+            window: For a tar file, the number of blocks to draw a sample from.
+            buffer: The number of samples to draw from, if a tar file arrives without a manifest.
+            collate: Makes a batch from a list of samples. `collate_fn` is the same.
             corrupt: "raise", or "skip" for up to `corrupt_share` of an epoch.
-            corrupt_share: see `corrupt`.
-            settings: those of torch's DataLoader: pin_memory, prefetch_factor, …
+            corrupt_share: See `corrupt`.
+            settings: Those of torch's DataLoader: pin_memory, prefetch_factor, …
 
         Raises:
-            DataError: the data set has no samples by number, or a setting does not fit.
+            DataError: The data set has no samples by number, or a setting is wrong.
         """
         if batch_size is None or batch_size < 1:
-            raise DataError(f"a batch of {batch_size} samples is none")
+            raise DataError(f"batch_size must be at least 1, and is {batch_size}")
         for name in ("sampler", "batch_sampler"):
             if settings.pop(name, None) is not None:
                 raise DataError(
-                    f"{name}: the loader has an order of its own, by which it keeps its place",
+                    f"{name}: the loader has an order of its own, to which its position refers",
                     remedy="leave it out; torch.utils.data.Subset chooses samples",
                 )
         # as torch's DataLoader calls them
@@ -114,17 +114,17 @@ class Loader:
         self._local = local_rank(self.rank)
         self.epoch = self.position = 0
         self.waited = 0.0  # seconds that loops have waited for batches
-        self.samples: list[int] = []  # which samples are in the batch that was last given
+        self.samples: list[int] = []  # the samples in the last batch
         self._seed, self._window, self._buffer = seed if shuffle else None, window, buffer
         self._unit: int | None = None
         self._kind: str | None = None  # of this epoch's order; None: it has not begun
         self._tally = Tally(corrupt, corrupt_share)
         self._turn = 0
-        self._feed = BatchMaker(self._data, collate)
+        self._maker = BatchMaker(self._data, collate)
         if workers:
             settings.setdefault("persistent_workers", True)
-            settings["worker_init_fn"] = _Begin(settings.get("worker_init_fn"))
-        # a generator of its own: the training's random numbers must not depend on when it began
+            settings["worker_init_fn"] = partial(_begin_worker, settings.get("worker_init_fn"))
+        # its own generator: the training's random numbers must not depend on when it began
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
         prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
         self._ahead = prepared * batch_size * self.ranks
@@ -136,9 +136,9 @@ class Loader:
         return self._batches(self._turn)
 
     def __len__(self) -> int:
-        """The steps of a whole epoch."""
+        """The steps of an epoch."""
         if not self._data.source.indexed:
-            raise TypeError("how many samples there are is not known before all of it is here")
+            raise TypeError("the number of samples is not known before all of the object is here")
         return count_steps(
             len(self._data), self.batch_size, ranks=self.ranks, drop_last=self.drop_last
         )
@@ -149,27 +149,27 @@ class Loader:
         return self._tally.skipped
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin this epoch, unless it has begun already."""
+        """Start this epoch, unless it has started already."""
         if epoch != self.epoch:
             self._turn += 1
             self._begin(epoch)
 
     def quality(self) -> Quality:
-        """How well this epoch is shuffled; costs about as much as reading it without its bytes.
+        """How well this epoch is shuffled; takes as long as an epoch without reading any bytes.
 
         Returns:
-            The figures; `str` says them in words.
+            The figures; `str` explains them.
 
         Raises:
-            DataError: the data set is not a tar file, and so shuffled as a whole.
+            DataError: The data set is not a tar file, and so shuffled as a whole.
         """
         order = self._order()
         if not isinstance(order, Order):
-            raise DataError("a data set that is not a tar file is shuffled as a whole: all is well")
+            raise DataError("a data set that is not a tar file is always shuffled as a whole")
         return quality_of(order, self._data.source.samples.labels)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's place in the data, as `load_state_dict` takes it."""
+        """The loader's position in the data, for `load_state_dict`."""
         source = self._data.source
         return {
             "format": 1,
@@ -188,32 +188,32 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with this loader's batch size, workers and ranks.
+        """Continue from a saved position, with this loader's batch size, workers and ranks.
 
         Args:
-            state: what `state_dict` gave.
+            state: What `state_dict` returned.
 
         Raises:
-            DataError: it is no loader's state, or that of another data set.
+            DataError: It is not a loader's state, or it is for another data set.
         """
         if state.get("format") != 1 or not _is_sound(state):
-            raise DataError("this is no loader's state, or that of another version of Headway")
+            raise DataError("this is not a loader's state, or it is from another Headway version")
         source = self._data.source
         own = (source.size, len(self._data) if source.indexed else state["samples"])
         given = (state["size"], own[1] if state["samples"] is None else state["samples"])
         was_map = bool(state.get("map"))
-        if given != own or was_map != self._is_map:
-            raise DataError(
-                f"the loader's state is of another data set: {_told(given, was_map)},"
-                f" and {source.path} has {_told(own, self._is_map)}",
-                remedy="go on with the data that it was made with, or begin anew",
-            )
         before, here = state.get("sha256"), source.sha256
-        if before is not None and here is not None and before != here:
+        fault = ""
+        if given != own or was_map != self._is_map:
+            fault = (
+                f"{_describe(given, was_map)}, and {source.path} has {_describe(own, self._is_map)}"
+            )
+        elif before is not None and here is not None and before != here:
+            fault = f"SHA-256 {before[:16]}…, and {source.path} of the same size has {here[:16]}…"
+        if fault:
             raise DataError(
-                "the loader's state is of another data set of the same size: of SHA-256"
-                f" {before[:16]}…, and {source.path} has {here[:16]}…",
-                remedy="go on with the data that it was made with, or begin anew",
+                f"the loader's state is for another data set: {fault}",
+                remedy="continue with the data that it was made with, or start over",
             )
         self._turn += 1
         self._begin(state["epoch"])
@@ -234,7 +234,7 @@ class Loader:
             ahead=self._ahead,
         )
         if self._seed is not None and isinstance(order, Order):
-            # from now on, should a later Headway choose others
+            # kept in the state, because a later Headway may choose others
             self._window, self._unit = order.window, order.blocks.unit
         return order
 
@@ -253,8 +253,9 @@ class Loader:
                 self._count_wait(time.monotonic() - start)
                 if found is None:
                     break
-                taken, samples, (batch, faults, trouble) = found
-                raise_plain(trouble)
+                taken, samples, (batch, faults, error) = found
+                if error is not None:
+                    raise error
                 self._tally.add(list(faults.values()), self._total())
                 place = self.position = self.position + taken
                 self.samples = [each for at, each in enumerate(samples) if at not in faults]
@@ -263,12 +264,12 @@ class Loader:
                 elif self.ranks > 1:
                     raise SampleError(f"no sample of rank {self.rank}'s batch could be decoded")
                 start = time.monotonic()
-                # not before the next batch is asked for: until then other ranks may read this one
+                # only when the next batch is requested: until then other ranks may read this one
                 progress.passed(place)
             self._begin(self.epoch + 1)
         except Exception:
-            # else the error's traceback would keep torch's iterator, and when the two are found to
-            # be garbage together it waits in vain for its workers to end
+            # else the error's traceback would keep torch's iterator, and if both are collected as
+            # garbage together, it waits in vain for its workers to end
             self._loader = None
             raise
         finally:
@@ -292,7 +293,7 @@ class Loader:
         self._asked.each = _noting(each, asked)
         if self._loader is None:
             self._loader = DataLoader(
-                self._feed,
+                self._maker,
                 batch_size=None,
                 sampler=self._asked,
                 collate_fn=_same,
@@ -312,14 +313,14 @@ class Loader:
             ranks=self.ranks,
             drop_last=self.drop_last,
             buffer=self._buffer,
-            collate=self._feed.collate,
+            collate=self._maker.collate,
         )
-        stream.kind = ARRIVAL  # also where all of it has come since the epoch began
+        stream.kind = ARRIVAL  # even if all of it has come since the epoch began
         settings = {**self._settings, "persistent_workers": False}
         yield from DataLoader(Steps(stream), batch_size=None, collate_fn=_same, **settings)
 
     def _total(self) -> int:
-        """How many samples the epoch has, as far as is known."""
+        """How many samples the epoch has, as far as known."""
         return len(self._data) if self._kind == INDEX else max(self.position, _FEW)
 
     def _count_wait(self, seconds: float) -> None:
@@ -329,7 +330,7 @@ class Loader:
 
 
 class _RequestSampler(Sampler):  # type: ignore[type-arg]
-    """Hands the batches of the present loop to torch's loader, which outlives it."""
+    """Passes the batches of the current loop to torch's loader, which outlives it."""
 
     def __init__(self) -> None:
         self.each: Iterator[BatchRequest] = iter(())
@@ -350,37 +351,28 @@ def _is_sound(state: dict[str, Any]) -> bool:
     )
 
 
-def _told(size: tuple[int, int | None], is_map: bool) -> str:
+def _describe(size: tuple[int, int | None], is_map: bool) -> str:
     return f"{size[1]} samples" if is_map else f"{size[1]} samples in {size[0]} bytes"
 
 
 def _noting(
     each: Iterator[tuple[int, BatchRequest]], asked: deque[tuple[int, list[int]]]
 ) -> Iterator[BatchRequest]:
-    for taken, ask in each:
-        asked.append((taken, numbers_of(ask)))
-        yield ask
+    for taken, request in each:
+        asked.append((taken, numbers_of(request)))
+        yield request
 
 
-class _Begin:
-    """What a worker does first; then what the user wants it to do."""
-
-    def __init__(self, then: Callable[[int], None] | None) -> None:
-        self._then = then
-
-    def __call__(self, worker: int) -> None:
-        _begin_worker()
-        if self._then is not None:
-            self._then(worker)
-
-
-def _begin_worker() -> None:
+def _begin_worker(then: Callable[[int], None] | None, worker: int) -> None:
+    """Prepare a worker process, and do what the user wants it to do first."""
     heed_parent_alone()
     # From the largest block that was ever freed glibc learns how much freed memory to keep: twice
-    # as much. The batches themselves are in shared memory, so without this it would give the room
-    # of their samples back after every batch, and the kernel would clear it for the next. The block
-    # is never written to, and so costs nothing.
-    bytes(_KEPT)
+    # as much. The batches themselves are in shared memory, so without this it would give back the
+    # memory of their samples after every batch, and the kernel would clear it for the next. The
+    # block is never written to, and so costs nothing.
+    bytes(_KEEP_FREE)
+    if then is not None:
+        then(worker)
 
 
 def _same(made: Any) -> Any:

@@ -5,10 +5,53 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tests.lab.answer import Answer, Bucket, Case
+from tests.lab.faults import Fault
+
+from headway.node.errors import TransferError
 from headway.node.stream.arrival import Arrival, read_wanted
+
+
+@dataclass(frozen=True)
+class UntilAwaited(Fault):
+    """Only trickle after the first `after` bytes, until a reader on the node waits for data.
+
+    However slowly the command starts, it then has to wait.
+    """
+
+    path: Path  # of the object on the node
+    after: int = 1 << 16
+
+    def shape(self, case: Case, answer: Answer) -> bool:
+        answer.buckets.append(case.shared.setdefault(self, _Gate(self.path, self.after)))
+        return True
+
+
+class _Gate(Bucket):
+    def __init__(self, path: Path, after: int) -> None:
+        super().__init__(1 << 30)
+        self._arrival, self._left = f"{path}.arrival", after
+
+    @property
+    def portion(self) -> int:
+        return 1 << 14
+
+    def take(self, count: int) -> float:
+        self._left -= count
+        return 0.5 if self._left < 0 and not self._is_awaited() else 0.0
+
+    def _is_awaited(self) -> bool:
+        try:
+            with Arrival.follow(self._arrival) as arrival:
+                awaited = bool(arrival.wishes()) or arrival.waited() > 0
+        except (OSError, TransferError, ValueError):
+            return False
+        self._left = 1 << 60 if awaited else self._left
+        return awaited
 
 
 class Arriving:

@@ -76,7 +76,7 @@ def test_killed_between_its_last_byte_and_its_last_word(fetcher: Fetcher) -> Non
     Arrival.begin(arrival, CONTENT.size, CHUNK).close()
     with Arrival.follow(arrival) as reader:
         fetcher.ask("http://127.0.0.1:9/never-asked", again=True)
-        assert fetcher.end()["state"] == "whole"
+        assert fetcher.end()["state"] == "complete"
         assert reader.state == WHOLE and reader.count() == CONTENT.size
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from tests.lab import Fault, Flip, Held, Rate, Server, Silent, Status
 from tests.node.conftest import Chirp, Node, wait
+from tests.node.stream.arriving import UntilAwaited
 from tests.node.stream.test_streams import fetcher_of, fetchers_of
 from tests.node.transfer.made_tars import make_nested, make_tar
 
@@ -191,7 +192,8 @@ def test_an_epoch_while_it_arrives(training: Training, workers: int, proven: boo
     if not proven:
         training.pin = None
         training.asked["data"] = {"classes": LABELS}
-    with training.server(Rate(1 << 20, scope="server")) as server:
+    awaited = UntilAwaited(training.node.folder / "train.tar").on("/train.tar")
+    with training.server(Rate(1 << 20, scope="server"), awaited) as server:
         assert training.run(server) == 0, training.said()
         assert server.sent < 1.02 * len(training.content) + len(training.manifest)
     first, second = training.epochs()
@@ -200,7 +202,8 @@ def test_an_epoch_while_it_arrives(training: Training, workers: int, proven: boo
     told = training.input()
     assert told["verified"] is proven and told["whole_at"] > 0
     assert told["waited"] == pytest.approx(second["waited"], abs=0.1) and told["waited"] > 0.5
-    assert told["waited_share"] > 0.1
+    seconds = training.node.record()["command"]["seconds"]
+    assert told["waited_share"] == pytest.approx(told["waited"] / seconds, abs=0.001)
 
 
 def test_a_source_stalls(training: Training) -> None:

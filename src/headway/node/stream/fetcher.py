@@ -1,10 +1,10 @@
-"""The fetcher: brings one object while the command reads it, in a process of its own.
+"""The fetcher: downloads one object while the command reads it, in a process of its own.
 
     headway-node.pyz fetcher
 
-What to fetch is one line of JSON on its standard input, which then stays open: its end is the wish
-to stop, also when the agent was killed. Standard output has a line of JSON for each thing that the
-agent shall know: that it has begun, how far it is, and how it ended.
+Its task is one line of JSON on standard input, which then stays open: its end asks the fetcher to
+stop, also when the agent was killed. On standard output it writes lines of JSON for the agent: that
+it has begun, its progress, and how it ended.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 from headway.node.errors import (
     Exit,
@@ -25,14 +26,18 @@ from headway.node.errors import (
     Stopped,
     TransferError,
     code_of,
+    is_bug,
     words_of,
 )
 from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
 from headway.node.stream.arrival import WANTED_SUFFIX as WANTED
 from headway.node.stream.arrival import Arrival, read_wanted
 from headway.node.transfer.fetch import fetch
+from headway.node.transfer.manifest import SUFFIX as MANIFEST
+from headway.node.transfer.manifest import open_manifest
 from headway.node.transfer.options import PATIENCE
 from headway.node.transfer.part import SUFFIX as PART
+from headway.node.transfer.part import can_punch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,24 +49,46 @@ if TYPE_CHECKING:
     Stretch = tuple[int, int]
 
 
-UNIT = 1 << 20  # bytes that are told of together where no manifest says more
+UNIT = 1 << 20  # bytes that are marked together where there is no manifest
 LEAST_WINDOW = 16  # chunks
 _EVERY = 0.05  # seconds between two looks
-_SPARE = 4  # chunks of a window that are left for those who wait
+_SPARE = 4  # chunks of a window that are left for readers that wait
+
+
+class Task(NamedTuple):
+    """What to fetch, and how; the agent sends it to the fetcher."""
+
+    path: str
+    urls: list[str]
+    size: int | None = None
+    checksum: str | None = None
+    manifest: str | None = None
+    patience: float = PATIENCE
+    window: int = 0
+    again: bool = False  # a fetcher before this one was killed
+
+
+def changed_at_source(name: str) -> TransferError:
+    """The error for an object whose bytes turned out to be wrong after readers had them."""
+    return TransferError(
+        f"{name} changed at its source, or was wrong, while it was being read",
+        retryable=True,
+        remedy="a `manifest` verifies every chunk before it is read",
+    )
 
 
 class Readers:
-    """Those who read an object while it arrives, as the transfer engine knows them.
+    """The readers of an object while it arrives, as the transfer engine sees them.
 
-    It tells readers by `PATH.arrival` what is there, and the engine by what they wait for and by
-    `PATH.wanted` what to bring next. Where the object has but a window of the disk, it also gives
-    back what was read.
+    It tells the readers by `PATH.arrival` what is there, and the engine what to fetch next: what
+    readers wait for, then the order in `PATH.wanted`. If the object may take only a window of the
+    disk, it also gives back what was read.
     """
 
     def __init__(
         self, path: str, manifest: Manifest | None, *, window: int = 0, again: bool = False
     ) -> None:
-        """`again`: another fetcher has been killed, and this one goes on with its work."""
+        """`again`: another fetcher was killed, and this one continues its work."""
         self.path, self._manifest, self._again = path, manifest, again
         self.unit = manifest.chunk_size if manifest is not None else UNIT
         self.room = 0 if manifest is None or window >= manifest.size else window
@@ -73,14 +100,14 @@ class Readers:
                 remedy=f"window = {LEAST_WINDOW * self.unit} or more, or publish smaller chunks",
             )
         self.arrival: Arrival | None = None
-        self.default: list[Stretch] = []  # the order to begin with; set by another thread
+        self.default: list[Stretch] = []  # the order to start with; set by another thread
         self._error: TransferError | None = None
         self._looked = 0.0
-        self._wanted = -1  # PATH.wanted as last seen; kept open, so that its number stays its own
+        self._wanted = -1  # PATH.wanted as last seen; kept open, so that its inode is not reused
         self._changed = 0
         self._order: list[Stretch] = []
         self._done = 0
-        self._told = False
+        self._has_order = False
 
     def begins(self, size: int) -> Sequence[Stretch]:
         name = f"{self.path}{ARRIVAL}"
@@ -96,7 +123,7 @@ class Readers:
         return []
 
     def finish(self, size: int) -> None:
-        """The whole object is there under its own name."""
+        """The complete object is there under its own name."""
         if self.arrival is None:
             self.arrival = Arrival.go_on(f"{self.path}{ARRIVAL}", size, self.unit, room=self.room)
         self.arrival.finish()
@@ -108,29 +135,21 @@ class Readers:
     def lost(self, begin: int, end: int) -> None:
         if self.arrival is None:
             if self._again:
-                self._lose_earlier()
+                self._forget_earlier()
             return
         if self._manifest is None and any(a < end and b > begin for a, b in self.arrival.marked()):
-            self._error = TransferError(
-                f"{os.path.basename(self.path)} changed at its source, or was wrong, while it was"
-                " being read",
-                retryable=True,
-                remedy="a `manifest` proves every chunk before it is read",
-            )
+            self._error = changed_at_source(os.path.basename(self.path))
             self.arrival.fail(self._error.message, retryable=True)
         self.arrival.unmark(begin, end)
 
-    def _lose_earlier(self) -> None:
-        """What a fetcher that was killed has told readers of does not count."""
-        try:
-            earlier = Arrival.follow(f"{self.path}{ARRIVAL}")
-        except (OSError, TransferError, ValueError):
-            return  # it has told nobody of anything
-        with earlier:
+    def _forget_earlier(self) -> None:
+        """Unmark everything that a fetcher before this one, which was killed, has marked."""
+        none = contextlib.suppress(OSError, TransferError, ValueError)
+        with none, Arrival.follow(f"{self.path}{ARRIVAL}") as earlier:
             earlier.unmark(0, earlier.size)
 
     def look(self, control: ReadControl) -> None:
-        """Tell the engine what is wanted, and give back what is not."""
+        """Tell the engine what to fetch next, and give back what is not needed."""
         if self._error is not None:
             raise self._error
         now = time.monotonic()
@@ -140,14 +159,14 @@ class Readers:
         wished = [self._stretch(number) for number in self.arrival.wishes()]
         control.wish(wished)
         self._hear(control, wished)
-        if self.default and not self._told:
-            self._told = True
+        if self.default and not self._has_order:
+            self._has_order = True
             control.turn(self.default)
         if self.room:
             self._make_room_for(control, wished)
 
     def _hear(self, control: ReadControl, wished: list[Stretch]) -> None:
-        """Whether a reader has told another order, or how far it is."""
+        """Take over what a reader has written to `PATH.wanted`: a new order, or how far it is."""
         assert self.arrival is not None
         try:
             about = os.stat(f"{self.path}{WANTED}")
@@ -168,7 +187,7 @@ class Readers:
         if same:
             self._pass(control, found.done)
             return
-        self._told = True
+        self._has_order = True
         self._order, self._done = [self._stretch(each) for each in found.chunks], found.done
         control.turn(self._order, self._done)
         self._make_room(control, wished)
@@ -177,10 +196,8 @@ class Readers:
         assert self.arrival is not None
         return number * self.unit, min((number + 1) * self.unit, self.arrival.size)
 
-    # -- a window on the object
-
     def _pass(self, control: ReadControl, done: int) -> None:
-        """Give back what the readers have passed."""
+        """Give back what the readers are done with."""
         done = max(self._done, min(done, len(self._order)))
         control.passed(done)  # first, or it would be fetched again at once
         soon = set(self._soon(done))  # the edge of a block may be wanted again with its neighbour
@@ -193,7 +210,7 @@ class Readers:
         return self._order[done : done + self.room // self.unit - _SPARE]
 
     def _make_room(self, control: ReadControl, wished: list[Stretch]) -> None:
-        """Another epoch has begun: only what it needs soon stays."""
+        """At the start of another epoch, give back all that it does not need soon."""
         if not self.room:
             return
         soon = {*self._soon(self._done), *wished}
@@ -202,7 +219,7 @@ class Readers:
                 self._give_back(control, *stretch)
 
     def _make_room_for(self, control: ReadControl, wished: list[Stretch]) -> None:
-        """Somebody waits, and there is no room: what will be read last goes first."""
+        """If a reader waits and there is no room, give back what will be read last."""
         assert self.arrival is not None
         missing = [each for each in wished if not self.arrival.has(*each)]
         here = self._here() if missing else []
@@ -227,7 +244,7 @@ class Readers:
 
 
 def default_order(path: str) -> list[Stretch]:
-    """In which order a reader with no wishes of its own will read; empty: that of the file."""
+    """The order in which a reader reads by default; empty: the order of the file."""
     from headway.node.stream.samples import Choice
     from headway.node.stream.source import SampleSource
 
@@ -240,41 +257,16 @@ def default_order(path: str) -> list[Stretch]:
         return []  # not a tar file
 
 
-_TELL = 0.5  # seconds between two words on how far it is
-
-
 def run_fetcher() -> int:
-    """One object, to its end or to that of standard input; returns the exit code."""
+    """Fetch one object, or stop at the end of standard input; returns the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    line = sys.stdin.buffer.readline()
     try:
-        task = Task(json.loads(line))
-    except (ValueError, KeyError, TypeError):
+        task = Task(**json.loads(sys.stdin.buffer.readline()))
+    except (ValueError, TypeError):
         sys.stderr.write("headway: the fetcher is started by the agent\n")
         return int(Exit.AGENT_ERROR)
     return _Fetcher(task).run()
-
-
-class Task:
-    """What to fetch, and how; the agent writes it and the fetcher reads it."""
-
-    def __init__(self, data: dict[str, object]) -> None:
-        self.path = str(data["path"])
-        urls = data["urls"]
-        self.urls = [str(url) for url in urls] if isinstance(urls, list) else []
-        size, window = data.get("size"), data.get("window")
-        self.size = size if isinstance(size, int) else None
-        self.window = window if isinstance(window, int) else 0
-        checksum, pin = data.get("checksum"), data.get("manifest")
-        self.checksum = str(checksum) if checksum else None
-        self.manifest = str(pin) if pin else None
-        patience = data.get("patience")
-        self.patience = float(patience) if isinstance(patience, (int, float)) else PATIENCE
-        self.again = data.get("again") is True  # a fetcher before this one was killed
-
-    def as_json(self) -> dict[str, object]:
-        return dict(vars(self))
 
 
 class _Fetcher:
@@ -292,13 +284,11 @@ class _Fetcher:
             self._tell("stopped")
             return 0
         except Exception as error:
-            meant = code_of(error)
-            code = int(Exit.AGENT_ERROR if meant is None else meant)
-            if meant is None:
+            if is_bug(error):
                 import traceback
 
                 traceback.print_exc()
-            words = words_of(error)
+            code, words = code_of(error), words_of(error)
             arrival = self._readers.arrival if self._readers is not None else None
             if arrival is not None:
                 arrival.fail(words, retryable=code != Exit.INPUT_FAILED)
@@ -307,18 +297,24 @@ class _Fetcher:
 
     def _run(self) -> int:
         task = self._task
-        manifest = self._manifest()
-        if task.window and manifest is not None and task.window < manifest.size:
-            self._check_holes()
+        manifest = None
+        if task.manifest is not None:
+            manifest = open_manifest(f"{task.path}{MANIFEST}", pin=task.manifest)
+        windowed = manifest is not None and 0 < task.window < manifest.size
+        if windowed and not can_punch(os.path.dirname(task.path) or os.curdir):
+            raise NodeError(
+                "this node's file system cannot free parts of a file, as keep = false needs",
+                remedy="another node may work; keep = true needs disk for the whole object",
+            )
         readers = Readers(task.path, manifest, window=task.window, again=task.again)
         self._readers = readers
         if task.again and os.path.exists(task.path):  # it was killed after its last byte
             size = os.path.getsize(task.path)
             readers.finish(size)
-            self._tell("whole", size=size, proof="manifest" if manifest else "")
+            self._tell("complete", size=size, proof="manifest" if manifest else "")
             return 0
         if manifest is not None and manifest.is_tar:
-            threading.Thread(target=self._think, daemon=True).start()
+            threading.Thread(target=self._find_order, daemon=True).start()
         checksum = task.checksum if not readers.room else None
         got = fetch(
             task.urls,
@@ -334,29 +330,11 @@ class _Fetcher:
         )
         self._last = got.snapshot
         readers.finish(got.bytes)
-        self._tell("whole", size=got.bytes, proof=got.proof, url=got.url)
+        self._tell("complete", size=got.bytes, proof=got.proof, url=got.url)
         return 0
 
-    def _manifest(self) -> Manifest | None:
-        if self._task.manifest is None:
-            return None
-        from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, read_manifest
-
-        with open(f"{self._task.path}{SUFFIX}", "rb") as file:
-            return read_manifest(file.read(MAX_MANIFEST + 1), pin=self._task.manifest)
-
-    def _check_holes(self) -> None:
-        from headway.node.transfer.part import can_punch
-
-        folder = os.path.dirname(self._task.path) or os.curdir
-        if not can_punch(folder):
-            raise NodeError(
-                "this node's file system cannot give back parts of a file, as keep = false needs",
-                remedy="another node may do; keep = true needs the whole object's disk",
-            )
-
-    def _think(self) -> None:
-        """Beside the first bytes: how they should go on while nobody says so."""
+    def _find_order(self) -> None:
+        """Work out the default order, while the first bytes arrive."""
         readers = self._readers
         while readers is not None and readers.arrival is None:
             time.sleep(0.01)
@@ -370,12 +348,12 @@ class _Fetcher:
             self._begun = True
 
     def _tell(self, state: str, **more: object) -> None:
-        """One line for the agent; what is no news can be lost when it does not listen."""
+        """Send a line to the agent; progress is dropped if the agent does not read."""
         readers, last = self._readers, self._last
         arrival = readers.arrival if readers is not None else None
         if state == "begun" and arrival is None:
             return
-        said: dict[str, object] = {
+        message: dict[str, object] = {
             "state": state,
             "seconds": round(time.monotonic() - self._begin, 3),
             "here": arrival.count() if arrival is not None else 0,
@@ -384,9 +362,8 @@ class _Fetcher:
             "again": arrival.again if arrival is not None else 0,
         }
         if last is not None:
-            said["snapshot"] = last.as_json()
-        said.update(more)
-        data = json.dumps(said).encode() + b"\n"
+            message["snapshot"] = last.as_json()
+        data = json.dumps({**message, **more}).encode() + b"\n"
         if state == "progress" and not select.select([], [1], [], 0)[1]:
             return
         with contextlib.suppress(OSError):
@@ -395,6 +372,6 @@ class _Fetcher:
 
 
 def _ended() -> bool:
-    """Whether the agent wants it to stop, or is gone."""
+    """Whether the agent asks it to stop, or is gone."""
     ready = select.select([0], [], [], 0)[0]
     return bool(ready) and not os.read(0, 4096)

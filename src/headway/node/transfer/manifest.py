@@ -210,6 +210,12 @@ def read_manifest(data: Piece, *, pin: str | None = None) -> Manifest:
     return Manifest(size, chunk_size, sha256, Digests(digests), index)
 
 
+def open_manifest(path: str, *, pin: str | None = None) -> Manifest:
+    """Read a manifest from a file, and check it."""
+    with open(path, "rb") as file:
+        return read_manifest(file.read(MAX_MANIFEST + 1), pin=pin)
+
+
 def manifest_url(url: str) -> str:
     """Where the manifest of the object at `url` lies; a query, such as `directread`, stays."""
     path, mark, query = url.partition("?")
