@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from tests.report.made import Row, told
 
-from headway.report.findings.alike import clearly_more, wilson, young
+from headway.report.findings.clusters import clearly_more, wilson, young
 from headway.report.findings.compute import restart
 from headway.report.findings.holds import retry_loop
 from headway.report.findings.jobs import exit_code

@@ -239,13 +239,13 @@ def test_only_the_sites_that_are_told_of_are_worked_out_in_full(
         bad, site = f"Bad-{n % 60}", f"Good-{n % 40}"
         jobs.append({"tries": [cut(bad), cut(bad), ran(site)], "cluster": n // 90})
     seen: list[str] = []
-    whole = module.scope
+    real = module.affected
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         seen.append("")
-        return whole(*args, **kwargs)
+        return real(*args, **kwargs)
 
-    monkeypatch.setattr(module, "scope", counted)
+    monkeypatch.setattr(module, "affected", counted)
     found = site_worse(told(jobs))
     assert len(found) == len(seen) == module.MOST
 

@@ -175,34 +175,17 @@ class Accounts:
     #: What functions made with `once` have worked out.
     _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def jobs_at(self, rows: pl.Series) -> pl.DataFrame:
-        """The jobs of these rows, each once and in their order.
-
-        Args:
-            rows: Numbers as in the column `job` of any table; null: none.
-
-        Returns:
-            Rows of `jobs`.
-        """
-        return _rows_at(self.jobs, rows)
-
-    def attempts_at(self, rows: pl.Series) -> pl.DataFrame:
-        """The attempts of these rows, each once and in their order.
-
-        Args:
-            rows: Numbers as in the column `attempt` of any table; null: none.
-
-        Returns:
-            Rows of `attempts`.
-        """
-        return _rows_at(self.attempts, rows)
+    @cached_property
+    def named_sites(self) -> pl.Series:
+        """The site of each attempt; null where the log names none: a machine is its own site."""
+        sites = self.attempts.select(pl.col("site", "machine").cast(pl.String))
+        named = pl.when(pl.col("site").ne_missing(pl.col("machine"))).then("site")
+        return sites.select(named).to_series()
 
     @cached_property
     def site_names(self) -> frozenset[str]:
-        """The sites that the log names; where it names none, a machine stands for its site."""
-        places = self.attempts.select(pl.col("site", "machine").cast(pl.String)).unique()
-        named = places.filter(pl.col("site").ne_missing(pl.col("machine"))).get_column("site")
-        return frozenset(name for name in named.drop_nulls().unique().to_list() if name)
+        """The sites that the log names."""
+        return frozenset(name for name in self.named_sites.unique().to_list() if name)
 
     @property
     def place(self) -> str:
@@ -216,10 +199,6 @@ class Accounts:
         reasons = self.attempts.get_column("reason").cast(pl.String).drop_nulls().unique()
         held = self.holds.get_column("reason").cast(pl.String).drop_nulls().unique()
         return any(bool(each.str.contains(_OSDF).any()) for each in (reasons, held))
-
-
-def _rows_at(table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
-    return table[rows.drop_nulls().cast(pl.UInt32).unique().sort()]
 
 
 Made = TypeVar("Made")

@@ -14,11 +14,11 @@ from dataclasses import replace
 from itertools import chain
 
 from headway.report.accounts import Accounts
+from headway.report.findings.affected import Claims, Remainder, cited_events, listed
 from headway.report.findings.compute import idle, restart
-from headway.report.findings.finding import Destination, Finding, Step, Table, places
+from headway.report.findings.finding import Destination, Finding, Step, Table
 from headway.report.findings.holds import duration, hold_burst, retry_loop, unreleased
 from headway.report.findings.jobs import exit_code, over_asked, under_asked, unnamed
-from headway.report.findings.scope import Claims, Remainder, listed
 from headway.report.findings.sites import black_hole, site_worse
 from headway.report.findings.transfers import (
     gpu_input,
@@ -85,7 +85,7 @@ def find(accounts: Accounts) -> list[Finding]:
     few = JOBS_FLOOR * accounts.jobs.height
     worth = [one for one in found.values() if one.weight_s >= floor_s or one.jobs >= few]
     order = sorted(worth, key=lambda one: (-one.weight_s, -(one.cost_s or 0.0), -one.jobs))
-    return [replace(one, places=places(accounts, one)) for one in order]
+    return [replace(one, places=cited_events(accounts, one)) for one in order]
 
 
 def _detected(detector: Detector, accounts: Accounts) -> list[Finding]:

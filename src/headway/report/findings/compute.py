@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import CAUSE_WORDS, Cause, Phase
-from headway.report.findings.alike import (
+from headway.report.findings.affected import Affected, affected, distinct, listed, sited, slot_time
+from headway.report.findings.clusters import (
     CAUSES,
     against_mates,
     clearly_worse,
@@ -31,7 +33,6 @@ from headway.report.findings.finding import (
     short_name,
     submit,
 )
-from headway.report.findings.scope import Scope, listed, scope, sited, slot_time
 from headway.report.numbers import count, limit, percent, span
 from headway.report.tables import LONG
 from headway.text import many
@@ -88,13 +89,11 @@ def idle(accounts: Accounts) -> list[Finding]:
 def _dead(tried: pl.DataFrame) -> pl.DataFrame:
     """The machines on which nothing ever computed, though their clusters compute elsewhere."""
     tried = tried.filter(pl.col("machine").is_not_null() & (pl.col("machine") != ""))
-    names = (
-        tried.select("machine")
-        .unique()
-        .with_columns(domain=pl.col("machine").map_elements(neighbourhood, return_dtype=pl.String))
-    )
-    tried = tried.join(names, on="machine", how="left")
-    groups = tried.with_columns(group=pl.coalesce(_named("site"), "domain"))
+    named = pl.when(pl.col("site") != pl.col("machine")).then(pl.col("site"))
+    unnamed = tried.filter(named.is_null()).get_column("machine").unique()
+    domains = {machine: neighbourhood(machine) for machine in unnamed}
+    domain = pl.col("machine").replace_strict(domains, default=None, return_dtype=pl.String)
+    groups = tried.with_columns(group=pl.coalesce(named, domain))
     found = [_where(groups, "group"), _where(groups, "machine")]
     return pl.concat(found).unique("machine").sort("group", "machine")
 
@@ -102,19 +101,13 @@ def _dead(tried: pl.DataFrame) -> pl.DataFrame:
 def _where(tried: pl.DataFrame, unit: str) -> pl.DataFrame:
     """The machines of the units on which nothing computed, and the group that each belongs to."""
     computes = pl.col("idle").mean().over(unit) < NEVER
-    rows = against_mates(
-        tried.with_columns(computes=computes), unit, "idle", yardstick=pl.col("computes")
-    )
+    rows = against_mates(tried.with_columns(computes=computes), unit, "idle", "computes")
     never = pl.col("hits") >= NEVER * pl.col("of")
     dead = clearly_worse(rows, FACTOR, ATTEMPTS_AT_LEAST).filter(never)
     inside = tried.join(dead, on=unit, how="semi")
     # A node of such a place that did compute is none of them.
     alive = inside.filter(~pl.col("idle")).select("machine").unique()
     return inside.join(alive, on="machine", how="anti").select("machine", "group").unique()
-
-
-def _named(column: str) -> pl.Expr:
-    return pl.when(pl.col(column) != pl.col("machine")).then(pl.col(column))
 
 
 @dataclass(frozen=True)
@@ -160,7 +153,7 @@ def _by(kind: _Kind) -> pl.Expr:
 
 
 def _of_jobs(accounts: Accounts, kind: _Kind, still: pl.DataFrame) -> Finding:
-    about = scope(accounts, still)
+    about = affected(accounts, still)
     clusters = (
         still.join(accounts.jobs.select("job", "cluster"), on="job", how="left")
         .group_by("mates")
@@ -177,7 +170,7 @@ def _of_jobs(accounts: Accounts, kind: _Kind, still: pl.DataFrame) -> Finding:
         about,
         still,
         key=f"idle:{kind.key}",
-        title=f"{many(about.jobs.len(), 'job')} of {many(clusters.height, 'cluster')} {kind.did}",
+        title=f"{many(about.jobs, 'job')} of {many(clusters.height, 'cluster')} {kind.did}",
         why=kind.why,
         evidence=(("machines on which they did", count(still.get_column("machine").n_unique())),),
         table=Table.of(
@@ -196,7 +189,7 @@ def _of_jobs(accounts: Accounts, kind: _Kind, still: pl.DataFrame) -> Finding:
 def _of_nodes(
     accounts: Accounts, tried: pl.DataFrame, still: pl.DataFrame, nodes: pl.DataFrame
 ) -> Finding:
-    about = scope(accounts, still)
+    about = affected(accounts, still)
     mates = still.select("mates").unique()
     elsewhere = tried.join(mates, on="mates", how="semi").join(nodes, on="machine", how="anti")
     groups = (
@@ -249,15 +242,15 @@ def _of_nodes(
 
 
 def _sometimes(accounts: Accounts, tried: pl.DataFrame, still: pl.DataFrame) -> Finding:
-    about = scope(accounts, still)
+    about = affected(accounts, still)
     mates = still.select("mates").unique()
     of = tried.join(mates, on="mates", how="semi").height
-    sites = still.get_column("site").drop_nulls().unique().sort().to_list()
+    sites = distinct(still.get_column("site"))
     return _finding(
         about,
         still,
         key="idle:sometimes",
-        title=f"{many(still.height, 'attempt')} of {many(about.jobs.len(), 'job')} held a slot and "
+        title=f"{many(still.height, 'attempt')} of {many(about.jobs, 'job')} held a slot and "
         "computed nothing, where others of the same clusters computed",
         why="The command stood still from its start on, on nodes where others compute: it waited "
         "for something that is not always there (a server, a lock, a share of the network).",
@@ -274,7 +267,7 @@ def _sometimes(accounts: Accounts, tried: pl.DataFrame, still: pl.DataFrame) -> 
 
 
 def _finding(
-    about: Scope,
+    about: Affected,
     still: pl.DataFrame,
     *,
     key: str,
@@ -315,7 +308,7 @@ _WATCH = submit(
 )
 
 
-def _about_job(kind: str, about: Scope) -> tuple[Step, ...]:
+def _about_job(kind: str, about: Affected) -> tuple[Step, ...]:
     if kind == "wrapper":
         return (
             do(f"Read what the wrapper wrote last: the error file of {about.first_two}."),
@@ -379,7 +372,8 @@ INTERVALS = tuple(60.0 * minutes for minutes in (10, 15, 20, 30, 45, 60, 90, 120
 
 def restart(accounts: Accounts) -> list[Finding]:
     """How much was computed again, and the interval to save at; and what may have been compute."""
-    rows = accounts.attempts.hstack(idle_flags(accounts))
+    asked = ("attempt", "ending", "checkpoints", "compute_s", "checkpoint_s", "slot_s", "bad_s")
+    rows = sited(accounts).select(*asked, "cpu_s", "evicted").hstack(idle_flags(accounts))
     ended = rows.filter(
         # An attempt that used no CPU time had nothing to save.
         pl.col("ending").is_in([cause.value for cause in CAUSES])
@@ -390,12 +384,13 @@ def restart(accounts: Accounts) -> list[Finding]:
 
 def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> list[Finding]:
     evicted = ended.filter(pl.col("compute_s") > 0)
-    about = scope(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
-    lost = about.claim.group_by("attempt").agg(pl.col("seconds").sum()).get_column("seconds")
+    about = affected(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
     if ended.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
         return []
-    ran = rows.join(ended.select("mates").unique(), on="mates", how="semi")
-    ran = ran.filter(~pl.col("idle") & ~pl.col("mute"))
+    first = np.unique(about.claim.attempt, return_index=True)[1]
+    lost = np.add.reduceat(about.claim.seconds, first)
+    ran = rows.filter(~pl.col("idle") & ~pl.col("mute"))
+    ran = ran.join(ended.select("mates").unique(), on="mates", how="semi")
     compute_s = float(ran.get_column("compute_s").sum())
     # An eviction asks not what the slot does: those in mid-transfer tell of the pool as well.
     between = float(ran.get_column("slot_s").sum()) / max(ended.height, 1)
@@ -404,7 +399,7 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
     best = young(between, max(cost, 1.0))
     interval = min(INTERVALS, key=lambda seconds: abs(math.log(seconds / max(best, 1.0))))
     # With checkpoints an eviction loses half an interval; all compute pays for writing them.
-    gain = float((lost - interval / 2).clip(lower_bound=0).sum())
+    gain = float((lost - interval / 2).clip(0).sum())
     price = cost * compute_s / interval
     net = gain - price
     losses = _counted(accounts, evicted)
@@ -412,7 +407,7 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
         ("attempts that lost compute", losses),
         ("CPU time of these attempts", _cpu_time(evicted)),
         ("mean slot time between two", span(between)),
-        ("largest single loss", span(_most(lost))),
+        ("largest single loss", span(float(lost.max()))),
         ("checkpoints in these clusters", count(saved)),
         (
             "one checkpoint takes",
@@ -481,7 +476,7 @@ def _cpu_time(evicted: pl.DataFrame) -> str:
 def _mute(accounts: Accounts, ended: pl.DataFrame) -> list[Finding]:
     """What was lost in attempts whose log tells 0 s of CPU time, for these and all others."""
     mute = ended.filter("mute")
-    about = scope(accounts, mute)
+    about = affected(accounts, mute)
     if mute.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
         return []
     job = about.named[0] if about.named else "JOB"

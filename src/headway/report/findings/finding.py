@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from headway.events import inert
-from headway.report.accounts import Accounts
 from headway.report.numbers import span
 
 #: Longest piece of a log's own text in a finding, in bytes: a few lines of a terminal.
@@ -45,7 +46,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Spot:
+class LogPosition:
     """An event that a finding rests on: whose it is, and where it lies."""
 
     job: str
@@ -82,9 +83,28 @@ class Table:
         )
 
 
-#: Bad seconds that a finding accounts for: columns attempt, phase (its place in `Phase`), seconds.
-NO_CLAIM = pl.DataFrame(schema={"attempt": pl.UInt32, "phase": pl.UInt8, "seconds": pl.Float64})
-NO_JOBS = pl.Series("job", [], dtype=pl.UInt32)
+Rows = NDArray[np.int64]
+NO_JOBS: Rows = np.zeros(0, np.int64)
+
+
+class Claim(NamedTuple):
+    """Bad seconds that a finding accounts for, by attempt and phase (its place in `Phase`)."""
+
+    attempt: Rows
+    phase: NDArray[np.uint8]
+    seconds: NDArray[np.float64]
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return float(pl.Series(self.seconds).sum())
+
+    def scaled(self, share: float) -> Claim:
+        """A share of each second."""
+        return self._replace(seconds=self.seconds * share) if share > 0 else NO_CLAIM
+
+
+NO_CLAIM = Claim(NO_JOBS, NO_JOBS.astype(np.uint8), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -109,7 +129,7 @@ class Finding:
     attempts: int = 0
     lost_jobs: int = 0  # of these, without a result to this day because of it
     named: tuple[str, ...] = ()  # the first few jobs
-    places: tuple[Spot, ...] = ()  # where the log says so: the costliest few
+    places: tuple[LogPosition, ...] = ()  # where the log says so: the costliest few
     evidence: tuple[tuple[str, str], ...] = ()  # label, value
     table: Table | None = None
     advice: tuple[Step, ...] = ()
@@ -118,8 +138,8 @@ class Finding:
     missing_s: float = 0.0
     weight_s: float = 0.0
     # What `find` needs to see who has claimed what; not for readers.
-    claim: pl.DataFrame = field(default_factory=NO_CLAIM.clone, repr=False, compare=False)
-    lost: pl.Series = field(default_factory=NO_JOBS.clone, repr=False, compare=False)
+    claim: Claim = field(default=NO_CLAIM, repr=False, compare=False)
+    lost: Rows = field(default_factory=NO_JOBS.copy, repr=False, compare=False)
     slot_waiting: bool = field(default=True, repr=False, compare=False)  # waited on a slot
     echo: bool = field(default=False, repr=False, compare=False)  # may say what others say better
 
@@ -175,6 +195,8 @@ def shown(text: object, limit: int = TEXT) -> str:
     """A log's own words, made inert and short enough to read."""
     found = inert("" if text is None else str(text), limit)
     # Beyond control characters: what turns the direction of writing, or cannot be seen.
+    if found.isprintable():
+        return found
     return "".join(letter if letter.isprintable() else "�" for letter in found)
 
 
@@ -203,6 +225,11 @@ def do(text: str) -> Step:
     return Step(text)
 
 
+def both(text: str, submit_line: str, *toml_lines: str) -> tuple[Step, Step]:
+    """A line of the submit file, and lines of job.toml that say the same."""
+    return submit(text, submit_line), job_toml("The same in job.toml.", *toml_lines)
+
+
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+")
 
 
@@ -216,84 +243,40 @@ _PLAIN = re.compile(r"[\w.@:+/ -]{1,100}", re.ASCII)
 _DOMAIN = re.compile(r"[A-Za-z0-9.-]{1,100}", re.ASCII)
 
 
+def _quoted(names: Iterable[str]) -> list[str]:
+    # The lines are there to be copied: a name that could mean more than itself is left out.
+    return [f'"{name}"' for name in names if _PLAIN.fullmatch(name)]
+
+
 def avoid(sites: Iterable[str]) -> tuple[Step, ...]:
     """How to stay away from sites."""
-    # The lines are there to be copied: a name that could mean more than itself is left out.
-    names = [f'"{site}"' for site in sites if _PLAIN.fullmatch(site)]
-    if not names:
-        return ()
+    names = _quoted(sites)
     clauses = " && ".join(f"(TARGET.GLIDEIN_ResourceName =!= {name})" for name in names)
-    return (
-        submit(_AWAY, f"requirements = {clauses}"),
-        job_toml("The same in job.toml.", "[sites]", f"avoid = [{', '.join(names)}]"),
-    )
+    toml = f"avoid = [{', '.join(names)}]"
+    return both(_AWAY, f"requirements = {clauses}", "[sites]", toml) if names else ()
 
 
 def prefer(sites: Iterable[str]) -> tuple[Step, ...]:
     """How to wish for sites."""
-    names = [f'"{site}"' for site in sites if _PLAIN.fullmatch(site)]
-    if not names:
-        return ()
+    names = _quoted(sites)
     clauses = " || ".join(f"TARGET.GLIDEIN_ResourceName =?= {name}" for name in names)
-    return (
-        submit("Wish for the fastest sites; others are still taken.", f"rank = {clauses}"),
-        job_toml("The same in job.toml.", "[sites]", f"prefer = [{', '.join(names)}]"),
-    )
+    text = "Wish for the fastest sites; others are still taken."
+    toml = f"prefer = [{', '.join(names)}]"
+    return both(text, f"rank = {clauses}", "[sites]", toml) if names else ()
 
 
 def avoid_machines(machines: Iterable[str]) -> tuple[Step, ...]:
     """How to stay away from single machines."""
-    names = [f'"{machine}"' for machine in machines if _PLAIN.fullmatch(machine)]
-    if not names:
-        return ()
-    return _required(" && ".join(f"(TARGET.Machine =!= {name})" for name in names))
+    return _required([f"(TARGET.Machine =!= {name})" for name in _quoted(machines)])
 
 
 def avoid_domains(domains: Iterable[str]) -> tuple[Step, ...]:
     """How to stay away from all machines of some domains."""
     # Submit files take a backslash literally and job ads do not: [.] means the same in both.
     names = [name.replace(".", "[.]") for name in domains if _DOMAIN.fullmatch(name)]
-    if not names:
-        return ()
-    return _required(" && ".join(f'!regexp("[.]{name}$", TARGET.Machine)' for name in names))
+    return _required([f'!regexp("[.]{name}$", TARGET.Machine)' for name in names])
 
 
-def _required(clauses: str) -> tuple[Step, ...]:
-    return (
-        submit(_AWAY, f"requirements = {clauses}"),
-        job_toml("The same in job.toml.", f"requirements = '{clauses}'"),
-    )
-
-
-#: How many places are cited; the tables of `--csv` have them all.
-CITED = 3
-
-
-def places(accounts: Accounts, finding: Finding) -> tuple[Spot, ...]:
-    """The events that ended the attempts behind a finding.
-
-    Args:
-        accounts: The accounts.
-        finding: What a detector saw.
-
-    Returns:
-        A few, those that cost most first; of a finding that cost nothing, those of the jobs that
-        it names. A job that never had an attempt is cited by its log alone.
-    """
-    costly = finding.claim.group_by("attempt").agg(pl.col("seconds").sum())
-    costly = costly.sort("seconds", "attempt", descending=[True, False]).head(CITED)
-    jobs = accounts.jobs.select("job", "id", "log")
-    ends = accounts.attempts.select("attempt", "job", "number", "file", "offset")
-    if costly.height:
-        rows = ends[costly.get_column("attempt")]
-        rows = rows.hstack(jobs[rows.get_column("job")].drop("job"))
-    else:
-        wanted = jobs.filter(pl.col("id").is_in(list(finding.named))).head(CITED)
-        last = ends.join(wanted, on="job", how="semi").sort("job", "number")
-        last = last.unique("job", keep="last", maintain_order=True).drop("number")
-        rows = wanted.join(last, on="job", how="left", maintain_order="left")
-    rows = rows.with_columns(pl.col("log", "file").cast(pl.String))
-    return tuple(
-        Spot(shown(row["id"], 60), shown(row["file"] or row["log"] or "", 200), row["offset"])
-        for row in rows.iter_rows(named=True)
-    )
+def _required(clauses: list[str]) -> tuple[Step, ...]:
+    joined = " && ".join(clauses)
+    return both(_AWAY, f"requirements = {joined}", f"requirements = '{joined}'") if clauses else ()

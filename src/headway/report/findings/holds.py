@@ -12,9 +12,20 @@ from headway.holds.table import BEFORE_START, DEPENDS, INPUT, TRANSIENT, HoldMea
 from headway.node.errors import MEANING
 from headway.report.accounts import Accounts, once
 from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
-from headway.report.findings.alike import against_mates, clearly_worse, with_cluster
+from headway.report.findings.affected import (
+    Affected,
+    affected,
+    distinct,
+    failed,
+    listed,
+    median,
+    sited,
+    stay_away,
+)
+from headway.report.findings.clusters import against_mates, clearly_worse, with_cluster
 from headway.report.findings.finding import (
     Finding,
+    Rows,
     Step,
     Table,
     do,
@@ -35,7 +46,6 @@ from headway.report.findings.reasons import (
     on_purpose,
     what,
 )
-from headway.report.findings.scope import Scope, failed, listed, median, scope, sited, stay_away
 from headway.report.numbers import count, days, limit, percent, span
 from headway.text import many
 
@@ -89,10 +99,10 @@ def _burst_finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame)
     row = burst.row(0, named=True)
     kind_of = HoldText(held)
     about = _about(accounts, held)
-    first, last, run = longest_run(accounts.jobs_at(burst.get_column("job")))
+    first, last, run = longest_run(accounts.jobs.select("cluster", "proc")[burst.get_column("job")])
     length = float(burst.item(-1, "time")) - float(burst.item(0, "time"))
-    in_burst, in_all = burst.get_column("job").n_unique(), about.jobs.len()
-    arrived = _arrived(accounts, about.jobs) if kind_of.entry.way == INPUT else 0
+    in_burst, in_all = burst.get_column("job").n_unique(), about.jobs
+    arrived = _arrived(accounts, held.get_column("job")) if kind_of.entry.way == INPUT else 0
     evidence = [
         ("the reason", shown(row["reason"])),
         ("code/subcode", kind_of.codes[0]),
@@ -103,7 +113,7 @@ def _burst_finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame)
     if run >= AT_LEAST:
         told = f"; {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
         evidence.append(("consecutive jobs", f"{run:,}: {first} to {last}"))
-    evidence.append(("without a result to this day", many(about.lost.len(), "job")))
+    evidence.append(("without a result to this day", many(len(about.lost), "job")))
     if arrived:
         evidence.append(("inputs of jobs of the same clusters that did arrive", f"{arrived:,}"))
     kind = zlib.crc32(str(row["template"]).encode("utf-8", "replace"))
@@ -116,15 +126,14 @@ def _burst_finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame)
     )
 
 
-def _about(accounts: Accounts, held: pl.DataFrame) -> Scope:
-    ended = held.filter(pl.col("attempt").is_not_null())
-    attempts = accounts.attempts_at(ended.get_column("attempt"))
+def _about(accounts: Accounts, held: pl.DataFrame) -> Affected:
     # A job that was held again for something else is not lost to this.
     last = _last_holds(accounts)
     stuck = (JobOutcome.HELD.value, JobOutcome.REMOVED.value)
-    mine = accounts.jobs_at(held.join(last, on=["job", "time"], how="semi").get_column("job"))
-    lost = mine.filter(pl.col("outcome").is_in(stuck)).get_column("job")
-    return scope(accounts, attempts, jobs=held.get_column("job"), lost=lost)
+    mine = held.join(last, on=["job", "time"], how="semi").get_column("job").unique().sort()
+    outcomes = accounts.jobs.get_column("outcome").gather(mine)
+    lost = mine.filter(outcomes.is_in(stuck)).to_numpy()
+    return affected(accounts, held, jobs=held.get_column("job"), lost=lost)
 
 
 @once
@@ -187,7 +196,7 @@ def _may_release(entry: HoldMeaning, arrived: int) -> bool:
 
 
 def _burst_advice(
-    accounts: Accounts, lost: pl.Series, held: pl.DataFrame, told: HoldText, arrived: int
+    accounts: Accounts, lost: Rows, held: pl.DataFrame, told: HoldText, arrived: int
 ) -> tuple[Step, ...]:
     entry = told.entry
     steps: list[Step] = []
@@ -208,17 +217,18 @@ def _burst_advice(
     return tuple(steps)
 
 
-def _release(accounts: Accounts, lost: pl.Series, held: pl.DataFrame) -> str:
+def _release(accounts: Accounts, lost: Rows, held: pl.DataFrame) -> str:
     """The command that releases those of the jobs that are held now, and no others."""
-    stuck = accounts.jobs.filter(pl.col("outcome") == JobOutcome.HELD.value)
-    mine = stuck.join(lost.to_frame("job"), on="job", how="semi")
-    code, subcode = held.row(0, named=True)["code"], held.row(0, named=True)["subcode"]
+    jobs = accounts.jobs.select("id", "cluster", "outcome", "hold_code", "hold_subcode")
+    stuck = pl.col("outcome") == JobOutcome.HELD.value
+    mine = jobs[lost].filter(stuck)
+    code, subcode = held.select("code", "subcode").row(0)
     if not mine.height or code is None:
         return ""
     clusters = mine.get_column("cluster").unique().sort()
-    alike = (pl.col("hold_code") == code) & (pl.col("hold_subcode").eq_missing(subcode))
-    alike &= pl.col("cluster").is_in(clusters.implode())
-    others = stuck.filter(alike).join(mine, on="job", how="anti").height
+    same = (pl.col("hold_code") == code) & (pl.col("hold_subcode").eq_missing(subcode))
+    same &= pl.col("cluster").is_in(clusters.implode())
+    others = jobs.filter(stuck & same).height > mine.filter(same).height
     if others or clusters.len() > _MOST_CLUSTERS:
         # The same code stands for holds that must not be released.
         names = [str(name) for name in mine.get_column("id").to_list()]
@@ -291,7 +301,7 @@ def unreleased(accounts: Accounts) -> list[Finding]:
     )
     if not stuck.height:
         return []
-    about = scope(accounts, accounts.attempts.head(0), jobs=stuck.get_column("job"))
+    about = affected(accounts, None, jobs=stuck.get_column("job"))
     longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
     kinds = stuck.group_by("cause").agg(jobs=pl.len(), held_s=pl.col("held_s").max())
     kinds = kinds.sort("jobs", "cause", descending=[True, False]).head(_MOST)
@@ -313,7 +323,7 @@ def unreleased(accounts: Accounts) -> list[Finding]:
             waiting_s=float(stuck.get_column("held_s").sum()),
             waiting="on hold",
             jobs=stuck.height,
-            lost_jobs=about.lost.len(),
+            lost_jobs=len(about.lost),
             named=about.named,
             evidence=tuple(evidence),
             table=Table(
@@ -362,7 +372,8 @@ MOST_LOOPS = 3
 def retry_loop(accounts: Accounts) -> list[Finding]:
     """One finding for each way in which jobs go round."""
     way = ["ending", "code", "subcode", "return_value", "template"]
-    tried = failed(accounts).filter(pl.col("checkpoints").fill_null(0) == 0)
+    asked = ("attempt", "job", "checkpoints", "bad_s", "reason", *way[:-1])
+    tried = failed(accounts, *asked).filter(pl.col("checkpoints").fill_null(0) == 0)
     busy = tried.group_by("job").len().filter(pl.col("len") >= SAME_AT_LEAST)
     tried = tried.join(busy, on="job", how="semi")
     if not tried.height:
@@ -394,7 +405,7 @@ def retry_loop(accounts: Accounts) -> list[Finding]:
 
 def _loop_finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) -> Finding:
     tried = tried.join(loops, on="job", how="semi")
-    about = scope(accounts, accounts.attempts_at(tried.get_column("attempt")))
+    about = affected(accounts, tried)
     names = accounts.jobs.select("job", "id", "outcome")
     longest = loops.join(names, on="job").sort("tries", "job", descending=[True, False])
     top, first = longest.row(0, named=True), tried.row(0, named=True)
@@ -508,7 +519,7 @@ def _limit(reason: str | None) -> float | None:
 
 
 def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding:
-    about = scope(accounts, cut)
+    about = affected(accounts, cut)
     good = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value)
     typical = median(good.get_column("good_compute_s"))
     evidence = [
@@ -518,16 +529,16 @@ def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -
     if typical is not None and good.height:
         compared = f"{span(typical)} ({many(good.height, 'job')})"
         evidence.append(("compute of jobs that succeeded (median)", compared))
-    where = sited(accounts).get_column("site").gather(cut.get_column("attempt")).drop_nulls()
-    if where.len():
-        evidence.append(("where", listed(where.unique().sort().to_list())))
+    where = sited(accounts).get_column("site").gather(cut.get_column("attempt"))
+    if where.count():
+        evidence.append(("where", listed(distinct(where))))
     bad_site = _site(accounts, cut)
     if bad_site:
         site, here, share = bad_site
         told = f"{short_name(site)}: {here:,} of them, {percent(share)} of what ran there"
         evidence.append(("far more often than elsewhere at", told))
     of = f" of {limit(at)}" if at else ""
-    jobs = about.jobs.len()
+    jobs = about.jobs
     stopped = f"{many(jobs, 'job')} {'was' if jobs == 1 else 'were'} stopped"
     return about.finding(
         key=f"over-time:{at:.0f}" if at else "over-time",
@@ -574,7 +585,7 @@ def _duration_advice(
     accounts: Accounts,
     at: float | None,
     typical: float | None,
-    about: Scope,
+    about: Affected,
     site: str | None,
     *,
     whole: bool,

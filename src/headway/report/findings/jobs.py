@@ -12,17 +12,20 @@ from headway.node.errors import MEANING, Exit
 from headway.pool.policy import enough_for
 from headway.report.accounts import Accounts, once
 from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
-from headway.report.findings.alike import wilson
-from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
-from headway.report.findings.reasons import HoldText, caused_ends, caused_holds, what
-from headway.report.findings.scope import (
-    Scope,
+from headway.report.findings.affected import (
+    Affected,
+    affected,
+    distinct,
     example,
+    failed,
+    last_attempts,
     listed,
     median,
-    read_last_words,
-    scope,
+    read_error_file,
 )
+from headway.report.findings.clusters import wilson
+from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
+from headway.report.findings.reasons import HoldText, caused_ends, caused_holds, what
 from headway.report.numbers import UNKNOWN, binary, count, percent, span
 from headway.spec.units import exact_size
 from headway.text import many
@@ -43,16 +46,15 @@ class _Resource:
     name: str  # as job.toml and the submit file have it
     unit: int  # bytes of what HTCondor counts in
     small: float  # a request below this many bytes keeps no job from a slot
-    step: float  # what to round up to, in bytes
     causes: tuple[str, ...]  # in the table of holds
 
     @property
     def used(self) -> pl.Expr:
-        return pl.col(f"{self.name}_used") * self.unit
+        return (pl.col(f"{self.name}_used") * self.unit).alias("used")
 
     @property
     def asked(self) -> pl.Expr:
-        return pl.col(f"{self.name}_asked") * self.unit
+        return (pl.col(f"{self.name}_asked") * self.unit).alias("asked")
 
     def lines(self, size: float) -> tuple[str, str]:
         return self.exact_lines(max(1, math.ceil(size / 2**30)) * 1024)
@@ -63,9 +65,9 @@ class _Resource:
 
 
 MEMORY = _Resource(
-    "memory", 2**20, 4 * 2**30, 2**30, ("over-memory", "over-memory-icecube", "over-resources")
+    "memory", 2**20, 4 * 2**30, ("over-memory", "over-memory-icecube", "over-resources")
 )
-DISK = _Resource("disk", 2**10, 20 * 2**30, 2**30, ("over-disk",))
+DISK = _Resource("disk", 2**10, 20 * 2**30, ("over-disk",))
 
 
 def over_asked(accounts: Accounts) -> list[Finding]:
@@ -74,11 +76,15 @@ def over_asked(accounts: Accounts) -> list[Finding]:
 
 
 def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
-    used, asked = kind.used.alias("used"), kind.asked.alias("asked")
-    jobs = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value).select(
-        "job", pl.col("user").cast(pl.String), "slot_s", used, asked
+    asked = ("job", "user", "slot_s", "outcome", kind.used, kind.asked)
+    jobs = accounts.jobs.select(asked).filter(
+        (pl.col("outcome") == JobOutcome.SUCCESS.value)
+        & (pl.col("used") > 0)
+        & (pl.col("asked") >= kind.small)
     )
-    jobs = jobs.filter((pl.col("used") > 0) & (pl.col("asked") >= kind.small))
+    if jobs.height < MEASURED_AT_LEAST:
+        return None
+    jobs = jobs.with_columns(pl.col("user").cast(pl.String))
     groups = (
         jobs.group_by("user", "asked")
         .agg(
@@ -100,7 +106,7 @@ def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
     want = top["most"] * ROOM
     submit_line, toml_line = kind.lines(want)
     concerned = jobs.join(groups, on=["user", "asked"], how="semi", nulls_equal=True)
-    about = scope(accounts, accounts.attempts.head(0), jobs=concerned.get_column("job"))
+    about = affected(accounts, None, jobs=concerned.get_column("job"))
     share = percent(top["p95"] / top["asked"])
     return Finding(
         key=f"over-asked:{kind.name}",
@@ -108,7 +114,7 @@ def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
         f"of 100 used less than {binary(top['p95'])} ({share})",
         why=f"A job starts only where all that it asks for is free: with less {kind.name} it fits "
         "more slots and waits less.",
-        jobs=about.jobs.len(),
+        jobs=about.jobs,
         named=about.named,
         evidence=(
             ("largest use of all", binary(top["most"])),
@@ -139,14 +145,14 @@ def under_asked(accounts: Accounts) -> list[Finding]:
 def _under(accounts: Accounts, kind: _Resource) -> Finding | None:
     over = pl.col("cause").is_in(kind.causes)
     holds = caused_holds(accounts).filter(over)
-    limited = caused_ends(accounts).filter(pl.col("code").is_in(HELD_BY) & over)
-    attempts = accounts.attempts_at(limited.get_column("attempt"))
+    ends = caused_ends(accounts).select("attempt", "code", "cause", kind.used, kind.asked)
+    attempts = ends.filter(pl.col("code").is_in(HELD_BY) & over)
     if not attempts.height and not holds.height:
         return None
-    about = scope(accounts, attempts, jobs=holds.get_column("job"))
+    about = affected(accounts, attempts, jobs=holds.get_column("job"))
     # What was asked for when they were stopped: somebody may have raised the request since.
-    used, asked = _most(attempts, kind.used), _most(attempts, kind.asked)
-    jobs = about.jobs.len()
+    used, asked = (_most(attempts.get_column(name)) for name in ("used", "asked"))
+    jobs = about.jobs
     evidence = []
     if asked:
         evidence.append(("asked for (most)", binary(asked)))
@@ -195,9 +201,9 @@ def _more(kind: _Resource, want: int, held: tuple[str, ...]) -> tuple[Step, ...]
     return tuple(steps)
 
 
-def _most(rows: pl.DataFrame, value: pl.Expr) -> float | None:
-    found = rows.select(value.max()).item()
-    return float(found) if found and math.isfinite(found) else None
+def _most(values: pl.Series) -> float | None:
+    found = values.max()
+    return found if isinstance(found, float) and found and math.isfinite(found) else None
 
 
 #: Fewer jobs with the same value are not a pattern; ...
@@ -214,14 +220,18 @@ _EXITED = r"\Athe command exited with (\d{1,3})"
 
 def exit_code(accounts: Accounts) -> list[Finding]:
     """One finding for each return value or signal that many jobs ended with."""
-    over = accounts.jobs.filter(
-        pl.col("outcome").cast(pl.String).is_in((JobOutcome.SUCCESS.value, JobOutcome.FAILED.value))
+    asked = ("job", "outcome", "return_value", "signal", "memory_used", "memory_asked")
+    over = accounts.jobs.select(asked).filter(
+        pl.col("outcome").is_in([JobOutcome.SUCCESS.value, JobOutcome.FAILED.value])
     )
     value, signal = pl.col("return_value"), pl.col("signal")
     wrong = over.filter(
         (pl.col("outcome") == JobOutcome.FAILED.value)
         & ((value.is_not_null() & (value != 0)) | signal.is_not_null())
-    ).with_columns(
+    )
+    if wrong.height < JOBS_AT_LEAST:
+        return []
+    wrong = wrong.with_columns(
         # A shell tells a signal as 128 and its number: 137 and signal 9 are the same end.
         ended=pl.when(signal.is_not_null()).then(signal + 128).otherwise(value).cast(pl.Int64)
     )
@@ -233,8 +243,10 @@ def exit_code(accounts: Accounts) -> list[Finding]:
         .sort("len", "ended", descending=[True, False])
         .head(MOST)
     )
+    tried = failed(accounts, "attempt", "job", "ending", "compute_s")
+    tried = tried.filter(pl.col("ending").is_in([Cause.FAILED.value, Cause.BAD_NODE.value]))
     return [
-        _exit_finding(accounts, wrong.filter(pl.col("ended") == at), int(at), over.height)
+        _exit_finding(accounts, tried, wrong.filter(pl.col("ended") == at), int(at), over.height)
         for at, hits in counts.iter_rows()
         if wilson(hits, over.height)[0] > RATE
     ]
@@ -243,30 +255,30 @@ def exit_code(accounts: Accounts) -> list[Finding]:
 def _with_own(accounts: Accounts, wrong: pl.DataFrame) -> pl.DataFrame:
     """The jobs with their command's own return value where Headway's code stands for any."""
     mine = wrong.filter(pl.col("ended") == int(Exit.COMMAND_FAILED)).select("job")
-    last = accounts.attempts.join(mine, on="job", how="semi").sort("job", "number")
-    last = last.unique("job", keep="last").select("job", pl.col("reason").cast(pl.String))
-    own = last.select(
-        "job", own=pl.col("reason").str.extract(_EXITED, 1).cast(pl.Int64, strict=False)
+    last = last_attempts(accounts, mine.get_column("job"))
+    reason = accounts.attempts.get_column("reason").cast(pl.String).gather(last[last >= 0])
+    own = mine.filter(pl.Series(last >= 0)).with_columns(
+        own=reason.str.extract(_EXITED, 1).cast(pl.Int64, strict=False)
     )
     return wrong.join(own, on="job", how="left", maintain_order="left").with_columns(
         ended=pl.coalesce("own", "ended")
     )
 
 
-def _exit_finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -> Finding:
-    attempts = accounts.attempts.join(jobs, on="job", how="semi").filter(
-        pl.col("ending").is_in((Cause.FAILED.value, Cause.BAD_NODE.value))
-    )
-    about = scope(accounts, attempts, jobs=jobs.get_column("job"))
+def _exit_finding(
+    accounts: Accounts, tried: pl.DataFrame, jobs: pl.DataFrame, value: int, of: int
+) -> Finding:
+    attempts = tried.join(jobs, on="job", how="semi")
+    about = affected(accounts, attempts, jobs=jobs.get_column("job"))
     meaning = _meaning(value)
     ran = median(attempts.get_column("compute_s"))
-    sites = attempts.get_column("site").cast(pl.String).drop_nulls().unique().sort()
+    sites = accounts.attempts.get_column("site").gather(attempts.get_column("attempt"))
     evidence = [
         ("of the jobs that ended", percent(jobs.height / of)),
         ("median time in the command", span(ran)),
     ]
-    if sites.len():
-        evidence.append((f"{accounts.place}s", listed(sites.to_list())))
+    if sites.count():
+        evidence.append((f"{accounts.place}s", listed(distinct(sites))))
     if ran is not None and ran < AT_ONCE:
         evidence.append(("so soon", "the command failed before it began to work"))
     name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"
@@ -278,7 +290,7 @@ def _exit_finding(accounts: Accounts, jobs: pl.DataFrame, value: int, of: int) -
         f"{f' ({meaning.name})' if meaning.name else ''}: {about.cost}",
         why=f"HTCondor calls such an end a normal termination; it is no success. {meaning.why}",
         evidence=evidence,
-        advice=(*_steps(accounts, jobs, value, about), *meaning.steps, read_last_words(about)),
+        advice=(*_steps(accounts, jobs, value, about), *meaning.steps, read_error_file(about)),
     )
 
 
@@ -303,7 +315,7 @@ _SIGKILL, _NOT_FOUND, _SIGABRT, _SIGSEGV = 137, 127, 134, 139
 _FAR_BELOW = 0.7
 
 
-def _steps(accounts: Accounts, jobs: pl.DataFrame, value: int, about: Scope) -> tuple[Step, ...]:
+def _steps(accounts: Accounts, jobs: pl.DataFrame, value: int, about: Affected) -> tuple[Step, ...]:
     """What helps by custom, as far as these jobs and their pool have to do with it."""
     if value == _SIGKILL:
         return _memory(jobs)
@@ -394,14 +406,16 @@ def _holds(accounts: Accounts) -> Iterator[Finding]:
     kinds = holds.group_by("cause").agg(jobs=pl.col("job").n_unique())
     for cause, _ in kinds.sort("jobs", "cause", descending=[True, False]).iter_rows():
         held = holds.filter(pl.col("cause") == cause)
-        ended = accounts.attempts_at(held.get_column("attempt"))
-        if not _may_be_large(accounts, held, ended):
+        bad_s = accounts.attempts.get_column("bad_s").gather(
+            held.get_column("attempt").drop_nulls().unique()
+        )
+        if not _may_be_large(accounts, held.height, bad_s):
             continue
-        about = scope(accounts, ended, jobs=held.get_column("job"))
+        about = affected(accounts, held, jobs=held.get_column("job"))
         if not _is_large(accounts, about):
             continue
         told = HoldText(held)
-        were = "was" if about.jobs.len() == 1 else "were"
+        were = "was" if about.jobs == 1 else "were"
         yield _unnamed_finding(
             accounts,
             about,
@@ -412,32 +426,33 @@ def _holds(accounts: Accounts) -> Iterator[Finding]:
             evidence=(("the reason", shown(told.reason)), ("code/subcode", told.number))
             if told.reason
             else (("code/subcode", told.number),),
-            advice=(do(told.do), *_about_holds(accounts, about)),
+            advice=(do(told.do), *_about_holds(accounts, held)),
         )
 
 
 def _losses(accounts: Accounts) -> Iterator[Finding]:
-    lost = accounts.attempts.filter(pl.col("cause") != Cause.NONE.value)
-    for cause in (cause for cause in Cause if cause is not Cause.NONE):
-        ended = lost.filter(pl.col("cause") == cause.value)
-        if not _may_be_large(accounts, ended, ended):
+    lost = accounts.attempts.select("attempt", "cause", "bad_s", "reason", "return_value")
+    parts = lost.filter(pl.col("cause") != Cause.NONE.value).partition_by("cause", as_dict=True)
+    for cause in Cause:
+        ended = parts.get((cause.value,))
+        if ended is None or not _may_be_large(accounts, ended.height, ended.get_column("bad_s")):
             continue
-        about = scope(accounts, ended)
+        about = affected(accounts, ended)
         if not _is_large(accounts, about):
             continue
-        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique().sort()
-        said = [reason for reason in reasons.to_list() if not reason.startswith(_POLICY)]
+        reasons = ended.get_column("reason").cast(pl.String).drop_nulls().unique()
+        said = reasons.filter(~reasons.str.starts_with(_POLICY)).sort().head(2).to_list()
         values = ended.get_column("return_value").drop_nulls().unique().sort().to_list()
         words = f"lost time: {CAUSE_WORDS[cause]}"
         if cause is Cause.FAILED and len(said) == 1:
             words = f"failed: {what(said[0])}"
         elif cause is Cause.FAILED and not said and values:
-            words = f"failed: return value {listed(map(str, values))}"
+            words = f"failed: return value {listed(list(map(str, values)))}"
         told = None if cause is Cause.FAILED else _by_words(accounts, ended)
         why = "No pattern that Headway knows explains this loss."
         step = do(f"Look at what the log says of {about.first_two}.")
         if cause is Cause.FAILED:
-            why, step = "The cause is in the command's own words.", read_last_words(about)
+            why, step = "The cause is in the command's own words.", read_error_file(about)
         elif told:
             words, why, step = f"lost time: {told.headline}", told.why, do(told.do)
         yield _unnamed_finding(
@@ -453,8 +468,8 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
 
 def _by_words(accounts: Accounts, ended: pl.DataFrame) -> HoldText | None:
     """What the reasons of most of these attempts say, if the table of holds knows it."""
-    said = caused_ends(accounts)[ended.get_column("attempt")].filter(pl.col("reason") != "")
-    said = said.drop_nulls("cause")
+    ends = caused_ends(accounts).select("code", "subcode", "reason", "cause")
+    said = ends[ended.get_column("attempt")].filter(pl.col("reason") != "").drop_nulls("cause")
     kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
     if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
         return None
@@ -462,15 +477,15 @@ def _by_words(accounts: Accounts, ended: pl.DataFrame) -> HoldText | None:
     return None if told.entry.id == "unknown" else told
 
 
-def _may_be_large(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> bool:
-    """By the rows that name its jobs and by its attempts: what is small need not be looked at."""
-    return rows.height >= SHARE * accounts.jobs.height > 0 or (
-        float(ended.get_column("bad_s").fill_nan(0).sum()) >= 0.99 * SHARE * _slot_s(accounts)
+def _may_be_large(accounts: Accounts, rows: int, bad_s: pl.Series) -> bool:
+    """By how many rows name its jobs and by what they lost: small ones need not be looked at."""
+    return rows >= SHARE * accounts.jobs.height > 0 or (
+        float(bad_s.fill_nan(0).sum()) >= 0.99 * SHARE * _slot_s(accounts)
     )
 
 
-def _is_large(accounts: Accounts, about: Scope) -> bool:
-    return about.lost.len() >= SHARE * accounts.jobs.height > 0 or (
+def _is_large(accounts: Accounts, about: Affected) -> bool:
+    return len(about.lost) >= SHARE * accounts.jobs.height > 0 or (
         about.cost_s > 0 and about.cost_s >= SHARE * _slot_s(accounts)
     )
 
@@ -482,7 +497,7 @@ def _slot_s(accounts: Accounts) -> float:
 
 def _unnamed_finding(
     accounts: Accounts,
-    about: Scope,
+    about: Affected,
     *,
     key: str,
     words: str,
@@ -493,20 +508,20 @@ def _unnamed_finding(
     cost = f"; {about.cost}" if about.cost_s >= 1 else ""
     return about.finding(
         key=key,
-        title=f"{many(about.jobs.len(), 'job')} of {accounts.jobs.height:,} {words}{cost}",
+        title=f"{many(about.jobs, 'job')} of {accounts.jobs.height:,} {words}{cost}",
         why=why,
-        evidence=(*evidence, ("without a result to this day", many(about.lost.len(), "job"))),
+        evidence=(*evidence, ("without a result to this day", many(len(about.lost), "job"))),
         advice=advice,
         echo=True,
     )
 
 
-def _about_holds(accounts: Accounts, about: Scope) -> tuple[Step, ...]:
-    rows = accounts.jobs_at(about.jobs)
-    logs = rows.get_column("log").cast(pl.String).drop_nulls().unique().sort().head(1).to_list()
+def _about_holds(accounts: Accounts, held: pl.DataFrame) -> tuple[Step, ...]:
+    logs = accounts.jobs.get_column("log").gather(held.get_column("job")).cast(pl.String)
+    logs = logs.drop_nulls().unique().sort()
     return (
         shell(
             "See what the hold means, whether a release helps, and what to change.",
-            f"headway advise {shown(logs[0], 200) if logs else 'LOG'}",
+            f"headway advise {shown(logs[0], 200) if logs.len() else 'LOG'}",
         ),
     )

@@ -9,9 +9,11 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import EVICTIONS, Cause, JobOutcome
-from headway.report.findings.alike import (
+from headway.report.findings.affected import affected, ended, listed, median, slot_time, stay_away
+from headway.report.findings.clusters import (
     against_mates,
     clearly_worse,
+    compare_cells,
     standard_errors,
     wilson,
     with_cluster,
@@ -30,7 +32,6 @@ from headway.report.findings.finding import (
     short_name,
 )
 from headway.report.findings.reasons import what
-from headway.report.findings.scope import ended, listed, median, scope, slot_time, stay_away
 from headway.report.numbers import count, percent, span
 from headway.text import many
 
@@ -71,10 +72,13 @@ def black_hole(accounts: Accounts) -> list[Finding]:
     tried = tried.filter(pl.col("machine").is_not_null() & (pl.col("machine") != ""))
     tried = with_cluster(accounts, tried).with_columns(good=pl.col("ending") == "success")
     # What is short, only a success of the same cluster tells; one without any fails by itself.
-    usual = pl.col("slot_s").filter(pl.col("good")).median().over("mates")
-    tried = tried.with_columns(short=(SHORT_SHARE * usual).clip(upper_bound=SHORT_S))
-    tried = tried.filter(pl.col("short").is_not_null())
-    tried = tried.with_columns(fell=~pl.col("good") & (pl.col("slot_s") <= pl.col("short")))
+    usual = (
+        tried.filter("good").group_by("mates").agg(short=SHORT_SHARE * pl.col("slot_s").median())
+    )
+    usual = usual.with_columns(pl.col("short").clip(upper_bound=SHORT_S))
+    tried = tried.join(usual, on="mates", maintain_order="left").with_columns(
+        fell=~pl.col("good") & (pl.col("slot_s") <= pl.col("short"))
+    )
     machines = tried.group_by("machine").agg(
         site=pl.col("site").drop_nulls().first(),
         attempts=pl.len(),
@@ -91,7 +95,7 @@ def black_hole(accounts: Accounts) -> list[Finding]:
     often = pl.col("fell") >= FAILURES_AT_LEAST
     bad = machines.filter(often & (pl.col("fell") > MOSTLY * pl.col("attempts")))
     fine = ~pl.col("machine").is_in(bad.get_column("machine").implode())
-    rows = against_mates(tried.with_columns(fine=fine), "machine", "fell", yardstick=pl.col("fine"))
+    rows = against_mates(tried.with_columns(fine=fine), "machine", "fell", "fine")
     rows = clearly_worse(rows, HOLE_FACTOR, HOLE_ATTEMPTS_AT_LEAST)
     holes = suspects.join(rows.select("machine", "others", "usual"), on="machine")
     mostly = [wilson(f, of)[0] > MOSTLY for f, of in holes.select("fell", "attempts").iter_rows()]
@@ -107,7 +111,7 @@ def _hole_finding(
     accounts: Accounts, site: str, holes: pl.DataFrame, tried: pl.DataFrame
 ) -> Finding:
     fallen = tried.filter(pl.col("fell")).join(holes, on="machine", how="semi")
-    about = scope(accounts, accounts.attempts_at(fallen.get_column("attempt")))
+    about = affected(accounts, fallen)
     names = holes.sort("fell", "machine", descending=[True, False]).get_column("machine").to_list()
     attempts = int(holes.get_column("attempts").sum())
     share, others = fallen.height / attempts, int(holes.get_column("others").max() or 0)  # type: ignore[arg-type]
@@ -134,7 +138,7 @@ def _hole_finding(
         evidence.append(("most frequent reason", what(str(reasons.item(0, "reason")))))
     return about.finding(
         key=f"black-hole:{short_name(site or names[0])}",
-        title=f"{where}: {many(fallen.height, 'attempt')} of {many(about.jobs.len(), 'job')} "
+        title=f"{where}: {many(fallen.height, 'attempt')} of {many(about.jobs, 'job')} "
         f"{'ended' if evicts else 'failed'} there within {span(short)}, {about.cost}",
         why=_WHY[evicts],
         evidence=evidence,
@@ -234,16 +238,16 @@ def site_worse(accounts: Accounts) -> list[Finding]:
     tried = with_cluster(accounts, tried).with_columns(
         failed=pl.col("ending") != "success", stalled=pl.col("ending") == Cause.TRANSFER_CUT.value
     )
-    sites = _sites(tried)
-    taken = _times(accounts, tried)
+    cells = _cells(tried)
+    sites, taken = _sites(cells), _times(accounts, tried)
+    rates = {column: _rates(cells, column) for column in ("failed", "stalls")}
     against: dict[str, list[_Against]] = {}
-    for column, label in (("failed", "attempts that failed"), ("stalled", "transfers cut off")):
-        for site, one in _rates(tried, column, label):
-            against.setdefault(site, []).append(one)
-    for site, time in taken.items():
-        for one in _slower(time):
-            against.setdefault(site, []).append(one)
-    for site, one in _shares(sites, against_mates(tried, "site", "failed")):
+    for site, one in (
+        *_worse_rates(tried.filter("failed"), rates["failed"], "attempts that failed"),
+        *_worse_rates(tried.filter("stalled"), rates["stalls"], "transfers cut off"),
+        *((site, one) for site, time in taken.items() for one in _slower(time)),
+        *_shares(sites, rates["failed"]),
+    ):
         against.setdefault(site, []).append(one)
     rows = {
         row["site"]: row for row in sites.filter(pl.col("site").is_in(list(against))).to_dicts()
@@ -265,36 +269,46 @@ def site_worse(accounts: Accounts) -> list[Finding]:
     ]
 
 
-def _sites(tried: pl.DataFrame) -> pl.DataFrame:
-    """One row a site: what became of the attempts there, and of the same clusters elsewhere."""
-    sums = ("slot_s", "good_compute_s", "bad_s")
-    cells = tried.group_by("site", "mates").agg(
+_SUMS = ("slot_s", "good_compute_s", "bad_s")
+
+
+def _cells(tried: pl.DataFrame) -> pl.DataFrame:
+    """One row a site and cluster: what became of the attempts there."""
+    return tried.group_by("site", "mates").agg(
         attempts=pl.len().cast(pl.Int64),
         failed=pl.col("failed").sum().cast(pl.Int64),
         stalls=pl.col("stalled").sum().cast(pl.Int64),
-        **{name: pl.col(name).fill_nan(0).fill_null(0).sum() for name in sums},
+        **{name: pl.col(name).fill_nan(0).fill_null(0).sum() for name in _SUMS},
     )
-    there = {name: pl.col(name).sum().over("mates") - pl.col(name) for name in sums}
-    others = pl.col("attempts").sum().over("mates") - pl.col("attempts")
-    both = (others > 0) & (there["slot_s"] > 0)
-    slot = pl.when(both).then(pl.col("slot_s")).otherwise(0.0)
+
+
+def _sites(cells: pl.DataFrame) -> pl.DataFrame:
+    """One row a site: what became of the attempts there, and of the same clusters elsewhere."""
+    sums = cells.group_by("mates").agg(pl.col("attempts", *_SUMS).sum().name.prefix("all_"))
+    there = {name: pl.col(f"all_{name}") - pl.col(name) for name in ("attempts", *_SUMS)}
+    both = (there["attempts"] > 0) & (there["slot_s"] > 0)
+
+    def if_both(value: pl.Expr) -> pl.Expr:
+        return pl.when(both).then(value).otherwise(0)
 
     def usual(name: str) -> pl.Expr:
         """What the slot time here would have come to elsewhere, cluster by cluster."""
-        return pl.when(both).then(pl.col("slot_s") * there[name] / there["slot_s"]).otherwise(0.0)
+        return if_both(pl.col("slot_s") * there[name] / there["slot_s"])
 
     return (
-        cells.with_columns(
-            alike=pl.when(both).then(pl.col("attempts")).otherwise(0),
-            others=pl.when(both).then(others).otherwise(0),
-            alike_s=slot,
-            alike_good_s=pl.when(both).then(pl.col("good_compute_s")).otherwise(0.0),
-            alike_bad_s=pl.when(both).then(pl.col("bad_s")).otherwise(0.0),
+        cells.join(sums, on="mates", maintain_order="left")
+        .select(
+            *("site", "attempts", "failed", "stalls", *_SUMS),
+            compared=if_both(pl.col("attempts")),
+            others=if_both(there["attempts"]),
+            compared_s=if_both(pl.col("slot_s")),
+            compared_good_s=if_both(pl.col("good_compute_s")),
+            compared_bad_s=if_both(pl.col("bad_s")),
             usual_good_s=usual("good_compute_s"),
             usual_bad_s=usual("bad_s"),
         )
         .group_by("site")
-        .agg(pl.col(pl.Int64, pl.Float64).exclude("mates").sum())
+        .agg(pl.col(pl.Int64, pl.Float64).sum())
         .sort("attempts", "site", descending=[True, False])
     )
 
@@ -337,10 +351,19 @@ def _time(jobs: pl.DataFrame, site: str) -> _Time | None:
     return _Time(jobs=own.height, **row)
 
 
-def _rates(tried: pl.DataFrame, column: str, label: str) -> list[tuple[str, _Against]]:
-    rows = clearly_worse(against_mates(tried, "site", column), RATE_FACTOR, ATTEMPTS_AT_LEAST)
+def _rates(cells: pl.DataFrame, column: str) -> pl.DataFrame:
+    """How often it happened at each site, and to the same clusters elsewhere."""
+    n, hits = pl.col("attempts"), pl.col(column)
+    return compare_cells(cells.select("site", "mates", n=n, x=hits, known=n, wrong=hits), "site")
+
+
+def _worse_rates(hit: pl.DataFrame, rates: pl.DataFrame, label: str) -> list[tuple[str, _Against]]:
+    """The sites where it happened far more often; `hit` are the attempts that it happened to."""
+    rows = clearly_worse(rates, RATE_FACTOR, ATTEMPTS_AT_LEAST)
+    if not rows.height:
+        return []
     # One bad job that comes back again and again is not a bad site.
-    jobs = tried.filter(pl.col(column)).group_by("site").agg(jobs=pl.col("job").n_unique())
+    jobs = hit.group_by("site").agg(jobs=pl.col("job").n_unique())
     rows = rows.join(jobs, on="site").filter(pl.col("jobs") >= FAILED_JOBS_AT_LEAST)
     return [
         (row["site"], _Against(label, percent(row["hits"] / row["of"]), percent(row["usual"])))
@@ -364,17 +387,17 @@ def _slower(time: _Time) -> list[_Against]:
 def _shares(sites: pl.DataFrame, rates: pl.DataFrame) -> list[tuple[str, _Against]]:
     # Where few attempts succeed anywhere, ten without success are no sign: the rate must be, too.
     clear = rates.filter(pl.col("apart") >= standard_errors(rates.height)).select("site")
-    enough = (pl.col("alike") >= ATTEMPTS_AT_LEAST) & (pl.col("others") >= ATTEMPTS_AT_LEAST)
-    far = pl.col("alike_good_s") < SHARE_FACTOR * pl.col("usual_good_s")
-    rows = sites.filter(enough & far & (pl.col("alike_s") > 0))
+    enough = (pl.col("compared") >= ATTEMPTS_AT_LEAST) & (pl.col("others") >= ATTEMPTS_AT_LEAST)
+    far = pl.col("compared_good_s") < SHARE_FACTOR * pl.col("usual_good_s")
+    rows = sites.filter(enough & far & (pl.col("compared_s") > 0))
     rows = rows.join(clear, on="site", how="semi", maintain_order="left")
     return [
         (
             row["site"],
             _Against(
                 "compute share",
-                percent(row["alike_good_s"] / row["alike_s"]),
-                percent(row["usual_good_s"] / row["alike_s"]),
+                percent(row["compared_good_s"] / row["compared_s"]),
+                percent(row["usual_good_s"] / row["compared_s"]),
             ),
         )
         for row in rows.iter_rows(named=True)
@@ -385,7 +408,7 @@ def _excess(row: dict[str, Any], against: list[_Against]) -> float:
     """Badput beyond what is usual; none where the site is only slower."""
     if all(one.slower_s > 0 for one in against):
         return 0.0
-    return max(0.0, float(row["alike_bad_s"] - row["usual_bad_s"]))
+    return max(0.0, float(row["compared_bad_s"] - row["usual_bad_s"]))
 
 
 def _cost(row: dict[str, Any], against: list[_Against]) -> float:
@@ -402,15 +425,14 @@ def _site_finding(
 ) -> Finding:
     site = row["site"]
     there = tried.filter(pl.col("site") == site)
-    about = scope(accounts, there.filter("failed"), lost=NO_JOBS)
+    about = affected(accounts, there.filter("failed"), lost=NO_JOBS)
     # Some loss is usual; what is more than with the same clusters elsewhere is this site's own.
     excess = min(_excess(row, against), about.cost_s)
     slower = sum(one.slower_s for one in against)
     lost = excess > 0
     name, others = short_name(site), f"{accounts.place}s"
     cost = f": {slot_time(excess, about.gpu)} lost beyond what is usual" if lost else ""
-    claim = about.claim.with_columns(pl.col("seconds") * (excess / about.cost_s if lost else 0.0))
-    claim = claim if lost else claim.head(0)
+    claim = about.claim.scaled(excess / about.cost_s if lost else 0.0)
     return Finding(
         key=f"site-worse:{name}",
         title=f"{name} is far worse than the other {others} ({against[0]}){cost}"
@@ -420,7 +442,7 @@ def _site_finding(
         if slower
         else f"{name} is far worse than the other {others}: {against[0]}",
         why=_why(against, lost),
-        cost_s=float(claim.get_column("seconds").sum()) if lost else None,
+        cost_s=claim.total_s if lost else None,
         waiting_s=slower or None,
         jobs=there.get_column("job").n_unique(),
         attempts=there.height,
@@ -429,7 +451,7 @@ def _site_finding(
             *((one.label, f"{one.here}, elsewhere {one.there}") for one in against),
             (
                 "compared with the same clusters elsewhere",
-                f"{row['alike']:,} of its {many(row['attempts'], 'attempt')}",
+                f"{row['compared']:,} of its {many(row['attempts'], 'attempt')}",
             ),
         ),
         table=_table(accounts.place, sites, [site], taken),
@@ -454,12 +476,11 @@ def _together(
     """Several machines in one finding, the worst first."""
     names = [row["site"] for row in rows]
     there = tried.filter(pl.col("site").is_in(names))
-    about = scope(accounts, there.filter("failed"), lost=NO_JOBS)
+    about = affected(accounts, there.filter("failed"), lost=NO_JOBS)
     excess = min(sum(_excess(row, against[row["site"]]) for row in rows), about.cost_s)
     slower = sum(one.slower_s for name in names for one in against[name])
     lost = excess > 0
-    share = excess / about.cost_s if lost else 0.0
-    claim = about.claim.with_columns(pl.col("seconds") * share) if lost else about.claim.head(0)
+    claim = about.claim.scaled(excess / about.cost_s if lost else 0.0)
     worst = short_name(names[0])
     cost = f"{slot_time(excess, about.gpu)} lost beyond what is usual"
     return Finding(
@@ -470,7 +491,7 @@ def _together(
         else f"{len(names):,} machines are far slower than the others ({worst}: "
         f"{against[names[0]][0]}): {span(slower)} more in all",
         why=_why(against[names[0]], lost),
-        cost_s=float(claim.get_column("seconds").sum()) if lost else None,
+        cost_s=claim.total_s if lost else None,
         waiting_s=slower or None,
         jobs=there.get_column("job").n_unique(),
         attempts=there.height,

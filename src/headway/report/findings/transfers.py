@@ -6,8 +6,20 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import Cause, Phase, Worth
-from headway.report.findings.alike import against_mates, clearly_worse, wilson, with_cluster
+from headway.report.findings.affected import (
+    affected,
+    distinct,
+    example,
+    failed,
+    listed,
+    median,
+    quantile,
+    sited,
+    tell_owners,
+)
+from headway.report.findings.clusters import against_mates, clearly_worse, wilson, with_cluster
 from headway.report.findings.finding import (
+    NO_JOBS,
     Finding,
     Step,
     Table,
@@ -19,17 +31,6 @@ from headway.report.findings.finding import (
     submit,
 )
 from headway.report.findings.reasons import OBJECT_AT_FAULT, STALLED, source
-from headway.report.findings.scope import (
-    example,
-    failed,
-    listed,
-    median,
-    quantile,
-    scope,
-    sited,
-    tell_owners,
-    tried,
-)
 from headway.report.numbers import UNKNOWN, count, hours, limit, percent, rate, size, span
 from headway.text import many
 
@@ -55,23 +56,14 @@ _STARTER = "STARTER_FILE_XFER_STALL_TIMEOUT"
 
 def transfer_cut(accounts: Accounts) -> list[Finding]:
     """One finding for each limit that transfers were cut off at."""
-    asked = ("attempt", "job", "site", "arrived", "agent_transfer", "transfer_in_s", "received")
-    arrived = (
-        tried(accounts)
-        .select(asked)
-        .filter(
-            ~pl.col("agent_transfer").fill_null(False)
-            & (pl.col("transfer_in_s") > 0)
-            & pl.col("arrived").fill_null(False)
-        )
-    )
-    ended = (
-        failed(accounts)
-        .filter(~pl.col("arrived").fill_null(False) & (pl.col("transfer_in_s") > 0))
-        .with_columns(
-            said=pl.col("reason").cast(pl.String).str.extract(STALLED, 1).cast(pl.Float64)
-        )
-    )
+    moving, arrives = pl.col("transfer_in_s") > 0, pl.col("arrived").fill_null(False)
+    ended = failed(accounts, "attempt", "ending", "arrived", "transfer_in_s", "reason")
+    ended = ended.filter(moving & ~arrives)
+    if not ended.height:
+        return []
+    ended = ended.with_columns(said=pl.col("reason").str.extract(STALLED, 1).cast(pl.Float64))
+    arrived = sited(accounts).select("arrived", "agent_transfer", "transfer_in_s", "received")
+    arrived = arrived.filter(moving & arrives & ~pl.col("agent_transfer").fill_null(False))
     named = ended.filter(pl.col("said") > 0).with_columns(limit=_rounded(pl.col("said")))
     found = [
         _cut_finding(accounts, float(at), part, arrived, named=True)
@@ -125,12 +117,12 @@ def _rounded(said: pl.Expr) -> pl.Expr:
 def _cut_finding(
     accounts: Accounts, at: float, cut: pl.DataFrame, arrived: pl.DataFrame, *, named: bool
 ) -> Finding:
-    about = scope(accounts, cut)
+    about = affected(accounts, cut)
     length = cut.get_column("transfer_in_s")
     # The agent's transfers are not under this limit, and HTCondor writes 0 for bytes unknown.
     bytes_in = median(arrived.filter(pl.col("received") > 0).get_column("received"))
     evidence = [
-        ("transfers cut off", f"{count(cut.height)} in {many(about.jobs.len(), 'job')}"),
+        ("transfers cut off", f"{count(cut.height)} in {many(about.jobs, 'job')}"),
         ("shortest / median that was cut", f"{_exact(length.min())} / {_exact(length.median())}"),
         ("transfers that arrived", count(arrived.height)),
     ]
@@ -214,13 +206,13 @@ QUEUED_AT_LEAST = 10
 
 def transfer_queue(accounts: Accounts) -> list[Finding]:
     """At most one finding: the slot time that waited for the access point."""
-    waited = accounts.attempts.filter(pl.col("waiting_s") > 0)
+    waited = accounts.attempts.select("job", "waiting_s").filter(pl.col("waiting_s") > 0)
     total = float(waited.get_column("waiting_s").sum())
     slot_s = max(float(accounts.attempts.get_column("slot_s").sum()), total)
     long = waited.filter(pl.col("waiting_s") >= NOTICED)
     if long.height < QUEUED_AT_LEAST or total < max(AT_LEAST, QUEUED_SHARE * slot_s):
         return []
-    about = scope(accounts, long.head(0), jobs=long.get_column("job"))
+    about = affected(accounts, None, jobs=long.get_column("job"))
     # What of this was lost with its attempt is counted where the attempt is.
     kept = accounts.pieces.filter(
         (pl.col("phase") == Phase.WAITING.value) & (pl.col("verdict") != Worth.BAD.value)
@@ -234,7 +226,7 @@ def transfer_queue(accounts: Accounts) -> list[Finding]:
             "meantime holds its slot and waits.",
             waiting_s=float(kept.get_column("seconds").sum()),
             waiting="of slot time waited",
-            jobs=about.jobs.len(),
+            jobs=about.jobs,
             attempts=long.height,
             named=about.named,
             evidence=(
@@ -279,14 +271,16 @@ _ENDINGS = (Cause.TRANSFER_CUT.value, Cause.TRANSFER_FAILED.value, Cause.HOLD.va
 
 def source_worse(accounts: Accounts) -> list[Finding]:
     """At most one finding: the source that fails far more than all others together."""
-    reason = pl.col("reason").cast(pl.String)
-    tried = failed(accounts).filter(pl.col("ending").is_in(_ENDINGS) & reason.is_not_null())
-    reasons = tried.select(reason.alias("text")).unique()
+    tried = failed(accounts, "attempt", "job", "ending", "bad_s", "reason")
+    tried = tried.filter(pl.col("ending").is_in(_ENDINGS) & pl.col("reason").is_not_null())
+    if tried.height < FAILURES_AT_LEAST:
+        return []
+    reasons = tried.select("reason").unique()
     # A 404 or 403 is about the object, not about who gave the answer.
-    reasons = reasons.filter(~pl.col("text").str.contains(OBJECT_AT_FAULT)).with_columns(
-        source=source(pl.col("text"))
+    reasons = reasons.filter(~pl.col("reason").str.contains(OBJECT_AT_FAULT)).with_columns(
+        source=source(pl.col("reason"))
     )
-    named = tried.with_columns(text=reason).join(reasons.drop_nulls("source"), on="text")
+    named = tried.join(reasons.drop_nulls("source"), on="reason")
     # A cluster that names one source has no other: its failures say nothing about the source.
     named = with_cluster(accounts, named)
     named = named.filter(pl.col("source").n_unique().over("mates") > 1)
@@ -304,9 +298,8 @@ def source_worse(accounts: Accounts) -> list[Finding]:
     if top["failures"] < FACTOR * second["failures"]:
         return []
     mine = named.filter(pl.col("source") == top["source"])
-    about = scope(accounts, accounts.attempts_at(mine.get_column("attempt")))
+    about = affected(accounts, mine)
     sites = sited(accounts).get_column("site").gather(mine.get_column("attempt"))
-    sites = sites.drop_nulls().unique().sort()
     name, share = _source(top["source"]), percent(top["failures"] / named.height)
     return [
         about.finding(
@@ -317,8 +310,8 @@ def source_worse(accounts: Accounts) -> list[Finding]:
             "out of order, or far away. HTCondor's plugins ask the same one again.",
             evidence=(
                 ("failed transfers of clusters that name several sources", count(named.height)),
-                (f"{accounts.place}s that it served", listed(sites.to_list()) or UNKNOWN),
-                ("what it says", shown(mine.item(0, "text"))),
+                (f"{accounts.place}s that it served", listed(distinct(sites)) or UNKNOWN),
+                ("what it says", shown(mine.item(0, "reason"))),
             ),
             table=Table.of(
                 counts,
@@ -348,6 +341,8 @@ def source_faulty(accounts: Accounts) -> list[Finding]:
     end costs no badput, but waits for the sick one first.
     """
     served = accounts.sources.filter((pl.col("bytes") > 0) | pl.col("failed"))
+    if not served.height:
+        return []
     served = with_cluster(accounts, served)
     counts = (
         served.group_by("source")
@@ -372,8 +367,7 @@ def _faulty_finding(
     accounts: Accounts, served: pl.DataFrame, counts: pl.DataFrame, row: dict[str, int]
 ) -> Finding:
     mine = served.filter((pl.col("source") == row["source"]) & pl.col("failed"))
-    attempts = accounts.attempts_at(mine.get_column("attempt"))
-    about = scope(accounts, attempts)
+    about = affected(accounts, mine)
     sites = sited(accounts).get_column("site").gather(mine.get_column("attempt"))
     name = _source(row["source"])
     faults = mine.get_column("fault").drop_nulls()
@@ -383,13 +377,13 @@ def _faulty_finding(
         f"{many(row['transfers'], 'transfer')} that it took part in",
         why="The agent's records name every source of a transfer. This one is set aside far "
         "more often than the others, which then bring the data; each time that costs seconds.",
-        jobs=about.jobs.len(),
-        attempts=attempts.height,
+        jobs=about.jobs,
+        attempts=about.attempts,
         named=about.named,
         evidence=(
             (
                 f"{accounts.place}s that it served",
-                listed(sites.drop_nulls().unique().sort()) or UNKNOWN,
+                listed(distinct(sites)) or UNKNOWN,
             ),
             ("what was wrong", shown(faults.item(0)) if faults.len() else UNKNOWN),
         ),
@@ -413,8 +407,11 @@ GPU_ATTEMPTS_AT_LEAST = 5
 
 def gpu_input(accounts: Accounts) -> list[Finding]:
     """At most one finding: the share of GPU time in input transfers."""
-    jobs = _on_gpus(accounts.jobs)
-    tried = accounts.attempts.join(jobs, on="job", how="semi")
+    jobs = _gpu_jobs(accounts.jobs)
+    if not jobs.height:
+        return []
+    asked = ("job", "arrived", "transfer_in_s", "slot_s", "compute_s", "received")
+    tried = sited(accounts).select(asked).join(jobs, on="job", how="semi")
     moved = tried.filter(pl.col("transfer_in_s") > 0)
     waited = float(moved.get_column("transfer_in_s").sum())
     slot_s = max(float(tried.get_column("slot_s").sum()), waited)
@@ -424,7 +421,7 @@ def gpu_input(accounts: Accounts) -> list[Finding]:
         (pl.col("phase") == Phase.TRANSFER_IN.value) & (pl.col("verdict") != Worth.BAD.value)
     ).join(jobs, on="job", how="semi")
     needed = float(pieces.get_column("seconds").sum())
-    about = scope(accounts, moved.head(0), jobs=moved.get_column("job"), lost=pl.Series([]))
+    about = affected(accounts, None, jobs=moved.get_column("job"), lost=NO_JOBS)
     arrived = moved.filter(pl.col("arrived").fill_null(False))
     known = arrived.filter(pl.col("received") > 0)
     evidence = [
@@ -451,7 +448,7 @@ def gpu_input(accounts: Accounts) -> list[Finding]:
             "only once the last byte is there.",
             waiting_s=needed,
             waiting="in transfers that results needed",
-            jobs=about.jobs.len(),
+            jobs=about.jobs,
             attempts=moved.height,
             named=about.named,
             evidence=tuple(evidence),
@@ -460,7 +457,10 @@ def gpu_input(accounts: Accounts) -> list[Finding]:
     ]
 
 
-def _on_gpus(jobs: pl.DataFrame) -> pl.DataFrame:
+def _gpu_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
+    jobs = jobs.select("job", "log", "cluster", "gpus")
+    if not (jobs.get_column("gpus") > 0).any():
+        return jobs.clear()
     # A held job's log often has no table of resources; those of its cluster have.
     asked = pl.col("gpus").fill_null(pl.col("gpus").median().over("log", "cluster"))
     return jobs.filter(asked > 0).select("job")

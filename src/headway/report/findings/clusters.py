@@ -126,7 +126,7 @@ def _any_mate(flag: NDArray[np.bool_], mates: NDArray[np.uint32]) -> NDArray[np.
 
 
 def against_mates(
-    tried: pl.DataFrame, place: str, hit: str, *, yardstick: pl.Expr | None = None
+    tried: pl.DataFrame, place: str, hit: str, yardstick: str | None = None
 ) -> pl.DataFrame:
     """How often something happened at each place, and how often to the same clusters elsewhere.
 
@@ -134,8 +134,8 @@ def against_mates(
         tried: Attempts with `mates`, the column of places, and the column of flags.
         place: The column of places.
         hit: The column of flags, of what happened.
-        yardstick: Which attempts the others are compared with; all unless told. Suspects that are
-            compared with each other hide each other.
+        yardstick: The column of flags of the attempts that the others are compared with; None:
+            all. Suspects that are compared with each other hide each other.
 
     Returns:
         One row a place that can be compared: `hits` of `of` attempts here, of clusters that ran
@@ -143,20 +143,38 @@ def against_mates(
         hits elsewhere, by the mix of clusters here; `apart`, how many standard errors the place
         lies above its clusters (Mantel and Haenszel).
     """
-    flag, sure = pl.col(hit).fill_null(False), pl.lit(True) if yardstick is None else yardstick
+    flag = pl.col(hit).fill_null(False)
     cells = tried.group_by(place, "mates").agg(
-        n=pl.len().cast(pl.Float64),
-        x=flag.sum().cast(pl.Float64),
-        known=sure.sum().cast(pl.Float64) if yardstick is not None else pl.len().cast(pl.Float64),
-        wrong=(flag & sure).sum().cast(pl.Float64),
+        n=pl.len(),
+        x=flag.sum(),
+        known=pl.len() if yardstick is None else pl.col(yardstick).sum(),
+        wrong=flag.sum() if yardstick is None else (flag & pl.col(yardstick)).sum(),
     )
+    return compare_cells(cells, place)
+
+
+def compare_cells(cells: pl.DataFrame, place: str) -> pl.DataFrame:
+    """The rows of `against_mates`, by figures of the attempts of each cluster at each place.
+
+    Args:
+        cells: One row a place and `mates`: `n` attempts there, `x` of them with a hit, and `known`
+            and `wrong`, the same two of those that others are compared with.
+        place: The column of places.
+
+    Returns:
+        As `against_mates` does.
+    """
+    cells = cells.with_columns(pl.col("n", "x", "known", "wrong").cast(pl.Float64))
     here, hits = pl.col("n"), pl.col("x")
-    there = pl.col("known").sum().over("mates") - pl.col("known")
-    wrong = pl.col("wrong").sum().over("mates") - pl.col("wrong")
-    cells = cells.with_columns(there=there, wrong=wrong).filter(pl.col("there") > 0)
+    sums = cells.group_by("mates").agg(pl.col("known", "wrong").sum().name.suffix("_all"))
+    cells = cells.join(sums, on="mates", maintain_order="left")
     of, all_hits = here + pl.col("there"), hits + pl.col("wrong")
     return (
         cells.with_columns(
+            there=pl.col("known_all") - pl.col("known"), wrong=pl.col("wrong_all") - pl.col("wrong")
+        )
+        .filter(pl.col("there") > 0)
+        .with_columns(
             usual=here * pl.col("wrong") / pl.col("there"),
             mean=here * all_hits / of,
             spread=here * pl.col("there") * all_hits * (of - all_hits) / (of * of * (of - 1)),
