@@ -38,7 +38,7 @@ mode = "stream"
 def test_while_it_arrives(tmp_path: Path, forget: bool, more: str) -> None:
     draw = random.Random(1)
     content = make_nested(
-        {f"n{c}": {f"{i}.bin": draw.randbytes(20_000) for i in range(30)} for c in range(4)}
+        {f"n{c}": {f"{i}.bin": draw.randbytes(20_000) for i in range(20)} for c in range(4)}
     )
     (tmp_path / "streaming.py").write_bytes(SCRIPT.read_bytes())
     (tmp_path / "published.tar").write_bytes(content)

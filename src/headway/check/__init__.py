@@ -1,4 +1,4 @@
-"""The checkpoint contract of a job, proven on this machine before it is submitted."""
+"""The checkpoint contract of a job, tested on this machine before it is submitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headway.spec import Job, load_job
 
 __all__ = ["LIMIT", "TITLES", "Checked", "Promise", "check"]
 
-LIMIT = 1800.0  # seconds, unless told otherwise
+LIMIT = 1800.0  # seconds, by default
 _FORGOTTEN = 86400.0
 
 
@@ -34,9 +34,9 @@ def check(
     say: Callable[[str], None] = lambda words: None,
     start: Path | None = None,
 ) -> Checked:
-    """Run a job.toml's command whole and interrupted, and compare the two.
+    """Run the command of a job.toml with and without interruptions, and compare the runs.
 
-    Nothing that it starts outlives it.
+    All processes that it starts end with it.
 
     Args:
         path: The job.toml.
@@ -44,13 +44,13 @@ def check(
         row: Which job of several.
         overrides: Settings of the job to change, as `--set` takes them.
         resources: Resources of the job to change.
-        limit: Seconds after which it ends with what was found.
+        limit: Seconds after which it ends with the results so far.
         quick: Try evictions only.
-        say: Is told what happens, line by line.
-        start: Where to look for the `.headway` folder; the current folder unless told.
+        say: Called with each line that describes the progress.
+        start: Where to look for the `.headway` folder; by default the current folder.
 
     Returns:
-        Which promises of the checkpoint contract are kept, and by what evidence.
+        Which promises of the checkpoint contract the job keeps, with the evidence.
 
     Raises:
         SpecError: The job.toml is wrong, or has no [checkpoint] to check.
@@ -62,19 +62,19 @@ def check(
     job = sliced(job, extra)
     runs = Runs.here(start)
     runs.check_own()
-    house = runs.root
-    house.mkdir(0o755, parents=True, exist_ok=True)
-    _remove_forgotten(house)
-    root = Path(tempfile.mkdtemp(prefix="check-", dir=house))
+    runs.root.mkdir(0o755, parents=True, exist_ok=True)
+    _remove_forgotten(runs.root)
+    root = Path(tempfile.mkdtemp(prefix="check-", dir=runs.root))
     begin = time.monotonic()
     try:
         bench = Bench(job, base, root, row, begin + limit)
         for line in _plan(job, extra, row, limit, quick, bench.notes):
             say(line)
-        trials = Trials(bench, say)
-        found = trials.run(differs, quick=quick)
+        found = Trials(bench, say).run(differs, quick=quick)
         if found.over:
-            bench.notes.append("the time was over before all was tried: see --limit and --slice")
+            bench.notes.append(
+                "the time was over before everything was tried: see --limit and --slice"
+            )
         judge = ContractJudge(bench.job, found)
         return Checked(
             tuple(judge.promises()),
@@ -87,9 +87,9 @@ def check(
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _remove_forgotten(house: Path) -> None:
-    """Remove what a check left that was killed, long ago."""
-    for left in house.glob("check-*"):
+def _remove_forgotten(root: Path) -> None:
+    """Remove the folders of checks that were killed long ago."""
+    for left in root.glob("check-*"):
         if time.time() - left.stat().st_mtime > _FORGOTTEN:
             shutil.rmtree(left, ignore_errors=True)
 
@@ -115,11 +115,11 @@ def _refuse(job: Job, name: str, row: int) -> None:
 def _plan(
     job: Job, extra: str, row: int, limit: float, quick: bool, notes: Sequence[str]
 ) -> list[str]:
-    """What is about to happen, in words."""
+    """What the check is about to do."""
     which = f"job {row} of {job.size}" if job.size > 1 else job.name
     return [
         f"{which}: {shlex.join(job.command) if not job.shell else job.command[0]}",
-        *([] if extra else ["all of it: --slice gives arguments that make it small"]),
+        *([] if extra else ["the whole command: use --slice to give arguments that make it small"]),
         *notes,
         f"a whole run, then about {'twice' if quick else 'five times'} as long with interruptions;"
         f" at most {limit / 60:.0f} min",

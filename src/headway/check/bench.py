@@ -1,7 +1,4 @@
-"""The bench: starts of the job's command on this machine, and what is seen of each.
-
-The starts are made as the local pool's agent makes them.
-"""
+"""Starts of the job's command on this machine, as the local pool makes them, and what each did."""
 
 from __future__ import annotations
 
@@ -37,10 +34,9 @@ from headway.spec import Job
 
 # Saves: what a command does to its checkpoint files, and what a kill in between would leave.
 #
-# To hit a save with a kill is luck: most take less than a millisecond. So the order of its steps
-# is watched (inotify), and from it each state is built that a kill could have left: a file that is
-# written under its own name can be found half written, one that is moved into place cannot.
-
+# Most saves take less than a millisecond, too little to hit with a kill. So inotify watches the
+# order of the steps, and from it each state is built that a kill could have left: a file that is
+# written under its own name can be half written, one that is moved into place cannot.
 
 WRITTEN, MOVED, DELETED = "written", "moved", "deleted"
 _MODIFY, _CLOSE_WRITE, _FROM, _TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
@@ -51,7 +47,7 @@ _MOST = 3  # states that are tried
 
 @dataclass(frozen=True)
 class FileChange:
-    """The last thing that was done to a path of the checkpoint, or its removal before that."""
+    """The last change of a path of the checkpoint, or its removal before that."""
 
     path: str
     how: str
@@ -59,7 +55,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class KilledSave:
-    """What a kill would leave: the first `done` changes, and of the next one perhaps a half."""
+    """What a kill would leave: the first `done` changes, and perhaps half of the next one."""
 
     done: int
     torn: str  # a path that is half written; empty: none
@@ -67,9 +63,9 @@ class KilledSave:
 
 
 def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[FileChange]:
-    """The last change of each path below `paths`, in their order; from (mask, path).
+    """The last change of each path below `paths`, in their order, from pairs of mask and path.
 
-    Of a path that was removed and then came again both are told: in between it was not there.
+    A path that was removed and created again has both changes: in between it did not exist.
     """
     changes: dict[tuple[str, bool], str] = {}  # by path, and whether it is its removal
 
@@ -86,7 +82,7 @@ def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[FileCh
             continue
         if mask & (_MODIFY | _CLOSE_WRITE | _CREATE):
             if mask & _CLOSE_WRITE and changes.get((path, False)) == WRITTEN:
-                continue  # it keeps its place in the order: that of the last byte
+                continue  # its place in the order is that of the last byte
             changes.pop((path, False), None)
             changes[path, False] = WRITTEN
         elif mask & _TO:
@@ -99,7 +95,7 @@ def fold(events: Iterable[tuple[int, str]], paths: Sequence[str]) -> list[FileCh
 
 
 def relevant(changes: Iterable[FileChange], before: Path, after: Path) -> list[FileChange]:
-    """Without what came and went in between."""
+    """The changes without files that existed only in between."""
     return [
         change
         for change in changes
@@ -117,27 +113,20 @@ def states(changes: Sequence[FileChange], after: Path) -> list[KilledSave]:
         and (after / change.path).stat().st_size > 1
     ]
     torn.sort(key=lambda state: (after / state.torn).stat().st_size)
-    mixed = [
-        KilledSave(
-            place + 1,
-            "",
-            f"{first.path} was {first.how} and {_next(changes[place + 1 :])} not yet",
-        )
-        for place, first in enumerate(changes[:-1])
-        if any(later.how != DELETED for later in changes[place + 1 :])
-    ]
+    mixed = []
+    for done, change in enumerate(changes, 1):
+        later = next((each.path for each in changes[done:] if each.how != DELETED), None)
+        if later is not None:
+            words = f"{change.path} was {change.how} and {later} not yet"
+            mixed.append(KilledSave(done, "", words))
     return [*reversed(torn[-2:]), *mixed[: _MOST - len(torn[-2:])]]
-
-
-def _next(changes: Sequence[FileChange]) -> str:
-    return next(change.path for change in changes if change.how != DELETED)
 
 
 def build(
     state: KilledSave, changes: Sequence[FileChange], before: Path, after: Path, root: Path
 ) -> None:
     """Lay the state out below `root`."""
-    copy_paths([name.name for name in before.iterdir()] if before.is_dir() else [], before, root)
+    copy_paths(os.listdir(before) if before.is_dir() else [], before, root)
     for change in changes[: state.done]:
         _remove(root / change.path)
         if change.how != DELETED:
@@ -148,25 +137,21 @@ def build(
         os.truncate(root / state.torn, (after / state.torn).stat().st_size // 2)
 
 
-def copy_paths(paths: Iterable[str], source: Path, target: Path) -> int:
-    """Copy what is there of `paths` from one folder to another; returns the bytes."""
-    size = 0
+def copy_paths(paths: Iterable[str], source: Path, target: Path) -> None:
+    """Copy those of `paths` that exist from one folder to another."""
     for path in paths:
         origin, place = source / path, target / path
         if not os.path.lexists(origin):
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        if origin.is_dir() and not origin.is_symlink():
+        if origin.is_symlink():
+            place.symlink_to(origin.readlink())
+        elif origin.is_dir():
             shutil.copytree(
                 origin, place, symlinks=True, copy_function=copy_file, dirs_exist_ok=True
             )
-        elif origin.is_symlink():
-            place.symlink_to(origin.readlink())
         else:
             copy_file(str(origin), str(place))
-        inner = [place] if not place.is_dir() else place.rglob("*")
-        size += sum(each.lstat().st_size for each in inner if not each.is_dir())
-    return size
 
 
 def _remove(path: Path) -> None:
@@ -177,7 +162,7 @@ def _remove(path: Path) -> None:
 
 
 class SaveWatch:
-    """Watches the paths of a checkpoint below a folder; without inotify it sees nothing."""
+    """Watches the paths of a checkpoint below a folder; without inotify it is blind."""
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         self.root, self.paths = root, tuple(paths)
@@ -194,16 +179,17 @@ class SaveWatch:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._handle = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.blind = self._handle < 0
-        if not self.blind:
-            for path in self.paths:
-                for above in [*Path(path).parents][::-1]:
-                    self._add("" if above == Path() else str(above))
-                self._add_below(path, told=False)
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
+        if self.blind:
+            return
+        for path in self.paths:
+            for above in [*Path(path).parents][::-1]:
+                self._add("" if above == Path() else str(above))
+            self._add_below(path, new=False)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def close(self) -> list[FileChange]:
-        """Stop watching; returns what was seen."""
+        """Stop watching, and return the changes."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -212,7 +198,7 @@ class SaveWatch:
         return fold(self.events, self.paths)
 
     def mark(self) -> int:
-        """Take in what has happened up to now; returns the number of events."""
+        """Read what has happened up to now, and return the number of events."""
         with self._lock, contextlib.suppress(BlockingIOError):
             while self._handle >= 0:
                 self._take(os.read(self._handle, 1 << 16))
@@ -224,32 +210,33 @@ class SaveWatch:
         if number >= 0:
             self._folders[number] = folder
 
-    def _add_below(self, path: str, *, told: bool) -> None:
-        """Watch a folder and those in it; `told`: what lies there already is news.
+    def _add_below(self, path: str, *, new: bool) -> None:
+        """Watch a folder and those in it.
 
-        How it came there nobody saw: it counts as moved, unless it is seen to be written to.
+        The files of a `new` folder count as moved, until a write to them is seen.
         """
         folder = self.root / path
         if not folder.is_dir() or folder.is_symlink():
             return
-        self._add(path)  # first, so that nothing falls between the watch and the look
+        self._add(path)  # first, so that nothing is missed between the two
         with contextlib.suppress(OSError):
             for entry in sorted(os.scandir(folder), key=lambda each: each.name):
                 inner = f"{path}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    self._add_below(inner, told=told)
-                elif told:
+                    self._add_below(inner, new=new)
+                elif new:
                     self.events.append((_TO, inner))
 
     def _matters(self, folder: str) -> bool:
-        """Whether a checkpoint lies in it, or it in a checkpoint."""
-        return any(f"{each}/".startswith(f"{folder}/") for each in self.paths) or any(
-            folder.startswith(f"{each}/") for each in self.paths
+        """Whether a folder contains a checkpoint, or lies in one."""
+        return any(
+            f"{each}/".startswith(f"{folder}/") or folder.startswith(f"{each}/")
+            for each in self.paths
         )
 
     def _run(self) -> None:
         while True:
-            ended = self._stop.is_set()  # asked first, so that what came before it is still read
+            ended = self._stop.is_set()  # first, so that what came before it is still read
             if select.select([self._handle], [], [], 0 if ended else 0.02)[0]:
                 self.mark()
             elif ended:
@@ -277,11 +264,11 @@ class SaveWatch:
                     if folder == old or folder.startswith(f"{old}/"):
                         self._folders[watched] = path + folder[len(old) :]
             if mask & (_CREATE | _TO) and self._matters(path):
-                self._add_below(path, told=bool(mask & _CREATE))
+                self._add_below(path, new=bool(mask & _CREATE))
 
 
-_AHEAD = 0.2  # share of the lines that may be seen at once
-_BEFORE_END = 0.9  # share of the run; what is seen later may have been flushed by its end
+_AHEAD = 0.2  # share of the lines that may arrive at once
+_BEFORE_END = 0.9  # share of the run; later lines may have been flushed by its end
 
 
 @dataclass
@@ -296,7 +283,7 @@ class CommandProgress:
 
 @dataclass
 class Start:
-    """One start of the command, and what became of it."""
+    """One start of the command, and how it ended."""
 
     place: int  # the number of its folder
     code: int | None = None  # the agent's exit code; None: it was killed
@@ -314,7 +301,7 @@ class Start:
     lines: list[str] = field(default_factory=list)
     programs: list[str] = field(default_factory=list)  # that ran when it was interrupted
     changes: list[FileChange] = field(default_factory=list)  # of the checkpoint
-    late: bool = False  # it was written to after the interruption
+    late: bool = False  # the checkpoint was written to after the interruption
     blind: bool = False  # the changes could not be watched
     had: bool = False  # there was a checkpoint when it began
     before: Path = Path()  # copies of the checkpoint, as long as they are needed
@@ -330,9 +317,9 @@ class Start:
         return bool(self.bytes and self.changes)
 
     def live(self, share: float) -> bool:
-        """Whether this share of the lines was seen when it was printed.
+        """Whether this share of the lines arrived when it was printed.
 
-        A buffer hands lines over in blocks, or all of them at the end: they do not tell then how
+        A buffer passes lines on in blocks, or all of them at the end. Then they do not show how
         far the command is.
         """
         total = len(self.lines)
@@ -350,7 +337,7 @@ class Start:
         return f"exited with {self.status}" if self.status is not None else self.reason
 
 
-# what an interrupted run may say otherwise: times, places, and how often it was interrupted
+# keys whose values may differ in an interrupted run: times, hosts, numbers of starts
 _OTHERWISE = re.compile(
     r"(?i)time|second|elapsed|duration|date|stamp|rate$|speed|host|node|pid|resum|restart|attempt"
     r"|start|wall|uptime"
@@ -358,14 +345,9 @@ _OTHERWISE = re.compile(
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The digest of each file below a folder; of JSON without what may differ between runs."""
-    if not folder.is_dir():
-        return {}
-    return {
-        path.relative_to(folder).as_posix(): _digest(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    """The digest of each file below a folder; of JSON without the keys that may differ."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
 
 
 def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
@@ -374,30 +356,24 @@ def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     if path.suffix == ".json":
-        try:
-            told = _without_times(json.loads(path.read_bytes()))
-            return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-        except (ValueError, RecursionError):
-            pass  # then by its bytes
+        with contextlib.suppress(ValueError, RecursionError):  # then by its bytes
+            document = _without_times(json.loads(path.read_bytes()))
+            return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _without_times(told: object) -> object:
-    if isinstance(told, dict):
+def _without_times(value: object) -> object:
+    if isinstance(value, dict):
         return {
-            key: _without_times(value)
-            for key, value in told.items()
-            if not (_OTHERWISE.search(key) and not isinstance(value, (dict, list)))
-            or key in ("learning_rate", "lr")
+            key: _without_times(inner)
+            for key, inner in value.items()
+            if key in ("learning_rate", "lr")
+            or isinstance(inner, (dict, list))
+            or not _OTHERWISE.search(key)
         }
-    if isinstance(told, list):
-        return [_without_times(each) for each in told]
-    return told
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
 
 
 TRACE = ".headway-trace"
@@ -406,7 +382,7 @@ _TAIL = 2000  # characters of stderr that are kept
 
 
 class StartFollower:
-    """Reads what a start writes: its trace, its record, its streams, from where they were."""
+    """Reads what a start adds to its trace, its record and its output."""
 
     def __init__(self, scratch: Path) -> None:
         self._trace = scratch / TRACE
@@ -464,10 +440,9 @@ class StartFollower:
             data = self._trace.read_bytes()[self._at :]
             made.trace = data.decode("utf-8", "replace").splitlines()
         for name in ("stdout", "stderr"):
-            text = ""
-            for path in sorted(self._attempts.glob(f"*/{name}")):
-                data = path.read_bytes()[self._streams.get(path, 0) :]
-                text += data.decode("utf-8", "replace")
+            paths = sorted(self._attempts.glob(f"*/{name}"))
+            added = (path.read_bytes()[self._streams.get(path, 0) :] for path in paths)
+            text = "".join(data.decode("utf-8", "replace") for data in added)
             if name == "stdout":
                 made.lines = text.splitlines()
             else:
@@ -485,7 +460,7 @@ class StartFollower:
 
 
 def programs(scratch: Path, agent: int) -> list[str]:
-    """The command lines of what runs in a scratch folder, the agent left out."""
+    """The command lines of the programs in a scratch folder, without the agent."""
     found = []
     for pid in sorted(marked(scratch)):
         with contextlib.suppress(OSError):
@@ -495,21 +470,33 @@ def programs(scratch: Path, agent: int) -> list[str]:
     return found
 
 
-def listeners(scratch: Path, agent: int) -> set[int]:
-    """The programs of an attempt that have a handler for SIGTERM.
+def listeners(agent: int) -> set[int]:
+    """The programs that an agent runs and that have a handler for SIGTERM.
 
-    Shells do not count, which have one for the sake of what they start, nor does what the agent has
-    forked and is not yet a program of its own.
+    Shells do not count, because they have one for what they start, nor does a fork of the agent
+    that has not become another program yet.
     """
     found = set()
     own = _arguments(agent)
-    for pid in marked(scratch):
+    below = _children(agent)
+    while below:
+        pid = below.pop()
+        below += _children(pid)
         with contextlib.suppress(OSError, ValueError):
             text = Path(f"/proc/{pid}/status").read_text()
-            told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-            caught = int(told.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
-            if caught and told.get("Name", "").strip() not in _SHELLS and _arguments(pid) != own:
+            status = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            caught = int(status.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
+            if caught and status.get("Name", "").strip() not in _SHELLS and _arguments(pid) != own:
                 found.add(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process, without a search through all processes of a busy machine."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            found += map(int, (thread / "children").read_text().split())
     return found
 
 
@@ -520,17 +507,16 @@ def _arguments(pid: int) -> bytes:
 
 
 _LOOK = 0.004  # seconds between looks at a running command
-_LISTEN = 0.05  # the same, at its handlers
-_SPARE = 20.0  # times as long as such a look takes
+_LISTEN = 0.02  # the same, at its handlers
 _LEEWAY = 10.0  # seconds beyond the grace after which everything of an attempt is killed
 
 
 class TimeOver(Exception):
-    """The time that the check may take is over."""
+    """The time limit of the check is over."""
 
 
 class Bench:
-    """A run folder of the check's own, in which one job is started as often as needed."""
+    """A run folder in which the check starts one job as often as needed."""
 
     def __init__(self, job: Job, base: Path, root: Path, index: int, deadline: float) -> None:
         self.job, self.index, self.deadline = job, index, deadline
@@ -560,29 +546,26 @@ class Bench:
         """The job as this machine can run it."""
         wanted = job.resources.gpus
         if wanted is not None and len(self._site.gpus) < wanted.count:
-            self.notes.append("this machine has not the GPUs that the job asks for: run without")
+            self.notes.append("this machine lacks the GPUs that the job asks for: it runs without")
             resources = job.resources.model_copy(update={"gpus": None})
             job = job.model_copy(update={"resources": resources})
         if job.container and find_apptainer() is None:
-            self.notes.append("there is no apptainer here: run without the job's container")
+            self.notes.append("there is no apptainer here: it runs without the job's container")
             job = job.model_copy(update={"container": None})
         return job
 
     @property
     def spool(self) -> Path:
-        """Where the pool keeps the last checkpoint that the command has vouched for."""
+        """Where the pool keeps the last checkpoint that the command left."""
         return checkpoint_folder(self.folder, self.index)
 
     def new_place(self) -> int:
-        """The number of a folder that nobody has used."""
+        """The number of a new folder."""
         self._places += 1
         return self._places
 
-    def scratch(self, place: int) -> Path:
-        return self._attempt(place).scratch
-
     def forget(self) -> None:
-        """What follows is another job's life: no checkpoint waits for it."""
+        """Remove the spooled checkpoint, before a new trial."""
         remove_tree(self.spool)
 
     def start(
@@ -597,8 +580,8 @@ class Bench:
     ) -> Start:
         """Start the command in a folder, new or used, and follow it to its end.
 
-        `how` ("term", "kill") is done to it as soon as `when` says so; `laid` puts a checkpoint
-        into a new folder.
+        It is interrupted by `how` ("term" or "kill") as soon as `when` is true. `laid` puts a
+        checkpoint into a new folder.
         """
         attempt = self._attempt(place)
         if not attempt.scratch.exists():
@@ -616,7 +599,7 @@ class Bench:
         try:
             early = self._follow(attempt, made, watch, saves, when, how, patience)
         finally:
-            attempt.kill()  # which ends what it left, too
+            attempt.kill()  # also ends the processes that it left
             while attempt.poll() is None:
                 time.sleep(_LOOK)
             changes = [change for each in saves for change in each.close()]
@@ -648,7 +631,7 @@ class Bench:
         how: str,
         patience: float,
     ) -> int:
-        """Look at it until it ends; returns how much was seen of its saves when interrupted."""
+        """Follow it to its end; returns the number of save events before the interruption."""
         begin, acted, early = time.monotonic(), 0.0, 0
         rows, first, last = 0, 0.0, 0.0
         started = look = 0.0
@@ -660,12 +643,10 @@ class Bench:
                 started = now
             seen = CommandProgress(watch.rows(), watch.printed(), now - started if started else 0.0)
             if started and made.listened is None and not seen.rows and now > look:
-                hear = listeners(attempt.scratch, attempt.pid)
-                if hear & heard:  # twice: between fork and exec a program has its parent's
+                hear = listeners(attempt.pid)
+                if hear & heard:  # twice: between fork and exec it has its parent's handlers
                     made.listened = seen.seconds
-                # on a busy machine there are many processes to look at, but the second look is near
-                spare = 0.0 if hear - heard else _SPARE * (time.monotonic() - now)
-                look, heard = now + max(_LISTEN, spare), hear
+                look, heard = now + _LISTEN, hear
             seen.listened = made.listened
             if seen.lines > (made.printed[-1][1] if made.printed else 0):
                 made.printed.append((seen.seconds, seen.lines))
@@ -690,9 +671,9 @@ class Bench:
         return early
 
     def _keep_one(self, made: Start, *, candidate: bool) -> None:
-        """Keep the copies of the best save alone: checkpoints are large.
+        """Keep only the copies of the best save, because checkpoints are large.
 
-        Best is one with a checkpoint to begin with, that was not killed while it wrote.
+        The best one began with a checkpoint and was not killed while it wrote.
         """
 
         def rank(start: Start) -> tuple[bool, bool, bool]:
@@ -707,7 +688,7 @@ class Bench:
 
     def drop(self, place: int) -> None:
         """Remove a folder that is not started in again."""
-        remove_tree(self.scratch(place))
+        remove_tree(self._attempt(place).scratch)
 
     def _attempt(self, place: int) -> RunningAttempt:
         return RunningAttempt(self.folder, self.index, place, self._site, self._claim, 1)
@@ -729,15 +710,14 @@ class Bench:
         self._copies += 1
         target = self._root / "copies" / str(self._copies)
         target.mkdir(parents=True)
-        if not copy_paths(self.paths, scratch, target):
-            # in a new folder the agent puts it into place, from where the pool gives it
-            given = find(str(scratch / FOLDER))
-            if given is not None:
-                copy_paths(self.paths, Path(given.place), target)
+        copy_paths(self.paths, scratch, target)
+        spooled = find(str(scratch / FOLDER))  # the agent will put it in place in a new folder
+        if spooled is not None and not _size(target):
+            copy_paths(self.paths, Path(spooled.place), target)
         return target
 
     def _share_inputs(self, scratch: Path, begin: float) -> None:
-        """Stage in once: the other starts take each input from the first, if it was not changed."""
+        """Let later starts take each input from the first one, unless it was changed."""
         if self._image:
             return  # a container does not see it
         for number, given in enumerate(self._plan["inputs"]):
@@ -749,7 +729,7 @@ class Bench:
                     kept.parent.mkdir(exist_ok=True)
                     os.link(path, kept)
                     given["urls"] = [kept.as_uri()]
-                    given["manifest"] = None  # beside the object, where it is not now
+                    given["manifest"] = None  # it is not in this folder
 
 
 def _size(folder: Path) -> int:

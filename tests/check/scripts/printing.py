@@ -5,7 +5,8 @@ import sys
 import toy
 
 if "--buffered" in sys.argv:
-    toy.PAUSE = 0.05  # it is interrupted by time, which a busy machine must not stretch
+    # it is interrupted by time, which a busy machine must not stretch
+    toy.PAUSE, toy.PACED = 0.05, True
 
 
 def tell(epoch, step, loss, samples):

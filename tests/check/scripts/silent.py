@@ -2,7 +2,8 @@
 
 import toy
 
-toy.PAUSE = 0.05  # without steps it is interrupted by time, which a busy machine must not stretch
+# without steps it is interrupted by time, which a busy machine must not stretch
+toy.PAUSE, toy.PACED = 0.05, True
 training = toy.Toy()
 kept = toy.load("ckpt/state.json")
 if kept:

@@ -9,6 +9,7 @@ import time
 
 EPOCHS, BATCHES, BATCH = 4, 8, 4
 PAUSE = 0.012  # seconds of a step
+PACED = False  # all steps together take their time, however late the machine wakes one of them
 
 
 class Toy:
@@ -18,13 +19,16 @@ class Toy:
         self.epoch = self.batch = 0
         self.weight, self.momentum = 0.0, 0.0
         self.noise = random.Random(7)
+        self.due = None  # when the step that is being made ends
 
     def order(self):
         return random.Random(100 + self.epoch).sample(range(1000), BATCHES * BATCH)
 
     def step(self, samples):
         """One step; returns the loss."""
-        time.sleep(PAUSE)
+        now = time.monotonic()
+        self.due = (self.due if PACED and self.due else now) + PAUSE
+        time.sleep(max(0.0, self.due - now))
         wanted = sum(samples) / len(samples) / 1000 + self.noise.gauss(0, 0.1)
         self.momentum = 0.9 * self.momentum + (wanted - self.weight)
         self.weight += 0.1 * self.momentum

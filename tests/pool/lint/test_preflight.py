@@ -227,7 +227,7 @@ def test_gpus(base: Path) -> None:
     assert two["gpu-count"].severity is Severity.WARNING
     assert look(base, OSPOOL, "htcondor", resources={"gpus": 1}, duration="Long") == {}
     unsaid = look(base, resources={"gpus": {"memory": "20 GB"}, "cpus": 4})
-    assert unsaid["gpu-count-missing"].what.startswith("says memory but not how many")
+    assert unsaid["gpu-count-missing"].what.startswith("sets memory but not how many")
     assert look(base, resources={"gpus": {"memory": "20 GB", "count": 1}}) == {}
 
 
@@ -256,11 +256,11 @@ def test_an_input_that_streams(base: Path) -> None:
     given = {"url": "https://x/y.tar", "mode": "stream"}
     pinned = {**given, "manifest": f"sha256:{'a' * 64}"}
     assert set(look(base, inputs=[given])) == {"stream-unproven"}
-    assert "nothing proves it" in look(base, inputs=[given])["stream-unproven"].what
+    assert "it has no checksum" in look(base, inputs=[given])["stream-unproven"].what
     assert look(base, inputs=[pinned]) == {}
     window = {**pinned, "keep": False, "window": 2 * 10**9, "size": 150 * 10**9}
     found = look(base, inputs=[window])
-    assert set(found) == {"stream-again"} and "150 GB come anew" in found["stream-again"].what
+    assert set(found) == {"stream-again"} and "every epoch downloads 150 GB again" in found["stream-again"].what
     own = {"transfer_plugins": "https=./mine"}
     assert "stream-plugin" in look(base, OSPOOL, "htcondor", inputs=[pinned], submit=own)
 
@@ -278,7 +278,7 @@ def test_a_manifest_among_the_files(base: Path) -> None:
     assert wrong.severity is Severity.ERROR and digest in wrong.remedy
     window = {**given, "manifest": digest, "keep": False, "window": 2_000_000}
     again = look(base, inputs=[window], files=files)["stream-again"].what
-    assert "5.12 MB come anew in every epoch (0% more than it has), 25.6 MB in five" in again
+    assert "every epoch downloads 5.12 MB again (0% more than its size), 25.6 MB in five" in again
 
 
 def test_what_is_unpacked(base: Path) -> None:

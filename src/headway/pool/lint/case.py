@@ -1,7 +1,8 @@
-"""The case that preflight judges: the job, the pool's limits and the job's files; its command."""
+"""The job that preflight checks, with its files; and the checks of its command."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -20,7 +21,7 @@ from headway.pool.lint.script_traps import (
     worker_options,
 )
 from headway.pool.lint.shell import scan
-from headway.pool.lint.traps import Context, LintFinding, error, unwrapped, warning
+from headway.pool.lint.traps import Context, LintFinding, base_name, error, unwrapped, warning
 from headway.pool.prepare import packed_files
 from headway.spec import Job
 from headway.spec.places import filler
@@ -31,17 +32,17 @@ _OSPOOL_URL = re.compile(r"(?:[\w.-]+\+)?(?:osdf|stash)://+ospool/", re.I)
 
 
 def in_ospool(url: str) -> bool:
-    """Whether a URL names the OSPool's own part of the federation."""
+    """Whether a URL lies in the OSPool's own part of the federation."""
     return _OSPOOL_URL.match(url) is not None
 
 
 def put_where_cached(case: PreflightCase) -> str:
-    """What to do with something large, in the words of the pool."""
+    """What to do with a large file on this pool."""
     return "put it on OSDF, where it is cached" if case.ospool else "put it behind a URL"
 
 
 class PreflightCase:
-    """Looks at each file once; every check asks here."""
+    """The job, its pool and its files, for all checks; each file is read once."""
 
     def __init__(self, job: Job, base: Path, limits: Limits, pool: str) -> None:
         self.job = job
@@ -56,7 +57,7 @@ class PreflightCase:
     # -- the table
 
     def filled(self, template: str) -> list[str]:
-        """What a text is for the jobs, each different one once."""
+        """The different values of a text that `{column}` makes differ from job to job."""
         names, fill = filler(template)
         return list(dict.fromkeys(fill({name: self._column(name) for name in names})))
 
@@ -74,36 +75,33 @@ class PreflightCase:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the payload's regular files; what cannot be looked at is left out."""
+        """The sizes of the payload's regular files, without those that cannot be read."""
         sizes = {}
         for name, path in self.packed.items():
-            try:
+            with contextlib.suppress(OSError):
                 if path.is_file():
                     sizes[name] = path.stat().st_size
-            except OSError:
-                continue
         return sizes
 
     @cached_property
     def payload_bytes(self) -> int:
-        """The size of payload.tar: each file in blocks of 512 bytes, and a header before it."""
+        """The size of payload.tar: a header for each file, and its data in blocks of 512 bytes."""
         return 512 * len(self.packed) + sum(-(-size // 512) * 512 for size in self.sizes.values())
 
     @cached_property
     def input_bytes(self) -> int:
-        """The declared sizes of the inputs; those without one count nothing."""
+        """The declared sizes of the inputs; those without one count as 0."""
         return sum(given.size or 0 for given in self.job.inputs)
 
     @cached_property
     def input_disk(self) -> int:
-        """What the inputs take of the disk at once, as far as it is declared.
-
-        An archive and what is in it lie side by side for a while; unpacked it is no smaller.
-        """
-        return sum(
-            (given.size or 0) if given.window is None else min(given.window, given.size or 1 << 62)
-            for given in self.job.inputs
-        ) + sum(given.size or 0 for given in self.job.inputs if given.unpack)
+        """The disk space that the inputs need at once, as far as it is declared."""
+        total = 0
+        for given in self.job.inputs:
+            size = given.size or 0
+            total += size if given.window is None else min(given.window, size or given.window)
+            total += size if given.unpack else 0  # for a while the archive is there too
+        return total
 
     @cached_property
     def image_path(self) -> Path:
@@ -111,19 +109,18 @@ class PreflightCase:
 
     @cached_property
     def image_bytes(self) -> int:
-        """The size of a container image that goes with the job from here."""
-        if self.job.container is None or "://" in self.job.container:
-            return 0
-        return self.image_path.stat().st_size if self.image_path.is_file() else 0
+        """The size of a container image that goes with the job."""
+        local = self.job.container is not None and "://" not in self.job.container
+        return self.image_path.stat().st_size if local and self.image_path.is_file() else 0
 
     @cached_property
     def provided(self) -> frozenset[str]:
-        """The paths that are there when the command starts, for every job."""
+        """The paths that exist when the command of any job starts."""
         inputs = [given.path for given in self.job.inputs if not placeholders(given.path)]
         return frozenset((*self.packed, *inputs))
 
     def brings(self, name: str) -> bool:
-        """Whether a path is there when the command starts, perhaps within what is unpacked."""
+        """Whether a path exists when the command starts, perhaps within an unpacked input."""
         unpacked = [given.path for given in self.job.inputs if given.unpack]
         return name in self.provided or any(name.startswith(f"{path}/") for path in unpacked)
 
@@ -131,7 +128,7 @@ class PreflightCase:
 
     @cached_property
     def scripts(self) -> dict[str, str]:
-        """The text of the scripts that the job brings, by name; a folder's own only if named."""
+        """The text of the job's scripts; of those in a folder, the ones that the command names."""
         named = [name for name in self.job.files if name in self.sizes]
         called = [word.removeprefix("./") for word in self.command_words if "{" not in word]
         inner = [name for name in called if name in self.sizes]
@@ -145,22 +142,17 @@ class PreflightCase:
 
     @cached_property
     def command_words(self) -> list[str]:
-        """The words of the command; those of a shell's line as far as they can be told apart."""
+        """The words of the command; a shell line is split roughly."""
         if self.job.shell:
             return re.split(r"[\s;&|()<>\"']+", self.job.command[0])
         return list(self.job.command)
 
-    @cached_property
-    def _everything(self) -> str:
-        return "\n".join(
-            (*self.job.command, *self.job.environment.values(), *self.scripts.values())
-        )
-
     def mentions(self, text: str, *, word: bool = False) -> bool:
-        """Whether the command or one of its scripts has `text` in it."""
-        if not word:
-            return text in self._everything
-        return re.search(rf"(?<![\w.]){re.escape(text)}(?![\w.])", self._everything) is not None
+        """Whether the command or one of its scripts contains `text`, perhaps as a whole word."""
+        pattern = re.escape(text)
+        wanted = re.compile(rf"(?<![\w.]){pattern}(?![\w.])" if word else pattern)
+        texts = (*self.job.command, *self.job.environment.values(), *self.scripts.values())
+        return any(map(wanted.search, texts))
 
     @cached_property
     def uses_loader(self) -> bool:
@@ -183,7 +175,7 @@ class PreflightCase:
     # -- the folder of job.toml
 
     def is_here(self, name: str) -> bool:
-        """Whether a file or folder of this name lies in the job's folder; each is listed once."""
+        """Whether a file or folder of this name is in the job's folder."""
         folder, _, last = name.rstrip("/").rpartition("/")
         return last in self.siblings(folder)
 
@@ -191,17 +183,15 @@ class PreflightCase:
         """The names in a folder below the job's."""
         if folder not in self._listed:
             names: list[str] = []
-            # Not even asked for where the folder above has no such name: tables name many.
+            # A table may name many folders: ask for one only if its parent has it.
             if folder.startswith("/") or "." in folder or not folder or self.is_here(folder):
-                try:
+                with contextlib.suppress(OSError, ValueError):  # a long argument, or one with NUL
                     names = os.listdir(self.base / folder)
-                except (OSError, ValueError):  # a long argument, or one with NUL, is no folder
-                    names = []
             self._listed[folder] = frozenset(names)
         return self._listed[folder]
 
 
-# The command: does the job bring what it names, and what do its scripts have in store?
+# The command: does the job bring what it names, and which traps are in its scripts?
 
 _LAUNCHERS = re.compile("torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec")
 _INTERPRETERS = re.compile(
@@ -209,14 +199,14 @@ _INTERPRETERS = re.compile(
 )
 _SUFFIXES = (".py", ".sh", ".bash", ".R", ".r", ".pl", ".jl", ".rb", ".js", ".exe", ".out")
 _WITH_VALUE = {"-W", "-X", "-o", "-O", "--check-hash-based-pycs"}
-_UNKNOWN = "\0"  # stands for a word that is not the same for every job
-_NOT_HERE = ("", "/", "~", "$", _UNKNOWN)  # how a word begins that names no file of the folder
+_UNKNOWN = "\0"  # a word that differs from job to job
+_NOT_HERE = ("", "/", "~", "$", _UNKNOWN)  # beginnings of words that name no file here
 _SHOWN = 3
-_MOST = 1000  # different programs or scripts of a table that are looked at
+_MOST = 1000  # programs or scripts of a table that are checked
 
 
 def command_findings(case: PreflightCase) -> Iterator[LintFinding]:
-    """Of the program, its arguments, and the traps of every script the job brings."""
+    """Check the program, its arguments, and the job's scripts."""
     programs: set[str] = set()
     for argv in _commands(case):
         yield from _program(case, argv, programs)
@@ -227,7 +217,7 @@ def command_findings(case: PreflightCase) -> Iterator[LintFinding]:
 
 
 def _commands(case: PreflightCase) -> Iterator[list[str]]:
-    """The argument lists to look at; of a table, one for each different set of file names."""
+    """The argument lists to check; for a table, one for each different set of file names."""
     if case.job.shell:
         commands = [c for c in scan(case.job.command[0]).commands if c.words]
         for command in commands:
@@ -235,7 +225,7 @@ def _commands(case: PreflightCase) -> Iterator[list[str]]:
                 yield unwrapped(command.words)
         return
     plain = list(case.job.command)
-    # What rows fill in is looked at place by place: all of it together would be rows times rows.
+    # Words that differ are checked one by one: their combinations would be too many.
     for at, word in enumerate(plain):
         if "{" not in word:
             continue
@@ -274,7 +264,7 @@ def _program(case: PreflightCase, argv: list[str], programs: set[str]) -> Iterat
 
 
 def _is_script_here(case: PreflightCase, program: str) -> bool:
-    """Whether a bare name is meant for a file of this folder, not for a program of the node."""
+    """Whether a bare name means a file of this folder, not a program of the node."""
     is_file = case.is_here(program) and (case.base / program).is_file()
     if case.job.container is not None:
         return is_file and program.endswith(_SUFFIXES)  # the image may have anything
@@ -282,14 +272,14 @@ def _is_script_here(case: PreflightCase, program: str) -> bool:
 
 
 def _is_interpreter(program: str) -> bool:
-    return _INTERPRETERS.fullmatch(program.rsplit("/", 1)[-1]) is not None
+    return _INTERPRETERS.fullmatch(base_name(program)) is not None
 
 
 def _script(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
     """`python3 train.py`, `bash run.sh`, `torchrun --nproc-per-node 2 train.py`, `-m module`."""
     if not _is_interpreter(argv[0]):
         return
-    launcher = _LAUNCHERS.fullmatch(argv[0].rsplit("/", 1)[-1])
+    launcher = _LAUNCHERS.fullmatch(base_name(argv[0]))
     words = iter(argv[1:])
     for word in words:
         if word == "-m":
@@ -323,11 +313,11 @@ def _module(case: PreflightCase, module: str) -> Iterator[LintFinding]:
 
 
 def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:
-    """Arguments that name something of this folder which stays behind."""
+    """Arguments that name files of this folder which do not go with the job."""
     made = [posixpath.normpath(output.path) for output in case.job.outputs]
     made += case.job.checkpoint.paths if case.job.checkpoint else ()
     left: dict[str, None] = {}
-    for word in argv[1:]:  # of a large table: quick tests first
+    for word in argv[1:]:  # a table may have many: quick tests first
         value = word.partition("=")[2] if word[:1] == "-" else word
         if value[:1] in _NOT_HERE or not case.is_here(value) or value.endswith(_SUFFIXES):
             continue
@@ -363,7 +353,7 @@ def _add_to_files(case: PreflightCase, name: str) -> str:
 
 
 def _workers(case: PreflightCase) -> Iterator[LintFinding]:
-    """Loader processes that the command asks for; of a table, the most of them."""
+    """Check the loader processes that the command asks for; for a table, the largest number."""
     options = {option for text in case.scripts.values() for option in worker_options(text)}
     words = [_most(case.filled(word)) if "{" in word else word for word in case.command_words]
     yield from asked_workers(words, case.job.resources.cpus, "command", "", options)
@@ -375,11 +365,10 @@ def _most(values: list[str]) -> str:
 
 
 def _traps(case: PreflightCase, programs: set[str]) -> Iterator[LintFinding]:
-    found: list[LintFinding] = []
+    scripts = [(n, text, case.context(program=n in programs)) for n, text in case.scripts.items()]
     if case.job.shell:
-        found += script_traps(case.job.command[0], "command", case.context(interpreter="sh"))
-    for name, text in case.scripts.items():
-        found += script_traps(text, name, case.context(program=name in programs))
-    for finding in found:
-        if not (case.local and finding.id in ("absolute-path", "scratch-path")):
-            yield finding
+        scripts.insert(0, ("command", case.job.command[0], case.context(interpreter="sh")))
+    for name, text, context in scripts:
+        for finding in script_traps(text, name, context):
+            if not (case.local and finding.id in ("absolute-path", "scratch-path")):
+                yield finding

@@ -1,23 +1,25 @@
-"""Preflight: what would make a job fail on this pool, said before it is submitted."""
+"""Preflight: what would make a job fail on this pool, reported before it is submitted."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headway.errors import ManifestError
 from headway.node.probe import ZSTD
 from headway.node.stream.source import bytes_of_epoch
-from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, Manifest, digest_of, read_manifest
+from headway.node.transfer.manifest import MAX_MANIFEST, SUFFIX, digest_of, read_manifest
 from headway.pool.base import Limits
 from headway.pool.lint.case import PreflightCase, command_findings, put_where_cached
 from headway.pool.lint.traps import LintFinding, error, hint, warning, worst_first
 from headway.pool.match import START, Lacking, Match, SlotNeed, needs_of
 from headway.pool.prepare import agent_urls, by_agent, not_in_shell
 from headway.spec import Input, Job, Output, format_duration, format_size
+from headway.spec.errors import first_few
 from headway.text import closest, many
 
 _log = logging.getLogger(__name__)
@@ -25,8 +27,8 @@ _log = logging.getLogger(__name__)
 _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
 _LONGEST_INTERVAL = 5 * _HOUR
-_KEEPER = "headway.checkpoint"  # exits with whatever code job.toml says
-_OSPOOL_INPUT = 10 * 10**9  # bytes a job, and GPUs: what the OSPool asks for
+_CHECKPOINT_MODULE = "headway.checkpoint"  # exits with the code that job.toml names
+_OSPOOL_INPUT = 10 * 10**9  # bytes per job that the OSPool recommends
 _OSPOOL_GPUS = 1
 _DECODES = 550  # JPEGs a second that one core decodes
 
@@ -40,16 +42,16 @@ def preflight(
     match: Match | None = None,
     strict: bool | None = None,
 ) -> list[LintFinding]:
-    """Everything worth saying about a job before its pool gets it.
+    """Check a job before it is submitted.
 
-    Only the job's own files are looked at; nothing is fetched.
+    Only the job's own files are read; nothing is downloaded.
 
     Args:
         job: The job.
         base: The folder of job.toml.
         limits: What the pool accepts.
         pool: The pool, as `--pool` names it.
-        match: What the pool's slots have for the job, if somebody has looked.
+        match: What the pool's slots offer the job, if it is known.
         strict: As `slot_findings` explains it.
 
     Returns:
@@ -57,16 +59,8 @@ def preflight(
     """
     case = PreflightCase(job, base, limits, pool)
     checks: tuple[Callable[[PreflightCase], Iterator[LintFinding]], ...] = (
-        file_findings,
-        command_findings,
-        _requests,
-        _gpus,
-        _inputs,
-        _environment,
-        _container,
-        _outputs,
-        _duration,
-        _checkpoint,
+        *(file_findings, command_findings, _requests, _gpus, _inputs, _environment),
+        *(_container, _outputs, _duration, _checkpoint),
     )
     slots = slot_findings(job, match, strict) if match else ()
     findings = worst_first((*slots, *(finding for part in checks for finding in part(case))))
@@ -76,24 +70,33 @@ def preflight(
 
 
 def _requests(case: PreflightCase) -> Iterator[LintFinding]:
-    asked = case.job.resources
-    make = error if case.local else warning
-    place = "this machine has" if case.local else "the pool's largest slot has"
-    rows: list[tuple[str, str, int, int | None, Callable[[int], str], str]] = [
-        ("cpus", "cpu", asked.cpus, case.limits.cpus, lambda n: many(n, "cpu"), "cpu"),
-        ("memory", "memory", asked.memory, case.limits.memory, format_size, "mem"),
-        ("disk", "disk", asked.disk, case.limits.disk, format_size, "disk"),
+    asked, limits = case.job.resources, case.limits
+    gpus = asked.gpus.count if asked.gpus else 0
+    rows: list[tuple[str, int, int | None, str]] = [
+        ("cpus", asked.cpus, limits.cpus, "cpu"),
+        ("memory", asked.memory, limits.memory, "mem"),
+        ("disk", asked.disk, limits.disk, "disk"),
+        ("gpus", gpus, limits.gpus, "nvidia-gpu"),
     ]
-    for key, noun, wanted, there, shown, option in rows:
+    for key, wanted, there, option in rows:
         if there is None or wanted <= there:
             continue
-        amount = shown(there) if noun == "cpu" else f"{shown(there)} of {noun}"
-        what = f"asks for {shown(wanted)}; {place} {amount}"
-        value = str(there) if noun == "cpu" else round_down(there)
+        place = "this machine" if case.local else "the pool's largest slot"
+        value, where = str(there), f"resources.{key}"
+        if key in ("memory", "disk"):
+            value, shown = round_down(there), (format_size(wanted), format_size(there))
+            what = f"asks for {shown[0]}; {place} has {shown[1]} of {key}"
+        else:
+            noun = {"cpus": "cpu", "gpus": "GPU"}[key]
+            has = many(there, noun) if there else f"no {noun}"
+            what = f"asks for {many(wanted, noun)}; {place} has {has}"
         remedy = f"--resource {option}={value}"
         if value == "0MB":
-            remedy = f"make room: next to no {noun} is free"
-        yield make(f"request-{key}", what, remedy, f"resources.{key}")
+            remedy = f"free some space: next to no {key} is left"
+        if key == "gpus":
+            where += ".count"
+            remedy += "" if there else ", or a pool with GPUs"
+        yield (error if case.local else warning)(f"request-{key}", what, remedy, where)
 
 
 def _gpus(case: PreflightCase) -> Iterator[LintFinding]:
@@ -101,28 +104,16 @@ def _gpus(case: PreflightCase) -> Iterator[LintFinding]:
     if asked is None:
         return
     where = "resources.gpus"
-    there = case.limits.gpus
-    if there is not None and asked.count > there:
-        make = error if case.local else warning
-        has = many(there, "GPU") if there else "no GPU"
-        place = "this machine has" if case.local else "the pool's largest slot has"
-        remedy = f"--resource nvidia-gpu={there}"
-        if not there:
-            remedy += ", or a pool with GPUs"
-        what = f"asks for {many(asked.count, 'GPU')}; {place} {has}"
-        yield make("request-gpus", what, remedy, f"{where}.count")
     if case.ospool and asked.count > _OSPOOL_GPUS:
-        what = (
-            f"few machines of the OSPool have {asked.count} GPUs free at once: expect a long wait"
-        )
+        what = f"few machines of the OSPool have {asked.count} GPUs free at once: expect to wait"
         remedy = f"--resource nvidia-gpu={_OSPOOL_GPUS}, or several jobs"
         yield warning("gpu-count", what, remedy, f"{where}.count")
     if "count" not in asked.model_fields_set:
         given = " and ".join(sorted(asked.model_fields_set)) or "nothing"
-        what = f"says {given} but not how many GPUs: one is asked for"
+        what = f"sets {given} but not how many GPUs: the job asks for one"
         yield hint("gpu-count-missing", what, "count = 1", where)
     if case.job.resources.cpus == 1 and case.uses_loader:
-        what = f"one cpu decodes about {_DECODES} JPEGs a second: the GPU waits for it"
+        what = f"one cpu decodes about {_DECODES} JPEGs per second: the GPU waits for it"
         yield hint("gpu-starved", what, "cpus = 4, and as many loader workers", "resources.cpus")
 
 
@@ -131,26 +122,28 @@ def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
     for number, given in enumerate(job.inputs):
         where = f"inputs[{number}]"
         if case.local and not agent_urls(case.job, given):
-            what = "is left to the job's own transfer plugin, and the local pool runs none"
-            remedy = "take transfer_plugins out of [submit]; Headway fetches it by itself"
+            what = "needs the job's own transfer plugin, and the local pool runs none"
+            remedy = "remove transfer_plugins from [submit]; Headway downloads it by itself"
             yield error("input-plugin", what, remedy, where)
         names = [url.lower().split("?")[0] for url in given.urls]
         if any(name.endswith(".zip") for name in names) and not given.unpack:
             what = "is a zip archive: `unzip` is missing in many containers"
-            remedy = "unpack = true has the agent unpack it; or repack it as .tar and read it as is"
+            remedy = (
+                "with unpack = true the agent unpacks it; or repack it as .tar and read it as it is"
+            )
             yield hint("zip", what, remedy, where)
         if given.unpack and any(name.endswith(ZSTD) for name in names) and not case.local:
-            what = "is unpacked only where a node has the program zstd or Python 3.14"
-            remedy = "other nodes are passed over; gzip and xz are read everywhere"
+            what = "can be unpacked only on nodes with the program zstd or Python 3.14"
+            remedy = "the job skips other nodes; every node can read gzip and xz"
             yield hint("zstd", what, remedy, where)
         if given.mode == "stream":
             yield from stream_findings(case, given, where)
     if case.ospool and case.input_bytes > _OSPOOL_INPUT:
         what = (
-            f"{format_size(case.input_bytes)} of input for each job; up to"
-            f" {format_size(_OSPOOL_INPUT)} are a good fit for the OSPool"
+            f"{format_size(case.input_bytes)} of input for each job; the OSPool"
+            f" recommends up to {format_size(_OSPOOL_INPUT)}"
         )
-        remedy = "split the data into shards, one job each, or stream it (mode)"
+        remedy = "split the data into shards, one for each job, or stream it (mode)"
         yield warning("input-guideline", what, remedy, "inputs")
 
 
@@ -165,16 +158,16 @@ def _container(case: PreflightCase) -> Iterator[LintFinding]:
         return
     if not case.limits.containers:
         what = f"{image} cannot be run: this pool has no containers"
-        remedy = "install apptainer, or take `container` out for a run on this pool"
+        remedy = "install apptainer, or remove `container` for a run on this pool"
         yield error("container-unavailable", what, remedy, "container")
         return
     scheme = image.split("://", 1)[0].lower() if "://" in image else ""
     if scheme == "docker" and not case.local:
-        what = "each site pulls a docker:// image anew and converts it, which can take many minutes"
+        what = "each site pulls and converts a docker:// image again, which can take many minutes"
         remedy = f"build a .sif once (apptainer build) and {put_where_cached(case)}"
         yield hint("container-docker", what, remedy, "container")
     elif scheme in ("osdf", "stash", "pelican") and case.local:
-        what = f"{scheme}:// is HTCondor's to bring, and the local pool has none"
+        what = f"HTCondor brings images from {scheme}://, and the local pool cannot"
         yield error("container-scheme", what, "name a local .sif, or docker://…", "container")
     elif not scheme and not image.startswith("/cvmfs/") and not case.image_path.exists():
         what = f"there is no {image} here"
@@ -197,7 +190,7 @@ def _outputs(case: PreflightCase) -> Iterator[LintFinding]:
 def _destination(
     case: PreflightCase, output: Output, where: str, listed: dict[str, set[str]]
 ) -> Iterator[LintFinding]:
-    """Where an output goes on the access point; each folder is looked into once."""
+    """Check where an output goes on the access point; each folder is listed once."""
     taken: list[str] = []
     blocked: dict[str, str] = {}
     for text in case.filled(output.to or ""):
@@ -209,17 +202,17 @@ def _destination(
         if name in listed[folder]:
             taken.append(text)
     for folder, reason in blocked.items():
-        what = f"nothing can be written to {folder or 'the job folder'}: {reason}"
+        what = f"the outputs cannot be written to {folder or 'the job folder'}: {reason}"
         yield error("output-folder", what, "create the folder, or choose another", where)
     if taken and not output.overwrite:
         more = f" (and {len(taken) - 1:,} more)" if len(taken) > 1 else ""
-        what = f"{taken[0]}{more} exists already, and would have to be replaced"
-        remedy = "move it away, or say overwrite = true"
+        what = f"{taken[0]}{more} exists already, and would be overwritten"
+        remedy = "move it away, or set overwrite = true"
         yield error("output-exists", what, remedy, where)
 
 
 def _look_into(folder: Path) -> tuple[set[str], str]:
-    """The names in a folder, and why nothing can be added to it, if so."""
+    """The names in a folder, and why no file can be added to it, if so."""
     try:
         names = {entry.name for entry in os.scandir(folder)}
     except FileNotFoundError:
@@ -227,16 +220,16 @@ def _look_into(folder: Path) -> tuple[set[str], str]:
         if not existing.is_dir():
             return set(), f"{existing.name} is not a folder"
         allowed = os.access(existing, os.W_OK | os.X_OK)
-        return set(), "" if allowed else f"{existing} is not yours to write to"
+        return set(), "" if allowed else f"you may not write to {existing}"
     except OSError as problem:
         return set(), (problem.strerror or str(problem)).lower()
-    return names, "" if os.access(folder, os.W_OK | os.X_OK) else "it is not yours to write to"
+    return names, "" if os.access(folder, os.W_OK | os.X_OK) else "you may not write to it"
 
 
 def _duration(case: PreflightCase) -> Iterator[LintFinding]:
     job = case.job
     if case.ospool and job.duration is None and job.checkpoint is None:
-        what = "nothing says how long the job takes: the OSPool holds it after 20 h"
+        what = "job.toml does not say how long the job takes: the OSPool holds it after 20 h"
         remedy = 'duration = "Medium" (under 10 h) or "Long" (under 20 h), or a [checkpoint]'
         yield hint("duration", what, remedy, "duration")
     held = _CATEGORIES.get(job.duration or "")
@@ -256,9 +249,9 @@ def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
     if saved is None:
         return
     if saved.interval is not None and saved.interval > _LONGEST_INTERVAL:
-        what = f"a checkpoint every {format_duration(saved.interval)}: an eviction costs that much"
+        what = f"a checkpoint every {format_duration(saved.interval)}: an eviction costs as much"
         if case.ospool:
-            what += ", and the OSPool may hold such a job for its length"
+            what += ", and the OSPool may hold such a long job"
         yield warning("checkpoint-interval", what, 'interval = "2 h"', "checkpoint.interval")
     if not case.scripts:
         return
@@ -267,13 +260,15 @@ def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
         what = f"the command and its scripts never mention {' or '.join(sorted(names))}"
         remedy = "write the checkpoint there, and read it at the start if it exists"
         yield hint("checkpoint-paths", what, remedy, "checkpoint.paths")
-    elif not case.mentions(str(saved.exit_code), word=True) and not case.mentions(_KEEPER):
+    elif not case.mentions(str(saved.exit_code), word=True) and not case.mentions(
+        _CHECKPOINT_MODULE
+    ):
         what = f"the command and its scripts never mention {saved.exit_code}"
         remedy = f"after writing the checkpoint, exit with {saved.exit_code}"
         yield hint("checkpoint-code", what, remedy, "checkpoint.exit_code")
 
 
-# The job's files: are they there, can they be packed, and do they fit through the transfer?
+# The job's files: do they exist, can they be packed, and are they small enough to transfer?
 
 _AGENT_BYTES = 1_000_000  # headway-node.pyz, plan.json: generous
 _HEADROOM = 256_000_000  # for what the command writes, at the least
@@ -296,14 +291,14 @@ def _one_file(case: PreflightCase, name: str, path: Path) -> Iterator[LintFindin
     except FileNotFoundError:
         if path.is_symlink():
             what = f"is a link to {os.readlink(path)}, which does not exist"
-            yield error("file-dangling", what, "mend the link, or leave it out", where)
+            yield error("file-dangling", what, "correct the link, or leave it out", where)
         else:
             near = closest(path.name, case.siblings(name.rpartition("/")[0]))
             remedy = f"did you mean {near}?" if near else "correct the name in `files`"
             yield error("file-missing", "does not exist", remedy, where)
         return
     except OSError as problem:
-        what = f"cannot be looked at: {(problem.strerror or str(problem)).lower()}"
+        what = f"cannot be read: {(problem.strerror or str(problem)).lower()}"
         yield error("file-unreadable", what, "check its permissions", where)
         return
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
@@ -313,17 +308,15 @@ def _one_file(case: PreflightCase, name: str, path: Path) -> Iterator[LintFindin
         yield error("file-unreadable", "cannot be read", f"chmod u+r {name}", where)
     elif stat.S_ISDIR(kind) and path.is_symlink() and not _link_holds(case, name, path):
         what = f"is a link to the folder {os.readlink(path)}, which does not go with the job"
-        remedy = "copy the folder into place of the link, or declare its files as inputs"
+        remedy = "replace the link by a copy of the folder, or declare its files as inputs"
         yield error("file-link", what, remedy, where)
 
 
 def _link_holds(case: PreflightCase, name: str, path: Path) -> bool:
-    """Whether a link to a folder leads to something that is packed too."""
+    """Whether the target of a link to a folder is packed too."""
     target = os.readlink(path)
-    if os.path.isabs(target):
-        return False
     inside = os.path.normpath(os.path.join(os.path.dirname(name), target))
-    if inside.startswith("../"):
+    if inside.startswith(("/", "../")):
         return False
     return inside in case.packed or any(other.startswith(f"{name}/") for other in case.packed)
 
@@ -337,19 +330,19 @@ def _transfer(case: PreflightCase) -> Iterator[LintFinding]:
             biggest = [(case.job.container or "", case.image_bytes), *biggest]
         named = ", ".join(f"{name} ({format_size(size)})" for name, size in biggest)
         what = (
-            f"{format_size(total)} would go through HTCondor's own transfer, which takes"
+            f"{format_size(total)} would go through HTCondor's own transfer, which allows"
             f" {format_size(limit)} here (hold code 32). The biggest: {named}"
         )
-        remedy = "put what is big behind a URL and declare it as an input"
+        remedy = "put large files behind a URL and declare them as inputs"
         yield error("payload-size", what, remedy, "files")
     elif case.image_bytes > _BIG and not case.local:
-        what = f"an image of {format_size(case.image_bytes)} goes from here to each node anew"
+        what = f"an image of {format_size(case.image_bytes)} goes from here to every node"
         remedy = f"{put_where_cached(case)}, and name that in `container`"
         yield hint("container-size", what, remedy, "container")
 
 
 def _disk(case: PreflightCase) -> Iterator[LintFinding]:
-    """Payload and its archive lie side by side; inputs and the image once."""
+    """The payload needs its size twice, because its archive is there too."""
     asked = case.job.resources.disk
     parts = {
         many(len(case.job.inputs), "input"): case.input_disk,
@@ -372,35 +365,35 @@ def _disk(case: PreflightCase) -> Iterator[LintFinding]:
         yield warning("disk", what, remedy, "resources.disk")
 
 
-# What a look at the pool's slots says of a job, for people.
+# Which slots of the pool could run the job.
 
 _WAYS = 2  # to match, the best first
 _SHOWN = 5  # sites
 _PLATFORM = {"arch": "architecture", "opsys": "operating system"}
 _GROWS = {
-    "pilots": "pilots may bring others, because jobs ask for them",
+    "pilots": "pilots may bring others for jobs that ask for them",
     "flocking": "this access point also sends jobs to other pools",
     "the job router": "this access point's job router may send jobs elsewhere",
 }
 
 
 def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterator[LintFinding]:
-    """Why no slot of the pool could run a job; nothing where one could.
+    """Why no slot of the pool could run a job; no findings if one could.
 
     Args:
         job: The job.
-        match: What the look at the slots has shown.
-        strict: True refuses whatever no slot of today could run, False warns only. None refuses
-            where these slots are all that there can be.
+        match: How the slots compare with the job's needs.
+        strict: True refuses a job that no current slot could run, False only warns. None refuses
+            it if the pool can have no other slots.
 
     Yields:
-        The finding that none matches and what would, then each need that rules slots out.
+        The finding that no slot matches and what would, then each need that rules slots out.
     """
     if match.matching:
         return
     make = error if strict else warning
     if match.unknown:
-        what = f"whether any slot fits is not known: {match.unknown}"
+        what = f"the pool's slots are not known: {match.unknown}"
         yield make("slots-unknown", what, "`condor_status` shows what the pool has", "pool")
         return
     if not match.slots:
@@ -417,15 +410,12 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
     yield make("no-slot-fits", _headline(match), words, "pool")
     keys = dict.fromkeys(key for way in ways for key in way.needs)
     every = {key for way in match.lacking for key in way.needs}
-    keys |= dict.fromkeys(key for key in needs if key in every and _rules_out_all(match, key))
+    all_out = (key for key in needs if key in every and match.ruled_out(key) == match.slots)
+    keys |= dict.fromkeys(all_out)
     for key in keys:
         name = "requirements" if key.startswith("requirements ") else key.replace(".", "-")
         what, remedy = _what(job, match, needs[key]), _remedy(job, match, needs[key])
         yield make(f"slots-{name}", what, remedy, needs[key].where)
-
-
-def _rules_out_all(match: Match, key: str) -> bool:
-    return match.ruled_out(key) == match.slots
 
 
 def _headline(match: Match) -> str:
@@ -434,11 +424,11 @@ def _headline(match: Match) -> str:
     )
     if match.grows:
         return f"{which} could run this job today; {_GROWS.get(match.grows, match.grows)}"
-    return f"{which} can ever run this job: it would wait without end"
+    return f"{which} can ever run this job: it would wait forever"
 
 
 def _ways(match: Match) -> list[Lacking]:
-    """The least that could be changed; where there are GPUs, they are not given up."""
+    """The smallest changes that would make slots match, without giving up the GPUs."""
     ways: list[Lacking] = []
     for each in match.lacking:
         if not any(each.without_gpus or set(way.needs) <= set(each.needs) for way in ways):
@@ -452,7 +442,7 @@ def _way(needs: dict[str, SlotNeed], way: Lacking) -> str:
 
 
 def _step(need: SlotNeed, have: float) -> str:
-    """What to change of one need so that a slot with so much matches."""
+    """How to change one need so that a slot with this amount matches."""
     if need.key == START:
         return "if START took it"
     if need.key in _OPTIONS and have:
@@ -466,70 +456,52 @@ def _step(need: SlotNeed, have: float) -> str:
 
 def _remedy(job: Job, match: Match, need: SlotNeed) -> str:
     if need.key == START:
-        return "the pool's staff know what a job must say; +NAME = VALUE under [submit] says it"
+        return "ask the pool's staff what a job must set; +NAME = VALUE under [submit] sets it"
     if need.key == "only":
         unknown = [site for site in job.sites.only if site not in match.sites]
         meant = closest(unknown[0], match.sites) if unknown else None
-        there = f"the slots are at {_some(match.sites)}"
+        there = f"the slots are at {first_few(list(match.sites), _SHOWN)}"
         return f"did you mean {meant}? {there}" if meant else there
     if need.key == "arch":
-        return "say `Arch == …` in `requirements`, and bring a command that runs there"
+        return "write `Arch == …` in `requirements`, and bring a command that runs there"
     if need.key.startswith("requirements "):
-        return "`condor_status -long` shows what slots say of themselves"
+        return "`condor_status -long` shows the attributes of the slots"
     return ""
 
 
 def _what(job: Job, match: Match, need: SlotNeed) -> str:
-    """What the slots lack, at how many of them, and the most that there is."""
+    """What the slots lack, how many of them, and the most that there is."""
     at = f"at {match.ruled_out(need.key):,} of {many(match.slots, 'slot')}"
     most = match.most.get(need.key, 0.0)
     gpus = job.resources.gpus
     each = "no GPU" if gpus is None or gpus.count == 1 else f"fewer than {gpus.count} GPUs"
-    if need.key == "cpus":
-        return f"fewer than {many(int(need.asked), 'cpu')} {at}; the largest has {most:g}"
-    if need.key in ("memory", "disk"):
-        asked, largest = format_size(_bytes(need.asked, need)), format_size(_bytes(most, need))
-        return f"less than {asked} of {need.key} {at}; the largest has {largest}"
-    if need.key == "gpus":
-        return f"{each} {at}" + (f"; the most is {most:g}" if most else "")
-    if need.key == "gpus.memory":
-        asked, largest = format_size(need.asked * 2**20), format_size(most * 2**20)
-        return f"{each} with {asked} of memory {at}; the largest GPU has {largest}"
-    if need.key == "gpus.capability":
-        return f"{each} of capability {need.asked:g} {at}; the highest is {most:g}"
-    if need.key == "gpus.runtime":
-        known = f"the newest is {_version(most)}" if most else "their slots name none"
-        return f"{each} with a CUDA runtime of {_version(need.asked)} {at}; {known}"
-    if need.key == "gpus.all":
-        return f"{each} that is all of what is asked for, at once, {at}"
-    if need.key == START:
-        shown = f": `{match.starts[0]}`" if match.starts else ""
-        return f"refused by the slot's own START {at}{shown}"
-    if need.key == "only":
-        return f"another site than {_some(job.sites.only)} {at}"
-    if need.key == "avoid":
-        return f"a site to avoid {at}"
-    if need.key == "container":
-        kind = need.expression.rpartition(".")[2]
-        return f"no containers of this kind ({kind}) {at}"
-    if need.key == "scheme":
-        return f"no plugin that fetches {job.container} {at}"
-    if need.key in ("arch", "opsys"):
-        return f"another {_PLATFORM[need.key]} than this access point's {at}"
-    return f"`{need.expression}` does not hold {at}"
-
-
-def _bytes(figure: float, need: SlotNeed) -> float:
-    return figure * (2**20 if need.key == "memory" else 2**10)
+    unit = 2**10 if need.key == "disk" else 2**20
+    asked, largest = format_size(need.asked * unit), format_size(most * unit)
+    runtime = f"the newest is {_version(most)}" if most else "their slots name none"
+    start = f": `{match.starts[0]}`" if match.starts else ""
+    kind = need.expression.rpartition(".")[2]
+    texts = {
+        "cpus": f"fewer than {many(int(need.asked), 'cpu')} {at}; the largest has {most:g}",
+        "memory": f"less than {asked} of memory {at}; the largest has {largest}",
+        "disk": f"less than {asked} of disk {at}; the largest has {largest}",
+        "gpus": f"{each} {at}" + (f"; the most is {most:g}" if most else ""),
+        "gpus.memory": f"{each} with {asked} of memory {at}; the largest GPU has {largest}",
+        "gpus.capability": f"{each} of capability {need.asked:g} {at}; the highest is {most:g}",
+        "gpus.runtime": f"{each} with a CUDA runtime of {_version(need.asked)} {at}; {runtime}",
+        "gpus.all": f"{each} that has everything the job asks for at once {at}",
+        START: f"refused by the slot's own START {at}{start}",
+        "only": f"another site than {first_few(list(job.sites.only), _SHOWN)} {at}",
+        "avoid": f"a site to avoid {at}",
+        "container": f"no containers of this kind ({kind}) {at}",
+        "scheme": f"no plugin that fetches {job.container} {at}",
+        "arch": f"another architecture than this access point's {at}",
+        "opsys": f"another operating system than this access point's {at}",
+    }
+    return texts.get(need.key, f"`{need.expression}` does not hold {at}")
 
 
 def _version(figure: float) -> str:
     return f"{int(figure) // 1000}.{int(figure) % 1000 // 10}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def round_down(size: float) -> str:
@@ -538,7 +510,7 @@ def round_down(size: float) -> str:
     return f"{int(size // factor)}{unit}"
 
 
-#: How to ask for no more than a figure.
+#: The option that asks for no more than a slot has.
 _OPTIONS: dict[str, Callable[[float], str]] = {
     "cpus": lambda have: f"--resource cpu={have:g}",
     "memory": lambda have: f"--resource mem={round_down(have * 2**20)}",
@@ -550,23 +522,21 @@ _OPTIONS: dict[str, Callable[[float], str]] = {
 }
 
 
-# What is worth saying about an input that arrives while the command runs.
+# Inputs that arrive while the command runs.
 
 
 def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[LintFinding]:
-    """Of one input with mode = "stream"."""
+    """The findings for one input with mode = "stream"."""
     if not agent_urls(case.job, given):
-        what = "is left to the job's own transfer plugin, which brings it before the command starts"
-        remedy = "take transfer_plugins out of [submit], or leave out `mode`"
+        what = "needs the job's own transfer plugin, which brings it before the command starts"
+        remedy = "remove transfer_plugins from [submit], or leave out `mode`"
         yield error("stream-plugin", what, remedy, f"{where}.mode")
     packed = _packed(case, given)
     digest = digest_of(packed) if packed is not None else ""
     if given.manifest is None:
-        proof = "its checksum is compared at the end" if given.checksum else "nothing proves it"
-        what = (
-            f"streams without a manifest: the command reads bytes before they are proven; {proof}"
-        )
-        remedy = "`headway publish` makes the manifest: name its digest as `manifest`"
+        proof = "its checksum is compared at the end" if given.checksum else "it has no checksum"
+        what = f"streams without a manifest: the command reads data before it is verified; {proof}"
+        remedy = "create a manifest with `headway publish`, and set `manifest` to its digest"
         if digest:
             remedy = f'{given.file}{SUFFIX} is among the files: add manifest = "{digest}"'
         yield hint("stream-unproven", what, remedy, where)
@@ -578,25 +548,29 @@ def stream_findings(case: PreflightCase, given: Input, where: str) -> Iterator[L
 
 
 def _window(given: Input, window: int, where: str, packed: bytes | None) -> LintFinding:
-    manifest = _read(packed)
+    manifest = None
+    if packed is not None:
+        with contextlib.suppress(ManifestError):
+            manifest = read_manifest(packed, pin=None)
+    what = f"keeps {format_size(window)} on disk, so"
     if manifest is not None and window < manifest.size:
         each = bytes_of_epoch(manifest, window)
         more = each / manifest.size - 1
-        what = (
-            f"keeps {format_size(window)} of the disk: {format_size(each)} come anew in every"
-            f" epoch ({more:.0%} more than it has), {format_size(5 * each)} in five"
+        what += (
+            f" every epoch downloads {format_size(each)} again ({more:.0%} more than its size),"
+            f" {format_size(5 * each)} in five"
         )
     else:
-        size = f"{format_size(given.size)} come" if given.size else "the whole object comes"
-        what = (
-            f"keeps {format_size(window)} of the disk: {size} anew in every epoch, and some"
-            " twice; agent.log says how much before the command starts"
+        size = format_size(given.size) if given.size else "the whole object"
+        what += (
+            f" every epoch downloads {size} again, and some of it twice; agent.log says how much"
+            " before the command starts"
         )
-    return hint("stream-again", what, "keep = true where the disk has room for all of it", where)
+    return hint("stream-again", what, "keep = true if the disk has room for all of it", where)
 
 
 def _packed(case: PreflightCase, given: Input) -> bytes | None:
-    """The manifest that travels with the job."""
+    """The manifest that goes with the job."""
     path = case.packed.get(f"{given.file}{SUFFIX}")
     if path is None:
         return None
@@ -604,13 +578,4 @@ def _packed(case: PreflightCase, given: Input) -> bytes | None:
         with path.open("rb") as file:
             return file.read(MAX_MANIFEST + 1)
     except OSError:
-        return None
-
-
-def _read(data: bytes | None) -> Manifest | None:
-    if data is None:
-        return None
-    try:
-        return read_manifest(data, pin=None)
-    except ManifestError:
         return None

@@ -42,8 +42,9 @@ _GPU_KEYS = (
 )
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
 _BEFORE_START = {"6", "7", "8", "13", "14"}  # hold codes of jobs that may never have started
-_UNIVERSES = ("vanilla", "docker", "container", "java", "parallel", "grid", "vm")
-_UNIVERSES += ("local", "scheduler")
+_UNIVERSES = (
+    *("vanilla", "docker", "container", "java", "parallel", "grid", "vm", "local", "scheduler"),
+)
 _GONE = ("standard", "mpi", "globus", "pvm", "pipe", "linda")  # universes of older versions
 _GRIDS = ("condor", "batch", "arc", "ec2", "gce", "azure", "blah", "pbs", "lsf", "sge")
 _STRINGS = (

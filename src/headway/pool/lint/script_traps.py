@@ -158,7 +158,8 @@ class _Traps:
         return f"{self.name}:{line}", text
 
     def add(self, id: str, line: int, severity: Severity | None = None, **words: object) -> None:
-        self.findings.append(trap_finding(id, *self.at(line), severity, **words))
+        where, text = self.at(line)
+        self.findings.append(trap_finding(id, where, text, severity, **words))
 
     def check(self, text: str) -> None:
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""An existing submit description, and the lines that let Headway follow and heal its jobs.
+"""Adds to an existing submit description the lines with which Headway can follow and heal its jobs.
 
-Every line of the original stays as it is; what is added stands in one block before the first
-`queue`, where the last assignment of a key is the one that holds.
+Every line of the original stays as it is. The new lines are one block before the first `queue`,
+where the last assignment of a key is the one that counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from headway.pool.lint.queue_view import submit_folder
 from headway.pool.lint.risks import text_risks
 from headway.pool.lint.submit_file import (
     UNCLOSED,
-    Statement,
     SubmitFile,
     canonical,
     read,
@@ -35,35 +34,39 @@ from headway.pool.lint.traps import LintFinding
 from headway.pool.prepare import build_agent, is_agent
 from headway.spec import Retries
 
-# Staging: the agent before a submit file's own executable, for the URLs among its inputs.
+# Staging: the agent runs the submit file's own executable, after it has downloaded the URLs.
 #
-# The URLs move from `transfer_input_files` to an attribute that the agent reads; the executable
-# becomes an input, and the agent, which starts it with its own arguments, the executable. Macros
-# such as `$(Process)` stay as they are: HTCondor fills them in where they stand now. What cannot
-# be carried over for certain is left to HTCondor, and said.
+# The URLs move from `transfer_input_files` to an attribute that the agent reads. The agent becomes
+# the executable, and the executable an input, which the agent starts with its arguments. Macros
+# such as `$(Process)` are kept: HTCondor fills them in at their new place. A URL that may not work
+# this way is left to HTCondor, and reported.
 
 SCHEMES = ("osdf", "stash", "pelican", "https", "http")
 _UNIVERSES = ("", "vanilla", "container", "5")
 _TRUE = ("", "true", "yes", "1", "t")
 _MOVED = ("executable", "arguments", "transfer_input_files")
 _SCHEME = re.compile(r"(?:[\w.-]+\+)?([a-z]+)://", re.I)
-# What an attribute's string, or the list in it, could not hold; `$$(…)` is filled in too late.
+# What the list in an attribute cannot contain; HTCondor fills in `$$(…)` too late.
 _ODD = re.compile(r'["\\,\s]|\$\$')
 _WHOLE_FOLDERS = re.compile(r"[?&](?:recursive|pack)\b", re.I)
 
 
 @dataclass(frozen=True)
 class Staging:
-    """The lines that put the agent in, and what is left to HTCondor, and why."""
+    """The lines that add the agent, and what is left to HTCondor and why."""
 
     lines: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
 
 def staging(file: SubmitFile, base: Path, agent: str, own_policy: bool) -> Staging:
-    """`base` is the file's folder, `agent` the name of the agent's file as it stands in the file.
+    """Let the agent download the URLs of a submit file, if that is possible.
 
-    `own_policy`: the file has a rule of its own for what ends a job.
+    Args:
+        file: The submit file.
+        base: The folder in which condor_submit is called.
+        agent: The agent's file, as the submit file names it.
+        own_policy: Whether the file has its own rule for what ends a job.
     """
     given = file.last("transfer_input_files")
     inputs = split_files(given.value) if given else []  # macros stay for HTCondor to fill in
@@ -74,23 +77,16 @@ def staging(file: SubmitFile, base: Path, agent: str, own_policy: bool) -> Stagi
     if why:
         return Staging((), (f"the URLs among the inputs are left to HTCondor: {why}",))
     urls = list(_movable(file, inputs))
-    notes = _staging_notes(
-        file, [item for item in wanted if item not in urls], bool(urls), own_policy
-    )
+    left = [item for item in wanted if item not in urls]
+    notes = [f"{shown(item)} is left to HTCondor: the agent cannot fetch it" for item in left]
     if not urls:
         return Staging((), tuple(notes))
+    if own_policy:
+        notes.append("your own rule decides on a job whose input did not arrive (exit code 81, 82)")
+    images = ("container_image", "SingularityImage")
+    if file.value("universe").lower() == "container" or any(map(file.last, images)):
+        notes.append("the agent runs in the container, which must have Python 3.9 or later")
     return Staging(tuple(_staging_lines(file, base, agent, inputs, urls, own_policy)), tuple(notes))
-
-
-def _staging_notes(
-    file: SubmitFile, left: list[str], staged: bool, own_policy: bool
-) -> Iterator[str]:
-    for item in left:
-        yield f"{shown(item)} is left to HTCondor: the agent cannot carry it"
-    if staged and own_policy:
-        yield "your own rule decides on a job whose input did not arrive (exit code 81 or 82)"
-    if staged and _contained(file):
-        yield "the agent runs in the container, which must have Python 3.9 or later"
 
 
 def _staging_lines(
@@ -100,10 +96,10 @@ def _staging_lines(
     rest = [*(item for item in inputs if item not in urls), _program_path(file, base, program)]
     yield _key(file, "executable"), agent
     given = file.last("arguments")
-    words = f"stage {_name(program)}"
     value = given.value.strip() if given else ""
     quote = '"' if value.startswith('"') else ""  # the new syntax quotes all arguments together
-    yield _key(file, "arguments"), f"{quote}{words} {value.removeprefix(quote)}".rstrip()
+    words = f"{quote}stage {_name(program)} {value.removeprefix(quote)}"
+    yield _key(file, "arguments"), words.rstrip()
     yield _key(file, "transfer_input_files"), ", ".join(rest)
     yield f"+{INPUTS}", f'"{", ".join(urls)}"'
     yield f"+{INPUT}", f'"{", ".join([*rest, *urls])}"'
@@ -116,9 +112,9 @@ def _staging_lines(
 
 
 def _obstacle(file: SubmitFile, base: Path) -> str:
-    """Why the agent cannot be put before the executable; empty: it can."""
+    """Why the agent cannot start the executable; empty if it can."""
     if file.includes:
-        return "an `include` or `use` may change what is submitted"
+        return "an `include` or `use` may change the job"
     universe = file.value("universe").lower()
     if universe not in _UNIVERSES:
         return f"the agent does not run in universe {universe}"
@@ -128,18 +124,18 @@ def _obstacle(file: SubmitFile, base: Path) -> str:
         return "should_transfer_files is not YES"
     if file.last("transfer_output_files") is None:
         return (
-            "without transfer_output_files HTCondor would send home what the agent fetches;"
+            "without transfer_output_files HTCondor would return everything that the agent fetches;"
             " name the outputs"
         )
     if file.last("checkpoint_exit_code") and not file.last("transfer_checkpoint_files"):
-        return "without transfer_checkpoint_files every checkpoint would hold what it fetches"
+        return "without transfer_checkpoint_files every checkpoint would contain what it fetches"
     if file.last("transfer_input_remaps") or file.last("preserve_relative_paths"):
-        return "transfer_input_remaps and preserve_relative_paths give inputs other places"
+        return "transfer_input_remaps and preserve_relative_paths move the inputs"
     return _unsure(file) or _program(file, base)
 
 
 def _unsure(file: SubmitFile) -> str:
-    """Keys that are not set once, plainly, for all jobs."""
+    """Why it is not clear what a key is; empty if each is set once, for all jobs."""
     queue = file.first_queue
     for key in _MOVED:
         places = file.assignments(key)
@@ -151,26 +147,11 @@ def _unsure(file: SubmitFile) -> str:
         names = {place.key.lower() for place in places} | {key}
         mentions = re.compile(rf"\$\(({'|'.join(map(re.escape, names))})\b", re.I)
         for statement in file.statements:
-            if mentions.search(statement.value) or (
-                statement.kind == "queue" and _sets(statement, key)
+            if mentions.search(statement.value) or canonical(key) in map(
+                canonical, statement.variables
             ):
                 return f"line {statement.first} uses or sets {key}"
     return ""
-
-
-def _sets(queue: Statement, key: str) -> bool:
-    """Whether `queue a, b from …` gives a key a value of its own for each job."""
-    return any(canonical(word) == canonical(key) for word in _variables(queue))
-
-
-def _variables(queue: Statement) -> list[str]:
-    names = re.split(r"\b(?:from|in|matching)\b", queue.value, maxsplit=1, flags=re.I)[0]
-    return re.findall(r"[A-Za-z_]\w*", names)
-
-
-def _queue_names(file: SubmitFile) -> set[str]:
-    queues = [each for each in file.statements if each.kind == "queue"]
-    return {word.lower() for queue in queues for word in _variables(queue)}
 
 
 def _program(file: SubmitFile, base: Path) -> str:
@@ -178,7 +159,7 @@ def _program(file: SubmitFile, base: Path) -> str:
     if not program:
         return "there is no executable"
     if "$" in program or re.search(r'[",\s]', program):
-        return f"which executable is meant is known only to HTCondor: {program}"
+        return f"only HTCondor knows which executable is meant: {program}"
     if not os.path.isfile(base / program):
         return f"the executable {program} is not here"
     given = file.last("arguments")
@@ -190,12 +171,12 @@ def _program(file: SubmitFile, base: Path) -> str:
 
 
 def _movable(file: SubmitFile, inputs: list[str]) -> Iterator[str]:
-    """The URLs that the agent can stage in as HTCondor would."""
+    """The URLs that the agent can download as HTCondor would."""
     plugins = file.value("transfer_plugins").lower()
     own = {s.strip() for each in plugins.split(";") for s in each.partition("=")[0].split(",")}
     texts = [file.expand(item) for item in inputs]
     names = [_name(text) for text in texts]
-    varied = _queue_names(file)
+    varied = {name.lower() for each in file.statements for name in each.variables}
     for item, text in zip(inputs, texts, strict=True):
         scheme = _scheme(text)
         begins = re.match(r"\$\((\w+)", item)
@@ -210,7 +191,7 @@ def _movable(file: SubmitFile, inputs: list[str]) -> Iterator[str]:
 
 
 def _program_path(file: SubmitFile, base: Path, program: str) -> str:
-    """The executable as an input: those are found from `initialdir`, it is not."""
+    """The executable as an input: unlike the executable, inputs are relative to `initialdir`."""
     return program if not file.value("initialdir") else (base / program).absolute().as_posix()
 
 
@@ -218,12 +199,6 @@ def _key(file: SubmitFile, key: str) -> str:
     """The file's own name for a key, so that the new line overrides its line."""
     given = file.last(key)
     return given.key if given else key
-
-
-def _contained(file: SubmitFile) -> bool:
-    return file.value("universe").lower() == "container" or any(
-        file.last(key) for key in ("container_image", "SingularityImage")
-    )
 
 
 def _scheme(item: str) -> str:
@@ -237,7 +212,7 @@ def _name(item: str) -> str:
 
 BEGIN = "# Added by headway wrap; every other line is as it was"
 END = "# End of what headway wrap added"
-RETRIES = 2  # of a job that fails: enough to leave a bad site, too few to burn GPU hours
+RETRIES = 2  # enough to leave a bad site, too few to waste GPU hours
 
 _OWN_POLICY = ("max_retries", "on_exit_remove", "on_exit_hold", "retry_until", "success_exit_code")
 _NO_SITES = ("local", "scheduler", "grid", "vm", "parallel", "7", "9", "12", "13", "11")
@@ -245,13 +220,13 @@ _NO_SITES = ("local", "scheduler", "grid", "vm", "parallel", "7", "9", "12", "13
 
 @dataclass(frozen=True)
 class Wrapped:
-    """The new text, the keys that were added, and what was left alone for a reason."""
+    """The new text, the keys that were added, and notes about what was left alone."""
 
     original: str
     text: str
     added: tuple[str, ...]
     notes: tuple[str, ...]
-    staged: bool = False  # the agent stands before the executable, and must lie beside the file
+    staged: bool = False  # the agent starts the executable, and must be in the file's folder
 
     @property
     def changed(self) -> bool:
@@ -268,25 +243,27 @@ class Wrapped:
 class _Line:
     key: str
     value: str
-    perhaps: bool = False  # the key may be set by then; only HTCondor will know
-    joined: str = ""  # the value to set where it is; without one it stays as it is
+    perhaps: bool = False  # only HTCondor knows whether the key is set already
+    joined: str = ""  # the value if it is set; without one it is left alone
 
 
 def wrap(
     text: str, name: str = "job", *, base: Path | None = None, agent: str | None = None
 ) -> Wrapped:
-    """`text` with what Headway needs; `name` is the file's, without `.sub`, for a missing log.
+    """Add the lines that Headway needs to the text of a submit file.
 
-    With `base`, the folder in which condor_submit is called, URLs are staged in by an agent that is
-    found as `agent` there, if the file allows for it.
+    Args:
+        text: The submit file's text.
+        name: The file's name without `.sub`, for the name of a missing log.
+        base: The folder in which condor_submit is called. With it, the agent downloads the URLs
+            if the file allows it.
+        agent: The agent's file, relative to `base`.
     """
     file = read(text)
     broken = next((s for s in file.statements if s.key == UNCLOSED), None)
     if broken is not None:
-        note = (
-            f"line {broken.first} opens `{broken.value}`, and nothing closes it: nothing was added"
-        )
-        return Wrapped(text, text, (), (note,))
+        note = f"line {broken.first} opens `{broken.value}`, and nothing closes it"
+        return Wrapped(text, text, (), (f"{note}: nothing was added",))
     at = _place(file)
     lines = [line for line in _lines(file, name, at) if line is not None]
     notes = tuple(_notes(file, at, lines))
@@ -302,7 +279,7 @@ def wrap(
     before, after = "".join(file.lines[:at]), "".join(file.lines[at:])
     if before and not before.endswith("\n"):
         before += end
-    if before.rstrip().endswith("\\"):  # a comment may end so, or the file: nothing must join
+    if before.rstrip().endswith("\\"):  # of a comment, or at the end of the file
         before += end
     keys = tuple(line.key for line in lines)
     return Wrapped(text, before + block + after, keys, notes, bool(put.lines))
@@ -311,60 +288,57 @@ def wrap(
 def wrap_file(
     path: Path, to: Path | None = None, *, overwrite: bool = False
 ) -> tuple[Path, Wrapped]:
-    """Write the wrapped description beside the original, `job.headway.sub`, or to another path."""
+    """Write the wrapped description to `job.headway.sub` next to the original, or elsewhere."""
     text = read_text(path)
     name = path.name.removesuffix(path.suffix)
     target = to or path.with_name(f"{name}.headway{path.suffix or '.sub'}")
-    beside = target.absolute().with_name(f"{name}.{AGENT}")
+    agent = target.absolute().with_name(f"{name}.{AGENT}")
     base = submit_folder(read(text), path.parent, Path())
-    here = beside.parent == base.absolute()
-    agent = beside.name if here else beside.as_posix()
-    wrapped = wrap(text, name, base=base, agent=agent)
+    here = agent.parent == base.absolute()
+    wrapped = wrap(text, name, base=base, agent=agent.name if here else agent.as_posix())
     if target.exists() and target.samefile(path) and not overwrite:
         raise HeadwayError(
-            f"{target} is the original itself", remedy="write to another file, or say --overwrite"
+            f"{target} is the original itself", remedy="write to another file, or use --overwrite"
         )
     if target.exists() and not overwrite:
         raise HeadwayError(
-            f"{target} exists already", remedy="choose another name with --to, or say --overwrite"
+            f"{target} exists already", remedy="choose another name with --to, or use --overwrite"
         )
     if wrapped.staged:
-        if beside.exists() and not is_agent(beside):
+        if agent.exists() and not is_agent(agent):
             raise HeadwayError(
-                f"{beside} exists already and is not Headway's agent", remedy="move it away"
+                f"{agent} exists already and is not Headway's agent", remedy="move it away"
             )
-        build_agent(beside)
+        build_agent(agent)
     write_atomically(target, wrapped.text.encode("utf-8", errors="surrogateescape"))
     return target, wrapped
 
 
 def risks_left(wrapped: Wrapped, path: Path) -> list[LintFinding]:
-    """What is risky in the original and has not been mended by the wrapping.
+    """The risks in the original that the wrapping has not removed.
 
     Args:
-        wrapped: what became of it.
-        path: the original.
+        wrapped: The result of the wrapping.
+        path: The original.
 
     Returns:
         The findings of `risks`, worst first, with the lines of the original.
     """
-    mended = {
+    solved = {
         "no-log": "log" in wrapped.added,
         "retry-same-site": "requirements" in wrapped.added,
         "hour-cut": wrapped.staged,
     }
     found = text_risks(wrapped.original, path)
-    return [finding for finding in found if not mended.get(finding.id)]
+    return [finding for finding in found if not solved.get(finding.id)]
 
 
 def _place(file: SubmitFile) -> int:
-    """How many lines come before the block: up to the first `queue`, or the `if` around it."""
+    """The number of lines before the block: up to the first `queue`, or the `if` around it."""
     start = None
     for statement in file.statements:
-        if statement.kind == "branch" and statement.key == "if" and statement.within == 1:
-            start = statement.first - 1
-        elif statement.kind == "branch" and statement.key == "endif" and statement.within == 1:
-            start = None
+        if statement.kind == "branch" and statement.within == 1:
+            start = {"if": statement.first - 1, "endif": None}.get(statement.key, start)
         elif statement.kind == "queue":
             return statement.first - 1 if start is None else start
     return len(file.lines) if start is None else start
@@ -409,7 +383,7 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
         return _Line(name, union if is_macro else f'"{union}"')
     if not is_macro:
         return None
-    # Which value holds is known only when HTCondor reads the file: let it put them together.
+    # Only HTCondor will know the current value, so let it join the two.
     joined = f"$({name}), {', '.join(missing)}"
     if any(place.within == 0 for place in places):
         return _Line(name, joined)
@@ -417,13 +391,13 @@ def _union(file: SubmitFile, at: int, key: str, value: str) -> _Line | None:
 
 
 def _avoidance(file: SubmitFile, at: int) -> Iterator[_Line]:
-    """What keeps a job away from where it failed."""
+    """The lines that keep a job away from where it failed."""
     key = "requirements"
     places = file.assignments(key, before=at + 1)
     if any(mark in place.value for place in places for mark in policy.AVOIDANCE):
         return
     if any(not re.fullmatch(r"\w+", place.key) for place in places):
-        return  # +Requirements: an ad attribute, which no macro can reach
+        return  # +Requirements is an attribute, which a macro cannot use
     for name, value in policy.avoid_lines(Retries()).items():
         yield _Line(name, value)
     alone = not places and not file.includes
@@ -432,7 +406,7 @@ def _avoidance(file: SubmitFile, at: int) -> Iterator[_Line]:
 
 
 def _is_ours(file: SubmitFile, line: int) -> bool:
-    """Whether a line stands in a block that an earlier wrapping added."""
+    """Whether a line is in a block that an earlier wrapping added."""
     for earlier in reversed(file.lines[: line - 1]):
         if earlier.strip() == END:
             return False
@@ -446,15 +420,12 @@ def _block(lines: list[_Line]) -> Iterator[str]:
     for line in lines:
         if not line.perhaps:
             yield f"{line.key} = {line.value}"
-            continue
-        if line.joined:
-            yield f"if defined {line.key}"
-            yield f"  {line.key} = {line.joined}"
-            yield "else"
+        elif line.joined:
+            yield from (f"if defined {line.key}", f"  {line.key} = {line.joined}", "else")
         else:
             yield f"if ! defined {line.key}"
-        yield f"  {line.key} = {line.value}"
-        yield "endif"
+        if line.perhaps:
+            yield from (f"  {line.key} = {line.value}", "endif")
     yield END
 
 
@@ -462,29 +433,26 @@ def _notes(file: SubmitFile, at: int, lines: list[_Line]) -> Iterator[str]:
     if file.first_queue is None:
         yield "there is no `queue` statement: the lines stand at the end"
     if file.value("universe").lower() in _NO_SITES:
-        yield f"universe {file.value('universe')} has no sites: only the log was looked at"
+        yield f"universe {file.value('universe')} has no sites: only the log was checked"
         return
     if not file.assignments("max_retries") and _own_policy(file):
         yield "max_retries was left out: the file has its own rule for what ends a job"
-    if file.assignments("periodic_release") and not _any_ours(file, "periodic_release"):
+    releases = file.assignments("periodic_release")
+    if releases and not any(_is_ours(file, place.first) for place in releases):
         yield "periodic_release is yours and was left alone"
     if any(not re.fullmatch(r"\w+", place.key) for place in file.assignments("requirements")):
-        yield "+Requirements cannot be added to: a job may go back to a site where it failed"
+        yield "+Requirements cannot be extended: a job may go back to a site where it failed"
     added = {canonical(line.key) for line in lines}
     for statement in file.statements:
         late = statement.kind == "assign" and statement.first > at and statement.name in added
         if late and not _is_ours(file, statement.first):
             yield (
                 f"line {statement.first} sets {statement.key} after the first `queue`:"
-                " later jobs have that value alone"
+                " later jobs have only that value"
             )
 
 
 def _own_policy(file: SubmitFile) -> bool:
-    """Whether the file has a rule of its own for what ends a job."""
+    """Whether the file has its own rule for what ends a job."""
     places = (place for key in _OWN_POLICY for place in file.assignments(key))
     return any(not _is_ours(file, place.first) for place in places)
-
-
-def _any_ours(file: SubmitFile, key: str) -> bool:
-    return any(_is_ours(file, place.first) for place in file.assignments(key))
