@@ -49,7 +49,7 @@ def test_a_gap_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_anonymised_warns_of_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["collect", str(LOGS), "--into", str(tmp_path / "kept"), "--anonymise"]
     assert main([*words, "--key", str(tmp_path / "secret" / "key")]) == 0
-    assert "do not hand it on" in capsys.readouterr().err
+    assert "do not share it" in capsys.readouterr().err
     assert not (tmp_path / "kept" / "key").exists()
     assert main([*words, "--key", str(tmp_path / "secret" / "key")]) == 0
     assert "hand" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The collector: logs in, a store by day out, each event once, whatever happens in between."""
+"""The collector: reads event logs and stores each event once, by day, even after a kill."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,17 +37,14 @@ from headway.events.opening import HEAD_SIZE, Format, open_log, sniff
 
 _log = logging.getLogger(__name__)
 
-# Finding logs: what the places that somebody named hold now, also what came there since.
-
-
 Ident = tuple[int, int]
 
 
 class FoundLog(NamedTuple):
-    """A log, and whether files beside it may be its rotations."""
+    """A log to collect."""
 
     path: Path
-    rotated: bool
+    rotated: bool  # whether other files may be its rotations
     owner: str
     size: int  # of all its files on the disk
 
@@ -59,35 +56,34 @@ class _FoundFile(NamedTuple):
 
 
 class Finder:
-    """Looks again and again; what it has looked into it does not look into again."""
+    """Finds the logs in the places that the user named; reads the head of each file only once."""
 
     def __init__(self, places: Sequence[str], *, without: Path, waits: bool) -> None:
         self._places = places
         self._without = without
-        #: Names of logs that have been taken for logs: they stay, whatever becomes of their files.
+        #: Logs that were found before; they stay, whatever becomes of their files.
         self._logs: dict[Path, None] = {}
         self._looked: dict[tuple[Ident, Path], tuple[int, bool]] = {}
-        self._beside: dict[Path, dict[Path, list[Path]]] = {}
+        self._rotated: dict[Path, dict[Path, list[Path]]] = {}
         self.unread: dict[str, str] = {}
         for place in places:
             self._check(place, waits)
 
     def remember(self, names: Iterable[str]) -> None:
-        """Look after logs that were found in these places before, also if they are gone now."""
-        for name in names:
-            path = Path(name)
-            if any(_holds(place, path) for place in self._places):
+        """Add logs that were found in these places before, even if they are gone now."""
+        for path in map(Path, names):
+            if any(_contains(place, path) for place in self._places):
                 self._logs.setdefault(path)
 
     def find(self, known: set[Ident]) -> list[FoundLog]:
-        """The logs in the order of their names; `known` are files that need no look."""
-        self._beside.clear()
+        """The logs in the order of their names; `known` are files that are known to be logs."""
+        self._rotated.clear()
         families: dict[Path, list[_FoundFile]] = {}
         for entry in self._entries():
             families.setdefault(Rotation.of(entry.path).base, []).append(entry)
         found = [log for base in sorted(families) for log in self._family(base, families, known)]
         there = {log.path for log in found}
-        # A log that has no file at the moment may still be read from the one it has left.
+        # A log without a file at the moment may still be read from an open or renamed one.
         found += [FoundLog(path, False, "", 0) for path in self._logs if path not in there]
         return sorted(found)
 
@@ -113,7 +109,7 @@ class Finder:
         try:
             chains = find_logs([one.path for one in fresh])
         except EventLogError:
-            return  # gone meanwhile: another time
+            return  # gone in the meantime
         for chain in chains:
             path = Path(chain.name)
             self._logs[path] = None
@@ -143,26 +139,26 @@ class Finder:
                 )
                 yield from ((Path(folder, name).absolute(), False) for name in sorted(names))
             return
-        named = [place] if os.path.lexists(place) or not _is_pattern(place) else glob.glob(place)
-        for name in sorted(named):
+        is_name = os.path.lexists(place) or not glob.has_magic(place)
+        for name in [place] if is_name else sorted(glob.glob(place)):
             if os.path.isdir(name):
                 yield from self._paths(name)
                 continue
             path = Path(name).absolute()
             self._logs.setdefault(path)
             yield path, True
-            # Its rotations come with it.
             yield from ((other, False) for other in self._rotations(path))
 
     def _rotations(self, path: Path) -> list[Path]:
         folder = path.parent
-        if folder not in self._beside:
-            found = self._beside[folder] = {}
-            for name in _names(folder):
-                one = Rotation.of(folder / name)
-                if one.age is not None or one.packed:
-                    found.setdefault(one.base, []).append(one.path)
-        return sorted(self._beside[folder].get(path, []))
+        if folder not in self._rotated:
+            by_log = self._rotated[folder] = {}
+            with suppress(OSError):
+                for name in os.listdir(folder):
+                    file = Rotation.of(folder / name)
+                    if file.age is not None or file.packed:
+                        by_log.setdefault(file.base, []).append(file.path)
+        return sorted(self._rotated[folder].get(path, []))
 
     def _is_log(self, entry: _FoundFile, known: set[Ident]) -> bool:
         ident = (entry.stat.st_dev, entry.stat.st_ino)
@@ -189,46 +185,33 @@ class Finder:
                     remedy="name the logs, and the folder to store them in with --into",
                 )
             return
-        if _is_pattern(place) or os.path.lexists(place):
-            if os.path.lexists(place) and not os.path.isfile(place):
-                raise CollectError(
-                    f"{place} is not a regular file", remedy="name an event log, or a folder"
-                )
-            if os.path.isfile(place) and not os.access(place, os.R_OK):
-                raise CollectError(
-                    f"{place} cannot be read: Permission denied",
-                    remedy="see to its permissions; the pool-wide log is often readable for the"
-                    " group `condor` only",
-                )
+        if os.path.lexists(place) and not os.path.isfile(place):
+            raise CollectError(
+                f"{place} is not a regular file", remedy="name an event log, or a folder"
+            )
+        if os.path.isfile(place) and not os.access(place, os.R_OK):
+            raise CollectError(
+                f"{place} cannot be read: Permission denied",
+                remedy="change its permissions; often only the group `condor` can read the"
+                " pool-wide log",
+            )
+        if glob.has_magic(place) or os.path.isfile(place):
             return
-        beside = Path(place).absolute()
-        if waits and beside.parent.is_dir():
-            return
-        if any(Rotation.of(beside.parent / name).base == beside for name in _names(beside.parent)):
+        path = Path(place).absolute()
+        if (waits and path.parent.is_dir()) or self._rotations(path):
             return
         raise CollectError(
             f"there is no log {place}",
             remedy="name an event log, a folder with logs, or a pattern such as 'logs/*.log'"
-            + ("" if waits else "; with --follow also a log that is yet to come"),
+            + ("" if waits else "; with --follow, the log may also be written later"),
         )
 
 
-def _holds(place: str, path: Path) -> bool:
+def _contains(place: str, path: Path) -> bool:
     here = os.path.abspath(place)
     if os.path.isdir(place):
         return Path(here) in path.parents
     return fnmatch.fnmatchcase(str(path), here)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _is_pattern(place: str) -> bool:
-    return glob.has_magic(place)
 
 
 def _user(uid: int) -> str:
@@ -240,21 +223,21 @@ def _user(uid: int) -> str:
         return ""
 
 
-#: Events, and bytes of logs, that are committed together at most.
+#: The most events, and bytes of logs, that are committed together.
 _ROWS, _BYTES = 100_000, 32 << 20
-#: Days that one file of a log may be about; what is beyond goes to `day=unknown`.
+#: Days that one file of a log may have events of; the rest goes to `day=unknown`.
 _DAYS = 400
 _DAY = 86400
 _EARLIEST = 7305  # 1990, before the first event log
-#: Files that are kept open, of the logs that grew last.
-_HELD = 64
+#: How many files stay open, of the logs that grew last.
+_MOST_OPEN = 64
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What one look at the logs brought."""
+    """What one look at the logs has found."""
 
     events: int = 0
     bytes: int = 0  # of the logs
@@ -264,7 +247,18 @@ class Poll:
 
 
 class Collector:
-    """Stores logs in a folder that is locked meanwhile; close it, or use it in a `with`."""
+    """Stores event logs in a folder, which is locked until `close`, or the end of a `with`.
+
+    Args:
+        places: Logs, folders of logs, or patterns.
+        into: The folder of the store; made if it is not there.
+        anonymise: Store pseudonyms in place of names.
+        key: The file with the key of the pseudonyms; default: `key` in the store.
+        waits: Whether the logs are followed: one may not be there yet, and files stay open.
+
+    Raises:
+        CollectError: There is no such log, or nothing can be stored in the folder.
+    """
 
     def __init__(
         self,
@@ -281,13 +275,13 @@ class Collector:
         self._finder = Finder(
             [os.fspath(place) for place in places], without=self.folder.resolve(), waits=waits
         )
-        self._holds = waits
+        self._waits = waits
         self._tails: dict[Path, Tail] = {}
-        self._held: dict[Path, Tail] = {}
+        self._open_tails: dict[Path, Tail] = {}
         self._unread: dict[str, str] = {}
         if self._is_taken():
             raise CollectError(
-                f"{self.folder} is not empty, and no store of ours",
+                f"{self.folder} is not empty, and not a store of `headway collect`",
                 remedy="name a new folder with --into",
             )
         with ExitStack() as stack:
@@ -305,12 +299,12 @@ class Collector:
             ledger = StoreLedger(self.folder, anonymised=anonymise)
         elif anonymise and not ledger.anonymised:
             raise CollectError(
-                f"{self.folder} holds events that are not anonymised",
-                remedy="collect into another folder: one store is either the one or the other",
+                f"{self.folder} has events that are not anonymised",
+                remedy="collect into another folder: a store is anonymised from its first event on",
             )
         self._masks: Masks | None = None
         self.key = b""
-        #: Where the key of an anonymised store has just been made, if it was.
+        #: The file of the key, if it was made now.
         self.made_key: Path | None = None
         if ledger.anonymised:
             place = Path(key) if key else self.folder / "key"
@@ -335,16 +329,16 @@ class Collector:
             return False
         except OSError as error:
             raise cannot_write(self.folder, error) from error
-        # What a first start that was killed may have left is ours.
+        # A first start that was killed may have left these.
         ours = {"lock", "key", ".key.new", "events", f".{LEDGER}.new"}
         return LEDGER not in names and not ours.issuperset(names)
 
     def poll(self, progress: Progress | None = None) -> Poll:
-        """Store all that has become complete since the last time."""
-        with _without_collection():
-            found = self._poll(progress)
-        _log.debug("polled: %s", found)
-        return found
+        """Store all events that are new; `progress` gets the bytes read, and the bytes in all."""
+        with _without_gc():
+            poll = self._poll(progress)
+        _log.debug("polled: %s", poll)
+        return poll
 
     def _poll(self, progress: Progress | None) -> Poll:
         writer = self._writer
@@ -356,8 +350,8 @@ class Collector:
             cursor.offset for tail, _ in tails for cursor in tail.source.files if not cursor.gone
         )
         for tail, log in tails:
-            tail.poll(rotated=log.rotated, hold=self._holds)
-            self._let_go(tail)
+            tail.poll(rotated=log.rotated, keep_open=self._waits)
+            self._limit_open(tail)
         writer.commit()
         self._compact()
         fresh = {k: v for k, v in self._finder.unread.items() if self._unread.get(k) != v}
@@ -369,7 +363,7 @@ class Collector:
     def follow(
         self, every: float, stop: threading.Event, progress: Progress | None = None
     ) -> Iterator[Poll]:
-        """Polls every so many seconds, until `stop` is set and what is there has been stored."""
+        """Poll every so many seconds and, after `stop` is set, once more."""
         while True:
             stopping = stop.is_set()
             yield self.poll(progress)
@@ -378,7 +372,7 @@ class Collector:
             stop.wait(every)
 
     def close(self) -> None:
-        """Give files and lock back."""
+        """Close all files and unlock the store."""
         for tail in self._tails.values():
             tail.release()
         self._stack.close()
@@ -391,7 +385,7 @@ class Collector:
 
     def _tail(self, log: FoundLog, known: Mapping[Ident, Cursor]) -> Tail | None:
         if log.path in self._tails:
-            self._writer.source(log)  # who owns it may be known only now
+            self._writer.source(log)  # its owner may be known only now
         else:
             if self._writer.knows(log) is None and self._is_of_another(log.path, known):
                 return None
@@ -400,48 +394,43 @@ class Collector:
         return self._tails[log.path]
 
     def _is_of_another(self, path: Path, known: Mapping[Ident, Cursor]) -> bool:
-        """Whether a file that is new here is a known log's, under a name of its own choice."""
+        """Whether a new file belongs to a known log that somebody has renamed."""
         try:
             now = os.stat(path)
             cursor = known.get((now.st_dev, now.st_ino))
-            file = OpenLog(path, self.key) if cursor else None
+            if cursor is None:
+                return False
+            with closing(OpenLog(path, self.key)) as file:
+                return file.is_of(cursor)
         except OSError:
             return False
-        if cursor is None or file is None:
-            return False
-        try:
-            return file.is_of(cursor)
-        finally:
-            file.close()
 
-    def _let_go(self, tail: Tail) -> None:
-        """Keep the files open of those logs that grew last."""
-        if tail.holds and tail.path not in self._held:
-            self._held[tail.path] = tail
-            if len(self._held) > _HELD:
-                self._held.pop(next(iter(self._held))).release()
+    def _limit_open(self, tail: Tail) -> None:
+        """Keep only the files of the logs that grew last open."""
+        if tail.is_open and tail.path not in self._open_tails:
+            self._open_tails[tail.path] = tail
+            if len(self._open_tails) > _MOST_OPEN:
+                self._open_tails.pop(next(iter(self._open_tails))).release()
 
     def _compact(self) -> None:
         ledger = self.ledger
         today = day_name(int(time.time() // _DAY))
         for group in compactable(ledger.parts, today):
-            whole = merged(self.folder, group, ledger.number + 1)
-            if whole.rows != sum(part.rows for part in group):
+            made = merged(self.folder, group, ledger.number + 1)
+            if made.rows != sum(part.rows for part in group):
                 raise CollectError(
-                    f"the parts of {whole.day} in {self.folder} do not hold what they did",
+                    f"the parts of {made.day} in {self.folder} do not have the events they had",
                     remedy="has somebody changed files there? They are left as they are",
                 )
-            gone = {part.path for part in group}
-            first = next(at for at, part in enumerate(ledger.parts) if part.path in gone)
-            ledger.parts.insert(first, whole)
-            ledger.parts = [one for one in ledger.parts if one.path not in gone]
+            ledger.parts[ledger.parts.index(group[0])] = made
+            ledger.parts = [part for part in ledger.parts if part not in group]
             ledger.commit()
             forget(self.folder, group)
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
-    """Millions of rows and no cycles among them: looking for some takes a third of the time."""
+def _without_gc() -> Iterator[None]:
+    """Millions of rows have no cycles, and looking for cycles takes a third of the time."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -452,7 +441,7 @@ def _without_collection() -> Iterator[None]:
 
 
 class _Writer:
-    """Gathers rows and commits them together with the cursors behind them."""
+    """Collects rows, and commits them together with the cursors after them."""
 
     def __init__(self, ledger: StoreLedger, masks: Masks | None) -> None:
         self._ledger, self._masks = ledger, masks
@@ -462,7 +451,7 @@ class _Writer:
         self.begin(None)
 
     def begin(self, progress: Progress | None) -> None:
-        """Count anew."""
+        """Start to count for another poll."""
         self._progress = progress
         self.events = self.bytes = self.total = 0
         self.gaps: list[Gap] = []
@@ -472,11 +461,11 @@ class _Writer:
         return f"log-{self._masks.names.digest(name)}" if self._masks else name
 
     def knows(self, log: FoundLog) -> StoredLog | None:
-        """What the ledger knows of a log, if anything."""
+        """The log as the ledger has it; None: it is new."""
         return self._sources.get(self._name(log))
 
     def source(self, log: FoundLog) -> StoredLog:
-        """What the ledger knows of a log, from now on."""
+        """The log as the ledger has it; a new one is added."""
         name = self._name(log)
         if name not in self._sources:
             made = self._sources[name] = StoredLog(len(self._ledger.sources), name)
@@ -487,7 +476,7 @@ class _Writer:
         return found
 
     def cursors(self) -> dict[Ident, Cursor]:
-        """The files that are known to be logs."""
+        """The files that the ledger knows."""
         return {
             (one.device, one.inode): one
             for source in self._ledger.sources
@@ -496,7 +485,7 @@ class _Writer:
         }
 
     def add(self, source: StoredLog, cursor: Cursor, rows: list[EventRow], size: int) -> None:
-        """Take events; commits when there are many."""
+        """Add events; commits when there are many."""
         batch = self._batch
         batch.day += self._days(cursor, rows)
         batch.source += [source.id] * len(rows)
@@ -515,13 +504,13 @@ class _Writer:
             self.commit()
 
     def lost(self, gap: Gap) -> None:
-        """Note what was lost."""
-        self._ledger.gaps.add(gap)
+        """Record what was lost."""
+        self._ledger.add_gap(gap)
         self.gaps.append(gap)
         self._dirty = True
 
     def commit(self) -> None:
-        """Make all that was gathered true."""
+        """Write the rows, and the ledger that counts them."""
         if not self._dirty:
             return
         ledger = self._ledger
@@ -533,10 +522,10 @@ class _Writer:
 
     @staticmethod
     def _days(cursor: Cursor, rows: Sequence[EventRow]) -> list[int]:
-        """The day of each event; -1 for one that a file cannot sensibly be about."""
+        """The day of each event; -1 if it is impossible."""
         latest = int(time.time() // _DAY) + 2
         known = set(cursor.days)
-        found = []
+        days = []
         for row in rows:
             day = int(row.time // _DAY)
             if day not in known:
@@ -545,11 +534,8 @@ class _Writer:
                 else:
                     known.add(day)
                     cursor.days.append(day)
-            found.append(day)
-        return found
-
-
-# What a store holds.
+            days.append(day)
+        return days
 
 
 @dataclass(frozen=True)
@@ -572,7 +558,7 @@ class StoreStatus:
     jobs: int
     logs: int
     bytes: int  # of the parts on the disk
-    first: float | None  # time of the earliest and of the last event; those of day=unknown apart
+    first: float | None  # times of the earliest and the latest event, without day=unknown
     last: float | None
     skipped: int  # bytes of the logs that are part of no event
     days: tuple[Day, ...]
@@ -580,26 +566,22 @@ class StoreStatus:
     gap_count: int
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "type": "collected",
-            "folder": str(self.folder),
-            "anonymised": self.anonymised,
-            "events": self.events,
-            "jobs": self.jobs,
-            "logs": self.logs,
-            "bytes": self.bytes,
-            "first": self.first,
-            "last": self.last,
-            "skipped": self.skipped,
-            "days": [vars(day) for day in self.days],
-            "gaps": [vars(gap) for gap in self.gaps],
-            "gap_count": self.gap_count,
-        }
+        """The status in types that JSON has."""
+        return {"type": "collected", **asdict(self), "folder": str(self.folder)}
 
 
 def status(folder: Path) -> StoreStatus:
-    """What is in a store, also while it is written to."""
+    """What is in a store, even while it is written to.
+
+    Args:
+        folder: The store.
+
+    Returns:
+        Its status at one commit.
+
+    Raises:
+        CollectError: There is no store, or it is damaged.
+    """
     for _ in range(5):
         ledger = StoreLedger.read(folder)
         if ledger is None:
@@ -610,7 +592,7 @@ def status(folder: Path) -> StoreStatus:
         try:
             jobs = _jobs(ledger)
         except FileNotFoundError:
-            continue  # small parts have become a large one meanwhile
+            continue  # small parts were just merged into a large one
         return _status(ledger, jobs)
     raise CollectError(f"the parts in {folder} are not there", remedy="has somebody moved them?")
 
@@ -634,8 +616,8 @@ def _status(ledger: StoreLedger, jobs: int) -> StoreStatus:
             Day(day, sum(p.rows for p in parts), sum(p.bytes for p in parts), len(parts))
             for day, parts in sorted(days.items())
         ),
-        tuple(ledger.gaps.listed),
-        ledger.gaps.count,
+        tuple(ledger.gaps),
+        ledger.gap_count,
     )
 
 

@@ -1,7 +1,7 @@
-"""The ledger of a store: one file that names all parts and cursors, put in place as a whole.
+"""The ledger of a store: one file that names all parts and cursors, and is replaced as a whole.
 
-What the ledger does not name does not exist. So a part and the cursors that stand behind its events
-become true in the same moment, and whoever is killed before that has done nothing.
+What the ledger does not name does not count. So a part and the cursors after its events count from
+the same moment on, and a process that is killed before that has done nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.collect.tail import EventRow, Gap, Gaps, StoredLog, source_as_json, source_from_json
+from headway.collect.tail import EventRow, Gap, StoredLog, log_as_json, log_from_json
 from headway.errors import CollectError
 from headway.events.collected import FORMAT, LEDGER
 from headway.node.files import lock, settle, write_atomically
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _LOCK = "lock"
+_MOST_GAPS = 1000  # the ledger lists so many; more are counted
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class StorePart:
 
     @property
     def path(self) -> str:
-        """Where it is, below the store's folder."""
+        """Its path in the store's folder."""
         return f"events/day={self.day}/{self.name}"
 
 
 @dataclass
 class StoreLedger:
-    """All that is true of a store."""
+    """What a store has."""
 
     folder: Path
     anonymised: bool = False
@@ -55,11 +56,12 @@ class StoreLedger:
     number: int = 0  # of commits
     sources: list[StoredLog] = field(default_factory=list)
     parts: list[StorePart] = field(default_factory=list)
-    gaps: Gaps = field(default_factory=Gaps)
+    gaps: list[Gap] = field(default_factory=list)
+    gap_count: int = 0
 
     @classmethod
     def read(cls, folder: Path) -> StoreLedger | None:
-        """The ledger of a store, or None where there is no store yet."""
+        """The ledger of a store; None: there is no store yet."""
         try:
             found = json.loads((folder / LEDGER).read_bytes())
         except FileNotFoundError:
@@ -78,31 +80,37 @@ class StoreLedger:
                 found["anonymised"],
                 found["check"],
                 found["number"],
-                [source_from_json(one) for one in found["sources"]],
+                [log_from_json(one) for one in found["sources"]],
                 [StorePart(**one) for one in found["parts"]],
-                Gaps([Gap(**one) for one in found["gaps"]], found["gap_count"]),
+                [Gap(**one) for one in found["gaps"]],
+                found["gap_count"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder, f"{type(error).__name__}: {error}") from error
 
+    def add_gap(self, gap: Gap) -> None:
+        """Record a gap."""
+        self.gap_count += 1
+        if len(self.gaps) < _MOST_GAPS:
+            self.gaps.append(gap)
+
     def commit(self) -> None:
-        """Make it true: on the disk, whole, under its name."""
+        """Write the ledger; from now on it counts."""
         self.number += 1
         document = {
             "format": FORMAT,
             "anonymised": self.anonymised,
             "check": self.check,
             "number": self.number,
-            "sources": [source_as_json(one) for one in self.sources],
-            "parts": [asdict(one) for one in self.parts],
-            "gaps": [asdict(one) for one in self.gaps.listed],
-            "gap_count": self.gaps.count,
+            "sources": [log_as_json(one) for one in self.sources],
+            "parts": [vars(one) for one in self.parts],
+            "gaps": [vars(one) for one in self.gaps],
+            "gap_count": self.gap_count,
         }
-        data = json.dumps(document, separators=(",", ":")).encode()
-        put(self.folder / LEDGER, data)
+        put(self.folder / LEDGER, json.dumps(document, separators=(",", ":")).encode())
 
     def clean(self) -> None:
-        """Take away what a process that was killed had begun."""
+        """Delete what a process that was killed had begun."""
         named = {part.path for part in self.parts}
         for path in self.folder.glob("events/day=*/*part-*"):
             if path.relative_to(self.folder).as_posix() not in named:
@@ -117,7 +125,7 @@ class StoreLedger:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else collects into this folder meanwhile."""
+    """Lock the store, so that no other process collects into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -131,7 +139,7 @@ def locked(folder: Path) -> Iterator[None]:
             who = f" (process {owner})" if owner.isdigit() else ""
             raise CollectError(
                 f"another `headway collect` writes into {folder}{who}",
-                remedy="one at a time is enough: it can follow many logs",
+                remedy="let it go on, or end it first; one can follow many logs",
             ) from None
         except OSError as error:
             raise cannot_write(folder, error) from error
@@ -147,7 +155,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole, also after a power cut, or not at all."""
+    """Write a file so that all of it is there, even after a power failure, or nothing."""
     try:
         write_atomically(path, data, mode=None, temporary=_temporary(path.name))
     except OSError as error:
@@ -155,11 +163,11 @@ def put(path: Path, data: bytes) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> CollectError:
-    """Words for a disk that is full, or a folder that is not ours."""
+    """The error for a disk that is full, or a folder that may not be written."""
     return CollectError(
         f"{path} cannot be written: {error.strerror or error}",
-        remedy="make room or see to the permissions, and start again: what was stored is whole,"
-        " and it goes on from there as long as the logs are still there",
+        remedy="make room or change the permissions, and start again: what was stored is intact,"
+        " and the rest follows if the logs are still there",
     )
 
 
@@ -170,24 +178,24 @@ def _temporary(name: str) -> str:
 def _damaged(folder: Path, why: str) -> CollectError:
     return CollectError(
         f"{folder / LEDGER} cannot be read: {why[:200]}",
-        remedy="it is written by `headway collect` alone; put a copy of it back,"
-        " or collect into another folder",
+        remedy="only `headway collect` writes it; restore it from a backup, or collect into"
+        " another folder",
     )
 
 
-# The parts of a store: rows as Parquet files by day, and many small ones made into one.
+# The parts of a store: Parquet files by day. Many small ones are merged into one.
 
 
 UNKNOWN = "unknown"
-#: A part with at least so many rows is left as it is.
+#: A part with so many rows is not merged.
 _LARGE = 250_000
-#: A day that still grows may have so many small parts.
+#: A day that is not over may have so many small parts.
 _SMALL_PARTS = 32
 
 
 @dataclass
 class RowBatch:
-    """Rows that will be committed together."""
+    """Rows that are committed together."""
 
     source: list[int] = field(default_factory=list)
     file: list[int] = field(default_factory=list)
@@ -200,38 +208,27 @@ class RowBatch:
 
 
 def write_batch(folder: Path, batch: RowBatch, number: int) -> list[StorePart]:
-    """The parts of a batch, on the disk; they exist once a ledger names them."""
+    """Write the parts of a batch; they count once a ledger names them."""
     import polars as pl
 
-    columns = list(zip(*batch.rows, strict=True))
-    table = pl.DataFrame(
-        {
-            "source": pl.Series(batch.source, dtype=pl.Int32),
-            "file": pl.Series(batch.file, dtype=pl.Int32),
-            "offset": pl.Series(columns[0], dtype=pl.Int64),
-            "number": pl.Series(columns[1], dtype=pl.Int16),
-            "cluster": pl.Series(columns[2], dtype=pl.Int64),
-            "proc": pl.Series(columns[3], dtype=pl.Int64),
-            "subproc": pl.Series(columns[4], dtype=pl.Int64),
-            "time": (pl.Series(columns[5], dtype=pl.Float64) * 1e6)
-            .round()
-            .cast(pl.Int64)
-            .cast(pl.Datetime("us", "UTC")),
-            "date": pl.Series(columns[6], dtype=pl.String),
-            "text": pl.Series(columns[7], dtype=pl.String),
-            "day": pl.Series(batch.day, dtype=pl.Int32),
-        }
+    types = {
+        "source": pl.Int32, "file": pl.Int32, "offset": pl.Int64, "number": pl.Int16,
+        "cluster": pl.Int64, "proc": pl.Int64, "subproc": pl.Int64, "time": pl.Float64,
+        "date": pl.String, "text": pl.String, "day": pl.Int32,
+    }  # fmt: skip
+    columns = (batch.source, batch.file, *zip(*batch.rows, strict=True), batch.day)
+    table = pl.DataFrame(dict(zip(types, columns, strict=True)), schema=types).with_columns(
+        (pl.col("time") * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
     )
+    days = table.partition_by("day", as_dict=True, include_key=False, maintain_order=True)
     return [
         _write(folder, day_name(day), f"part-{number:08d}.parquet", rows)
-        for (day,), rows in table.partition_by(
-            "day", as_dict=True, include_key=False, maintain_order=True
-        ).items()
+        for (day,), rows in days.items()
     ]
 
 
 def compactable(parts: Sequence[StorePart], today: str) -> list[list[StorePart]]:
-    """Small parts that can be made one, by day: all of a day that is over, or too many of one."""
+    """Groups of small parts of one day to merge: of a day that is over, or if they are too many."""
     days: dict[str, list[StorePart]] = defaultdict(list)
     for part in parts:
         if part.rows < _LARGE:
@@ -260,24 +257,24 @@ def merged(folder: Path, parts: Sequence[StorePart], number: int) -> StorePart:
 
 
 def forget(folder: Path, parts: Sequence[StorePart]) -> None:
-    """Take away parts that no ledger names any more."""
+    """Delete parts that the ledger does not name any more."""
     for part in parts:
         with contextlib.suppress(OSError):
             (folder / part.path).unlink()
 
 
 def day_name(day: int) -> str:
-    """The name of a day, counted from the epoch; a negative one is unknown."""
+    """The date of a day since the epoch; "unknown" for a negative one."""
     from datetime import date
 
     return UNKNOWN if day < 0 else date.fromordinal(719163 + day).isoformat()
 
 
 def _write(folder: Path, day: str, name: str, rows: pl.DataFrame) -> StorePart:
-    # Into memory first: polars has no words for a full disk.
-    whole = io.BytesIO()
-    rows.write_parquet(whole, compression="zstd", compression_level=6)
-    data = whole.getvalue()
+    # Into memory first: polars does not say so when a disk is full.
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer, compression="zstd", compression_level=6)
+    data = buffer.getvalue()
     place = folder / "events" / f"day={day}"
     try:
         if not place.is_dir():

@@ -1,8 +1,8 @@
-"""Masks: an event's words without anybody's names, and still the same figures.
+"""Masks: the text of an event without names, but with the same figures.
 
-Nothing stays that is not known to be HTCondor's own: lines of figures that have just the form that
-HTCondor gives them, attributes that are known by name, and in reasons the words in `phrases`. All
-else is left out or gets a pseudonym.
+Only what is known to be HTCondor's own stays: lines of figures in just the form that HTCondor gives
+them, attributes that are known by name, and in reasons the words in `WORDS`. All else is left out
+or gets a pseudonym.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,39 +20,6 @@ from headway.events.columnar.columns import machine
 from headway.events.format import TRANSFER_TEXTS, EventType
 from headway.node.classad import parse_value
 from headway.node.files import write_atomically
-
-# The attributes that an anonymised event keeps, and what each of them is about.
-
-
-class Sort(Enum):
-    """What the text of an attribute is."""
-
-    SITE = auto()
-    SLOT = auto()
-    USER = auto()
-    HOST = auto()
-    REASON = auto()
-    TYPE = auto()  # one of HTCondor's own words, a date or a figure
-
-
-NAMES = {
-    **dict.fromkeys(
-        ("GLIDEIN_ResourceName", "MachineAttrGLIDEIN_ResourceName0", "GLIDEIN_Site"), Sort.SITE
-    ),
-    **dict.fromkeys(("RemoteHost", "LastRemoteHost", "SlotName"), Sort.SLOT),
-    **dict.fromkeys(("Owner", "User"), Sort.USER),
-    **dict.fromkeys(("ExecuteHost", "SubmitHost", "Host"), Sort.HOST),
-    **dict.fromkeys(
-        ("HoldReason", "ReleaseReason", "RemoveReason", "VacateReason", "Reason"), Sort.REASON
-    ),
-    **dict.fromkeys(
-        (
-            *("MyType", "TriggerEventTypeName", "EventTime"),
-            *("RunLocalUsage", "RunRemoteUsage", "TotalLocalUsage", "TotalRemoteUsage"),
-        ),
-        Sort.TYPE,
-    ),
-}
 
 _EVENTS = """Submit Execute ExecutableError Checkpointed JobEvicted JobTerminated JobImageSize
 ShadowException Generic JobAborted JobSuspended JobUnsuspended JobHeld JobReleased NodeExecute
@@ -67,8 +33,8 @@ SHADOW_EXCEPTION GENERIC JOB_ABORTED JOB_SUSPENDED JOB_UNSUSPENDED JOB_HELD JOB_
 REMOTE_ERROR JOB_DISCONNECTED JOB_RECONNECTED JOB_RECONNECT_FAILED ATTRIBUTE_UPDATE
 FILE_TRANSFER JOB_STATUS_UNKNOWN JOB_STATUS_KNOWN JOB_STAGE_IN JOB_STAGE_OUT CLUSTER_SUBMIT
 CLUSTER_REMOVE"""
-#: What texts of the sort TYPE can be.
-TYPES = frozenset(
+#: HTCondor's names for the types of events.
+_TYPES = frozenset(
     {
         *(f"{name}Event" for name in _EVENTS.split()),
         *(f"ULOG_{name}" for name in _TRIGGERS.split()),
@@ -89,117 +55,79 @@ SentBytes Size StatsLifetime Subproc TerminatedBySignal TerminatedNormally TimeE
 TimeSlotBusyUsage TotalReceivedBytes TotalSentBytes TransferInFinished TransferInQueued
 TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted
 TriggerEventTypeNumber Type"""
-#: Attributes that are numbers, and say nothing about anybody.
-FIGURES = frozenset(_FIGURE_NAMES.split())
+#: Attributes that are numbers and say nothing about anybody.
+_FIGURE_ATTRIBUTES = frozenset(_FIGURE_NAMES.split())
 
 
-# The words of HTCondor, its plugins and Headway: no others stay in anonymised reasons.
-#
-# A word that is not here may be somebody's name.
+_WORDS = """
+a abnormal abort aborted above access accord account action actually ad address admin administrator
+after again agent all allocate allocated allowed allowedexecuteduration allowedjobduration already
+also an and another any apptainer are argument arguments as asked assigned at attempt attempting
+attempts attribute authentication authorization available average b back bad be because been before
+begin being between broken busy but by byte bytes cache call can cancel canceled cancelled cannot
+central certificate cgroup changing check checkpoint checkpointed checkpointing checkpoints checksum
+chmod claim claimed classads client clock closed cloud cluster code collector command complete
+completed condor condor_hold condor_qedit condor_release condor_rm condor_vacate condor_vacate_job
+conflict connect connection contact container content core corefile corrupt corrupted could couldn
+count cpu cpus create credential credentials cron cuda curl curl_plugin current currenttime d dag
+dagman damaged data dataflow day days deactivated debug deferral denied details detected device did
+died director directory disconnected disk diskusage do docker does done down download downloading
+drained draining driver due duration during each ec2 else empty end entered enteredcurrentstatus
+environment errno error evaluated event events ever every evicted exceeded exception exec executable
+execute executing execution exists exit exitbysignal exitcode exited exitstatus expired expression
+factory failed failure failures false fatal fetch fetching file files filetransfer find finish
+finished first for forbidden format found free from frontend full g gahp gateway gb get gib
+gigabytes glidein global gone gpu gpus greater grid h had handle has have headway held here hold
+holdreasoncode holdreasonsubcode hook host hosts hour hours hr htcondor http i id idle if ifthenelse
+image imagesize in incomplete info information initial initialize initiate initiated input instance
+internal internet interpreter interrupted into invalid is isundefined it its iwd job jobduration
+jobdurationcategory jobleaseduration joblog jobruncount jobstatus k kb kbps kib killed killer
+kilobytes known lack large larger last later launch least left length less levels limit linked links
+list load local locate log logs long longer lost low m machine macro manager many match matched
+materialization max max_transfer_input_mb max_transfer_output_mb maximum may mb mbps megabytes
+memory memoryusage method mib might min mins minute minutes mismatch missing mode more most mount
+move moved ms must name negotiator network never new next nfs no node non none normal not now number
+numholds numjobcompletions numjobstarts numshadowstarts numsystemholds nvidia o object obtain oci of
+off ok old on one onexithold onexitholdreason onexitremove only oom open operation option or origin
+osdf osdf_plugin other our out output over own parent parse partial partitionable paused peak peaks
+peer pelican pelican_plugin pending per percent performing periodic periodichold periodicholdreason
+periodicholdsubcode periodicrelease periodicremove periodicvacate permanent permission permitted
+pilot pipe please plugin plugins point policy pool post pre preempt preempted preempting premature
+prepare previous probe problem processes produce progress properly protocol provisioned proxy pull
+pulled put python queue queued quota ran range rank rate reached read reading reason receive
+received receiving reconnect reconnected reconnection redirect redirects refused registry rejected
+release released remote remotewallclocktime remove removed rename request request_cpus request_disk
+request_memory requestcpus requestdisk requested requestgpus requestmemory requests requeued
+requirements rescheduling reserved reset residentsetsize resolution resolve resource resources
+response restart restarted resumed retriable retries retry retryable return returned returning route
+run running runtime s same schedd scheduler script sec second seconds secs see self send sending
+sent server service setting shadow shell should should_transfer_files shutdown sif signal
+singularity site size skipped slot slow smaller socket some soon space speed spent spool spooling
+ssl stage stale stalled standard start startd started starter stash_plugin stashcp stat status
+stderr stdin stdout still stop store subcode submit submitted success such support supported
+suspended symbolic syntax sys system system_periodic_hold system_periodic_release
+system_periodic_remove system_periodic_vacate t tb temporarily temporary terminated termination test
+text than that the their then there these they this those three tib time timed timeexecute timeout
+timer times timeslotbusy tls to token too total transfer transfer_input_files transfer_output_files
+transferring transient tries triggered true truncated trying two type unable unauthorized
+unavailable unclaimed undefined under unexpected unexpectedly unfit universe unknown unreachable
+unspecified unsupported unsuspended up updated upload uploading url usage use used user using usr
+vacate vacated valid value values variable verify version via wait waiting wall walltime want_hold
+warning was we were what when when_to_transfer_output where which while who whole will with within
+without working would write writing yet you your zero"""
+#: The words of HTCondor, its plugins and Headway, in lower case. No others stay in reasons: a word
+#: that is not here may be somebody's name.
+WORDS = frozenset(_WORDS.split())
 
 
-_PHRASES = """
-Job submitted from host. Job executing on host. Job was evicted. Job terminated. Job was held. Job
-was aborted by the user. Job was released. Job was suspended. Job was unsuspended. Job was
-checkpointed. Job disconnected, attempting to reconnect. Job reconnected to. Job reconnection
-failed. Error from starter on. Warning from starter on. Image size of job updated. Job ad
-information event triggered. Shadow exception. Number of processes actually suspended. Job not
-properly linked for Condor. Job file not executable. Changing job attribute from to. Setting job
-attribute to. Started Finished Entered queue to transfer transferring input output files. Seconds
-spent in queue. Transferring to host. Cluster submitted removed. Job Materialization Paused
-Resumed. Factory. Grid resource back up, detected down. Job submitted to grid resource. PRE POST
-script terminated skipped. DAG Node. Node executing terminated. Job performing stage in out of
-files. The job's remote status is unknown, is known again. Reserved space. Released space. Global
-JobLog. Dataflow job was skipped. Reason unspecified. No reason. Code Subcode.
-
-Transfer input files failure at execution point using protocol. Transfer output files failure at
-access point while sending files to, receiving files from. Details. total failures, first failure.
-reading writing from to file. errno. No such file or directory. Permission denied. Exec format
-error. Text file busy. Input/output error. I/O. Cannot allocate memory. No space left on device.
-Stale file handle. Stale NFS file handle. Disk quota exceeded. Is a directory. Not a directory.
-File exists. File too large. Too many open files. Too many levels of symbolic links. Argument list
-too long. Bad address. Broken pipe. Device or resource busy. Invalid argument. Connection timed
-out, refused, reset by peer, aborted, closed. No route to host. Network is unreachable, down.
-Resource temporarily unavailable. Timer expired. Operation not permitted, not supported, timed
-out, cancelled, already in progress. Host is down. Name or service not known. Temporary failure in
-name resolution. Could not resolve host. Interrupted system call. Read-only file system. Success.
-Unknown error. Protocol error. Address already in use. Killed. Failed to transfer files.
-FILETRANSFER. non-zero exit from. Error. server returned HTTP response status Not Found,
-Forbidden, Unauthorized, Bad Request, Internal Server Error, Service Unavailable, Bad Gateway,
-Gateway Timeout, Too Many Requests, Moved, Gone, Conflict, Method Not Allowed, OK, Partial
-Content. site. URL file. retriable, retryable, temporary, transient, permanent. no space left at
-origin. cache director origin. exited exit code signal. no valid classads in output. did not
-produce. plugin plugins failed. Input Output File transfer stalled for seconds. lack of progress.
-STARTER SHADOW STARTD SCHEDD at failed to send receive file(s) to from. upload download uploading
-downloading fetch fetching put get. timeout time-out timed-out. couldn't could not connect to. SSL
-TLS certificate problem verify. token expired, invalid, missing, rejected. authentication
-authorization credential credentials. checksum mismatch. size mismatch. truncated. attempts
-attempt retries retry tries. after before within during. bytes byte kB KB MB GB TB KiB MiB GiB TiB
-B K M G T Mb Gb percent. broken pipe. premature end. failed attempts. curl curl_plugin osdf_plugin
-stash_plugin pelican_plugin stashcp pelican osdf htcondor condor. object server client proxy
-redirect redirects. range. length. slow speed too low average limit. kbps mbps rate.
-
-The job attribute expression evaluated to TRUE FALSE UNDEFINED ERROR. PeriodicHold PeriodicRelease
-PeriodicRemove PeriodicVacate OnExitHold OnExitRemove OnExitHoldReason PeriodicHoldReason
-PeriodicHoldSubCode SYSTEM_PERIODIC_HOLD SYSTEM_PERIODIC_RELEASE SYSTEM_PERIODIC_REMOVE
-SYSTEM_PERIODIC_VACATE WANT_HOLD PREEMPT JobStatus HoldReasonCode HoldReasonSubCode NumJobStarts
-NumShadowStarts NumHolds NumSystemHolds NumJobCompletions EnteredCurrentStatus CurrentTime time
-ExitCode ExitBySignal ExitStatus JobRunCount RemoteWallClockTime MemoryUsage ResidentSetSize
-ImageSize DiskUsage RequestMemory RequestDisk RequestCpus RequestGpus JobLeaseDuration JobDuration
-JobDurationCategory AllowedJobDuration AllowedExecuteDuration ifThenElse isUndefined. system macro
-policy periodic on exit hold release remove vacate. The job exceeded allowed job execute duration
-of. maximum runtime run-time wall clock walltime. limit reached. ran too long. bad exit. memory
-usage exceeded request_memory request_disk request_cpus memory limit. disk usage exceeded
-allocated disk. Memory Disk Cpus GPUs usage is over above more than requested allocated
-provisioned. peak peaks used using. Job has gone over. cgroup out-of-memory oom killer killed by
-the. megabytes gigabytes kilobytes. via condor_rm condor_hold condor_release condor_vacate
-condor_vacate_job condor_qedit by user. Python-initiated action. Submitted on hold at user's
-request. Spooling input data files. removed released held by DAGMan. parent. DAG Removed because.
-Other. Job vacated by schedd, startd, user, admin. Startd was shutdown. Startd was asked to
-vacate. Claim was deactivated, vacated, preempted. preempting draining drained. Job not found at
-execution machine. Job disconnected too long. JobLeaseDuration seconds expired. Socket between
-submit and execute hosts closed unexpectedly. Trying to reconnect. Can not reconnect to,
-rescheduling job. startd not found. starter shadow exited died. unexpectedly. machine no longer
-available. lost contact. shadow exception. Failed to execute, initiate, start, create, open, read,
-write, move, rename, remove, chmod, access, stat, find, load, run, launch, initialize, obtain,
-store, locate, parse. directory initial working iwd. executable command interpreter shell script.
-user log. standard input output error stdin stdout stderr. container image singularity apptainer
-docker pull pulled runtime universe. test failed. cannot mount. sif oci registry. hook prepare
-job. account slot user. spool. checkpoint checkpoints. self-checkpointing. restart restarted.
-transfer_input_files transfer_output_files should_transfer_files when_to_transfer_output.
-MAX_TRANSFER_INPUT_MB MAX_TRANSFER_OUTPUT_MB. larger smaller greater less than. has have had been
-be being was were is are it its this that these those not no none and or but if then else because
-due for from to into of off on in at as an a the with without within by via per while when where
-which who what there here also only more most less least first last next previous again yet still
-already never ever all any some each every other another same one two three. can cannot could may
-might must should will would do does did done. see please check contact your you we our they their
-administrator support. new old current. value values return returned returning normal abnormal
-termination own accord. Usr Sys Run Remote Local Usage Total Bytes Sent Received By Job.
-Partitionable Resources Usage Request Allocated Assigned. TimeExecute TimeSlotBusy. core file
-Corefile in. CPU times. requeued. event events log logs. s sec secs second seconds min mins minute
-minutes h hr hour hours d day days ms. idle running completed suspended. claim claimed unclaimed.
-match matched requirements rank. negotiator collector central manager. scheduler. pool glidein
-pilot. factory frontend. EC2 GAHP grid cloud connection instance. cron. deferral. cuda gpu nvidia
-driver. node unfit probe. stage stage-in stage-out. headway agent. network. internet. connection.
-reset. protocol version. mode. type. name. id. number. count. max min. option. argument arguments.
-environment. variable. undefined. syntax. unexpected. internal. fatal. warning. info. debug. abort
-aborted. cancel. canceled cancelled. denied. rejected. refused. unavailable. unreachable. unknown.
-unable. unsupported. unspecified. missing. empty. corrupt corrupted. damaged. incomplete. partial.
-whole. complete. finish. begin end start stop wait waiting. queue queued. pending. busy. free.
-full. over under. up down. now later soon.
-"""
-
-WORDS = frozenset(word.lower() for word in re.findall(r"[A-Za-z][A-Za-z0-9_]*", _PHRASES))
-
-
-# Pseudonyms: the same name always gets the same one, and without the key nobody finds it out.
+# Pseudonyms: the same name always gets the same one, and nobody can find the name without the key.
 
 
 _KEY_SIZE = 32
 _DIGITS = 12
 _SLOT = re.compile(r"slot\d{1,6}(?:_\d{1,6})*\Z", re.ASCII)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://([^/?#]*)(.*)\Z", re.DOTALL)
-#: Schemes that say how a file moves; any other may be somebody's own word.
+#: Schemes that say how a file moves; any other may be somebody's name.
 _SCHEMES = frozenset(
     {"http", "https", "ftp", "file", "osdf", "stash", "pelican", "root", "roots", "s3", "gs"}
     | {"davs", "dav", "gsiftp", "docker", "oras", "igwn", "htcondor", "data", "box", "gdrive"}
@@ -209,7 +137,7 @@ _NOWHERE = "anon.invalid"
 
 
 class Pseudonyms:
-    """Names by what they are of; each is made of a keyed hash of the name alone."""
+    """Pseudonyms by kind of name; each is made of a keyed hash of the name."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -220,7 +148,7 @@ class Pseudonyms:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:_DIGITS]
 
     def user(self, name: str) -> str:
-        """For a user; the part behind an @ is a host."""
+        """For a user; the part after an @ is a host."""
         local, _, domain = name.partition("@")
         return f"user-{self.digest(local)}" + (f"@{self.host(domain)}" if domain else "")
 
@@ -229,7 +157,7 @@ class Pseudonyms:
         return f"site-{self.digest(name)}"
 
     def host(self, name: str) -> str:
-        """For a machine, by its name or number."""
+        """For a machine, by its name or address."""
         return f"host-{self.digest(name.rstrip('.'))}.{_NOWHERE}"
 
     def address(self, address: str) -> str:
@@ -238,17 +166,17 @@ class Pseudonyms:
         return f"<0.0.0.0:0?addrs=0.0.0.0-0&alias={host}>" if address.startswith("<") else host
 
     def slot(self, name: str) -> str:
-        """For a slot: its number stays, the machine is one."""
+        """For a slot: its number stays, the machine gets a pseudonym."""
         *parts, host = name.split("@")
-        kept = [one if _SLOT.match(one) else f"x-{self.digest(one)}" for one in parts]
-        return "@".join([*kept, self.host(host)])
+        masked = [part if _SLOT.match(part) else f"x-{self.digest(part)}" for part in parts]
+        return "@".join([*masked, self.host(host)])
 
     def path(self, path: str) -> str:
-        """For a path as a whole: neither its depth nor its ending stays."""
+        """For a path; neither its depth nor its ending can be seen."""
         return f"/path-{self.digest(path)}"
 
     def url(self, url: str) -> str:
-        """For a URL: how it is fetched stays."""
+        """For a URL; its scheme stays."""
         match = _URL.match(url)
         if not match:
             return self.path(url)
@@ -264,13 +192,13 @@ class Pseudonyms:
 
 
 def key_of(path: Path, *, may_make: bool) -> tuple[bytes, bool]:
-    """The key in this file, made on first use for the owner's eyes only; whether it was made."""
+    """The key in this file, and whether it was made now; only its owner can read it."""
     try:
         key = path.read_bytes()
         if len(key) == _KEY_SIZE:
             return key, False
         if key or not may_make:
-            raise CollectError(f"{path} is no key", remedy="name the right file with --key")
+            raise CollectError(f"{path} is not a key", remedy="name the right file with --key")
         path.unlink()  # left by a process that was killed
     except FileNotFoundError:
         if not may_make:
@@ -300,10 +228,10 @@ def _made(path: Path) -> bytes:
 
 MASKED = "masked"
 _MEMORY = 1 << 16
-#: Characters of a line that are looked at; the rest of a longer one is left out.
+#: Characters of a line that are read; the rest of a longer line is left out.
 _LONGEST = 8000
 
-#: Lines that hold figures and no names.
+#: Lines with figures and no names.
 _FIGURES = re.compile(
     r"\t(?:"
     r"\([01]\) (?:Normal termination \(return value -?\d{1,10}\)"
@@ -344,7 +272,7 @@ _HEADERS = re.compile(
     r"|Dataflow job was skipped\.?)\Z",
     re.ASCII,
 )
-#: Events whose lines are a reason; their number stays as it is, since readers count them.
+#: Events whose lines are a reason; the number of lines stays, because readers count them.
 _WITH_REASON = frozenset({2, 4, 7, 9, 12, 13, 21, 22, 23, 24, 29, 36, 37, 38, 46})
 _WITH_ATTRIBUTES = frozenset({EventType.EXECUTE, EventType.AD_INFORMATION})
 _POOL_HEADER = re.compile(r"Global JobLog: ctime=(\d{1,12}) .*?sequence=(\d{1,9}) ", re.ASCII)
@@ -384,34 +312,41 @@ _PLAIN = frozenset("!\"#$%&'()*+,-./:;<=>?[\\]^_`{|}~")
 
 
 class Masks:
-    """Takes names out of events; lines come again and again, so it remembers them."""
+    """Takes names out of events; it remembers lines, because they come again and again."""
 
     def __init__(self, names: Pseudonyms) -> None:
         self.names = names
         self._known: dict[tuple[int, str], str | None] = {}
+        attributes: dict[Callable[[str], str | None], str] = {
+            names.site: "GLIDEIN_ResourceName MachineAttrGLIDEIN_ResourceName0 GLIDEIN_Site",
+            names.slot: "RemoteHost LastRemoteHost SlotName",
+            names.user: "Owner User",
+            names.address: "ExecuteHost SubmitHost Host",
+            self._attribute_reason: "HoldReason ReleaseReason RemoveReason VacateReason Reason",
+            _known_text: "MyType TriggerEventTypeName EventTime"
+            " RunLocalUsage RunRemoteUsage TotalLocalUsage TotalRemoteUsage",
+        }
+        #: How the texts of attributes are masked; all others are left out.
+        self._attributes = {name: mask for mask, all in attributes.items() for name in all.split()}
 
     def event(self, number: int, text: str) -> str:
-        """What follows an event's header, without names."""
+        """The text after an event's header, without names."""
         header, *lines = text.split("\n")
-        found = [self._remembered(-1 - number, header, self._header) or MASKED]
-        found += [
-            masked
-            for line in lines
-            if (masked := self._remembered(number, line, self._line)) is not None
-        ]
-        return "\n".join(found)
+        first = self._remembered(-1 - number, header, self._header) or MASKED
+        rest = (self._remembered(number, line, self._line) for line in lines)
+        return "\n".join([first, *(line for line in rest if line is not None)])
 
     def reason(self, reason: str) -> str:
-        """A reason with pseudonyms in the places of its values."""
+        """A reason with pseudonyms in place of names."""
         before = ["", ""]
-        found = []
+        masked = []
         for match in _TOKEN.finditer(reason[:_LONGEST]):
             kind = match.lastgroup or "other"
             word = match[0]
-            found.append(self._token(kind, word, before))
+            masked.append(self._token(kind, word, before))
             if kind != "space":
                 before = [before[1], word.lower()]
-        return "".join(found)
+        return "".join(masked)
 
     def _remembered(
         self, number: int, line: str, make: Callable[[int, str], str | None]
@@ -448,20 +383,19 @@ class Masks:
         words = text.split()
         if not words or words[0] != "headway":
             return MASKED
-        kept: dict[str, str] = {}
+        values: dict[str, str] = {}
         for word in words[1:]:
             key, _, value = word.partition("=")
-            if key in kept:
+            if key in values:
                 continue
-            if key == "nonce" and value:
-                kept[key] = self.names.digest(value)
-            elif value in _AGENT_WORDS.get(key, ()) or (
-                key in _AGENT_FIGURES and _AGENT_NUMBER.match(value)
-            ):
-                kept[key] = value
+            is_figure = key in _AGENT_FIGURES and _AGENT_NUMBER.match(value)
+            if is_figure or value in _AGENT_WORDS.get(key, ()):
+                values[key] = value
+            elif key == "nonce" and value:
+                values[key] = self.names.digest(value)
             elif key == "source" and value:
-                kept[key] = self.names.host(value)
-        return " ".join(["headway", *(f"{key}={value}" for key, value in kept.items())])
+                values[key] = self.names.host(value)
+        return " ".join(["headway", *(f"{key}={value}" for key, value in values.items())])
 
     def _line(self, number: int, line: str) -> str | None:
         """A line of a body; None: it is left out."""
@@ -487,26 +421,15 @@ class Masks:
             return None
         indent, name, equals, raw = match.groups()
         raw = raw.strip()
-        sort = NAMES.get(name)
-        if sort is None:
-            return line if name in FIGURES and _NUMBER.match(raw) else None
+        mask = self._attributes.get(name)
+        if mask is None:
+            return line if name in _FIGURE_ATTRIBUTES and _NUMBER.match(raw) else None
         value = parse_value(raw)
-        masked = self._value(sort, value) if type(value) is str else None
+        masked = mask(value) if type(value) is str else None
         return None if masked is None else f'{indent}{name}{equals}"{masked}"'
 
-    def _value(self, sort: Sort, value: str) -> str | None:
-        names = self.names
-        if sort is Sort.SITE:
-            return names.site(value)
-        if sort is Sort.SLOT:
-            return names.slot(value)
-        if sort is Sort.USER:
-            return names.user(value)
-        if sort is Sort.HOST:
-            return names.address(value)
-        if sort is Sort.REASON:
-            return self.reason(value).replace("\\", "/").replace('"', "'")
-        return value if value in TYPES or _DATE.match(value) or _CPU.match(value) else None
+    def _attribute_reason(self, value: str) -> str:
+        return self.reason(value).replace("\\", "/").replace('"', "'")
 
     def _token(self, kind: str, word: str, before: list[str]) -> str:
         names = self.names
@@ -575,6 +498,11 @@ class Masks:
 _TRANSFERS = frozenset(TRANSFER_TEXTS.values())
 
 
+def _known_text(value: str) -> str | None:
+    """A type of event, a date or a figure; None: anything else."""
+    return value if value in _TYPES or _DATE.match(value) or _CPU.match(value) else None
+
+
 def _rounded(digits: str) -> str:
-    """A number in its size: what is short says what happened, what is long may be somebody's."""
+    """A number by its size: a short one says what happened, a long one may identify somebody."""
     return digits if len(digits) <= 3 else digits[0] + "0" * (len(digits) - 1)

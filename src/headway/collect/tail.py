@@ -1,4 +1,4 @@
-"""Following one log through its rotations, from where its cursors stand."""
+"""Following one log through its rotations, from where its cursors are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -37,20 +37,14 @@ from headway.events.opening import (
 )
 from headway.events.read import parser_for
 
-# What is known of the logs: how far each file has been stored, and what got lost.
-
-
-#: More gaps than this are counted, not listed.
-_GAPS = 1000
-
 
 @dataclass
 class Cursor:
-    """How far one file of a log has been stored, and how to know the file again.
+    """How far one file of a log has been stored, and how to recognise the file.
 
-    `number` counts the files that the log has had. A file is the same, by whatever name and
-    compressed or not, if it begins alike (`sign`) and the bytes before `offset` are the
-    same (`mark`); device and inode only make the search short.
+    `number` counts the files that the log has had. Whatever its name, and compressed or not, a file
+    is the same if it begins with the same bytes (`sign`) and has the same bytes before `offset`
+    (`mark`). Device and inode only make the search short.
     """
 
     number: int
@@ -61,15 +55,15 @@ class Cursor:
     modified: float = 0.0
     sign: str = ""
     sign_size: int = 0
-    sequence: int = 0  # as HTCondor counts the files of the pool-wide log; 0: not said
-    body: int = 0  # where the header ends that HTCondor rewrites when it rotates
+    sequence: int = 0  # HTCondor's number for a file of the pool-wide log; 0: not known
+    body: int = 0  # the end of the header that HTCondor rewrites at a rotation
     mark: str = ""
     mark_size: int = 0
     zone: str = ""  # see `zone_text`
     last: float | None = None  # the time of the last event
     #: Whether earlier events were stored before the zone or the year was known.
     retell: bool = False
-    #: Whether a newer file had followed when its end was read.
+    #: Whether there was a newer file when its end was read.
     closed: bool = False
     gone: bool = False
     events: int = 0
@@ -79,18 +73,18 @@ class Cursor:
 
 @dataclass
 class StoredLog:
-    """A log with all the files that it has had."""
+    """A log in the store, with all the files that it has had."""
 
     id: int
-    name: str  # its path, or what stands for it
+    name: str  # its path, or a pseudonym
     owner: str = ""
     files: list[Cursor] = field(default_factory=list)
-    next: int = 0  # number of the next file
-    sequence: int = 0  # the last one that HTCondor gave to a file of the pool-wide log
+    next: int = 0  # the number of the next file
+    sequence: int = 0  # HTCondor's last number for a file of the pool-wide log
 
     @property
     def newest(self) -> Cursor | None:
-        """The file that the log was in when we last looked."""
+        """The file that the log was in at the last poll."""
         live = (one for one in self.files if not one.gone)
         return max(live, key=lambda one: one.number, default=None)
 
@@ -105,46 +99,24 @@ class Gap:
     since: float | None = None  # the time of the last event that was stored before
 
 
-@dataclass
-class Gaps:
-    """The gaps in the order in which they were noticed."""
-
-    listed: list[Gap] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, gap: Gap) -> None:
-        """Note one."""
-        self.count += 1
-        if len(self.listed) < _GAPS:
-            self.listed.append(gap)
-
-
-def source_as_json(source: StoredLog) -> dict[str, Any]:
-    """A source as the commit holds it; of files that are gone only what a reader needs."""
-    kept = [one for one in source.files if not one.gone or one.retell]
-    return {
-        "id": source.id,
-        "name": source.name,
-        "owner": source.owner,
-        "next": source.next,
-        "sequence": source.sequence,
-        "files": [_without_defaults(one) for one in kept],
-    }
-
-
-def source_from_json(found: dict[str, Any]) -> StoredLog:
-    """The source that `source_as_json` wrote."""
-    known = {one.name for one in fields(Cursor)}
-    files = [Cursor(**{k: v for k, v in one.items() if k in known}) for one in found["files"]]
-    names = ("id", "name", "owner", "next", "sequence")
-    return StoredLog(**{name: found[name] for name in names}, files=files)
-
-
 _BLANK = asdict(Cursor(-1))
 
 
-def _without_defaults(cursor: Cursor) -> dict[str, Any]:
-    return {name: value for name, value in vars(cursor).items() if value != _BLANK[name]}
+def log_as_json(log: StoredLog) -> dict[str, Any]:
+    """A log as the ledger has it, without files that are gone, unless a reader needs them."""
+    files = [
+        {name: value for name, value in vars(cursor).items() if value != _BLANK[name]}
+        for cursor in log.files
+        if not cursor.gone or cursor.retell
+    ]
+    return {**vars(log), "files": files}
+
+
+def log_from_json(facts: dict[str, Any]) -> StoredLog:
+    """The log that `log_as_json` wrote."""
+    files = [Cursor(**{k: v for k, v in one.items() if k in _BLANK}) for one in facts["files"]]
+    names = ("id", "name", "owner", "next", "sequence")
+    return StoredLog(**{name: facts[name] for name in names}, files=files)
 
 
 def zone_text(zone: tzinfo | None) -> str:
@@ -169,17 +141,17 @@ def zone_of(text: str) -> tzinfo | None:
     return ZoneInfo(text)
 
 
-# Slicing: the bytes of a log into rows, one an event, with the words as they stand there.
+# Slicing: the bytes of a log into rows, one for each event, with its text unchanged.
 
 
 _TERMINATED, _AD = b"005", b"028"
-#: What would end an event where its words are read again.
+#: What would end an event when its text is read again.
 _MARKS = re.compile(r"\n(?=\.\.\.\r*(?:\n|\Z))")
 _HEADERS = re.compile(r"([\n\0])(?=\d\d\d \()")
 
 
 class EventRow(NamedTuple):
-    """One event: where it stands, when it was, its date as written, and the words behind it."""
+    """One event: its place in the file, its time, its date as written, and the text after it."""
 
     offset: int
     number: int
@@ -192,7 +164,7 @@ class EventRow(NamedTuple):
 
 
 class Sliced(NamedTuple):
-    """The complete events of some bytes, where the last one ends, and how many bytes are none."""
+    """The complete events in some bytes, where the last one ends, and how many bytes are none."""
 
     rows: list[EventRow]
     used: int
@@ -204,27 +176,27 @@ _Cut = tuple[int, re.Match[bytes], bytes]
 
 
 def sliced(data: bytes, offset: int, cursor: Cursor, reference: float) -> Sliced:
-    """The complete events of a text log's bytes at this offset; `reference` is the file's mtime.
+    """The complete events in the bytes of a text log; `reference` is the file's mtime.
 
-    The cursor remembers the log's clock, as far as this has read it.
+    The cursor keeps what is known of the log's clock.
     """
     cuts, used, skipped = _cut(data, offset)
     clock = _clock(cursor, reference, zone_of(cursor.zone))
-    rows, lost = _tell(cuts, clock)
+    rows, lost = _rows(cuts, clock)
     if not cursor.events:
-        # As a reader of the whole file does: nothing has been stored yet.
+        # Nothing has been stored yet, so begin again like a reader of the whole file.
         while following := clock.again():
             clock = following
-            rows, lost = _tell(cuts, clock)
+            rows, lost = _rows(cuts, clock)
     elif (following := clock.onward()) is not clock:
         cursor.retell = True
         clock = _clock(cursor, reference, following.zone)
-        rows, lost = _tell(cuts, clock)
+        rows, lost = _rows(cuts, clock)
     cursor.zone = zone_text(clock.zone)
     if rows:
         cursor.last = rows[-1].time
     if clock.yearless and cursor.last is not None and cursor.last > reference + 86400:
-        cursor.retell = True  # the year of the first date was too late, which shows only now
+        cursor.retell = True  # only now it shows that the year of the first date was too late
     return Sliced(rows, used, skipped + lost)
 
 
@@ -240,14 +212,14 @@ def row_of(event: Event, offset: int) -> EventRow:
 def _clock(cursor: Cursor, reference: float, zone: tzinfo | None) -> Clock:
     clock = Clock(reference, zone)
     if cursor.last is not None:
-        # A date without a year goes on from here.
+        # Dates without a year continue from here.
         at = datetime.fromtimestamp(cursor.last, timezone.utc)
         clock.seconds(f"{at.year:04d}-{at:%m-%d %H:%M}".encode(), b"Z")
     return clock
 
 
 def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
-    """The chunks that hold events, how many bytes the complete ones take, and what is lost."""
+    """The chunks with events, how many bytes the complete ones take, and how many are lost."""
     chunks = split(data)
     chunks.pop()
     nuls = b"\0" in data
@@ -270,7 +242,7 @@ def _cut(data: bytes, offset: int) -> tuple[list[_Cut], int, int]:
     return cuts, at, skipped + sum(skip.length for skip in long)
 
 
-def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[EventRow], int]:
+def _rows(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[EventRow], int]:
     rows: list[EventRow] = []
     lost = 0
     known: tuple[bytes, bytes | None] | None = None
@@ -300,36 +272,36 @@ def _tell(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[EventRow], int]:
 
 
 def _harmless(text: str) -> str:
-    # A carriage return more than usual makes a line an end mark once it is taken away.
+    # With an extra carriage return a line becomes an end mark once that is removed.
     return _MARKS.sub("\n ", text)
 
 
-# A log's files, open: known again by what is in them, whatever their names have become.
+# The open files of a log, which are recognised by their content, whatever their names are.
 
 
-#: The first bytes of a file, by which it is known again.
+#: How many of its first bytes identify a file.
 _SIGN_SIZE = 100
-#: Less than this is no event, and not enough to know a file by.
+#: Less than this is no event, and not enough to recognise a file.
 _HEADER_SIZE = 30
 _MARK_SIZE = 4096
-#: What the pool-wide log begins with: HTCondor rewrites the rest when it rotates the file.
+#: The beginning of the pool-wide log; HTCondor rewrites the rest when it rotates the file.
 _POOL_SIGN = re.compile(rb"Global JobLog: (ctime=\d+ id=\S+ )sequence=(\d{1,9}) ")
-#: Bytes in which that is found.
+#: It is within so many bytes.
 _HEAD_OF_POOL = 400
 _STEP = 1 << 20
 
 
 class OpenLog:
-    """One open file of a log; compressed or not, its bytes are the log's."""
+    """One open file of a log, which is decompressed if necessary."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
         self._key = key
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would keep us waiting
+            raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would never end
         self._reader: LogReader = open_log(path)
         #: The bytes before the reader's place in a compressed file, which cannot go back.
-        self._kept = b""
+        self._buffer = b""
         try:
             self.head = self._reader.head(HEAD_SIZE)
         except BaseException:
@@ -349,45 +321,43 @@ class OpenLog:
 
     @property
     def known(self) -> bool:
-        """Whether there is enough in the file to know it by."""
+        """Whether the file is long enough to be recognised."""
         return len(self.head) >= _HEADER_SIZE
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes of the log at this offset; fewer at the end only."""
-        if not self._reader.compression:
+        """Up to `size` bytes of the log at this offset; fewer only at the end."""
+        if not self.packed:
             pieces = []
             while size and (piece := os.pread(self._reader.fileno(), min(size, _STEP), offset)):
                 pieces.append(piece)
                 offset += len(piece)
                 size -= len(piece)
             return b"".join(pieces)
-        if self._reader.offset - len(self._kept) > offset:
+        if self._reader.offset - len(self._buffer) > offset:
             self._reader.rewind()
-            self._kept = b""
+            self._buffer = b""
         while self._reader.offset < offset:
-            self._kept = self._reader.read(min(_STEP, offset - self._reader.offset))
-            if not self._kept:
+            self._buffer = self._reader.read(min(_STEP, offset - self._reader.offset))
+            if not self._buffer:
                 return b""
-        start = len(self._kept) - (self._reader.offset - offset)
-        before, data = self._kept[max(0, start - _MARK_SIZE) : start], self._kept[start:]
+        start = len(self._buffer) - (self._reader.offset - offset)
+        before, data = self._buffer[max(0, start - _MARK_SIZE) : start], self._buffer[start:]
         data += self._reader.head(size - len(data)) if len(data) < size else b""
-        self._kept = before + data
+        self._buffer = before + data
         return data[:size]
 
     def hole(self, offset: int) -> int:
         """How many bytes from this offset on nobody has written."""
-        if self._reader.compression:
-            return 0
-        return max(0, end_of_hole(self._reader.fileno(), offset) - offset)
+        return 0 if self.packed else max(0, end_of_hole(self._reader.fileno(), offset) - offset)
 
     def refresh(self) -> None:
-        """Look again how long the file is, and how it begins: it may have been emptied."""
+        """Read its size and its beginning again: it may have been emptied."""
         self.stat = os.fstat(self._reader.fileno())
         if not self.packed:
             self.head = self.read(0, HEAD_SIZE)
 
     def sign(self, cursor: Cursor) -> None:
-        """Note by what the file can be known again."""
+        """Store in the cursor what identifies the file."""
         match = _POOL_SIGN.search(self.head, 0, _HEAD_OF_POOL)
         cursor.device, cursor.inode = self.ident
         if match:
@@ -399,14 +369,14 @@ class OpenLog:
             cursor.sign, cursor.sign_size = self._digest(beginning), len(beginning)
 
     def mark(self, cursor: Cursor) -> None:
-        """Note the bytes before the cursor's offset."""
+        """Store in the cursor a digest of the bytes before its offset."""
         start = max(cursor.body, cursor.offset - _MARK_SIZE)
         cursor.mark_size = max(0, cursor.offset - start)
         data = self.read(start, cursor.mark_size) if cursor.mark_size else b""
         cursor.mark = self._digest(data)
 
     def is_of(self, cursor: Cursor) -> bool:
-        """Whether this is the file that the cursor is of."""
+        """Whether the cursor is about this file."""
         if not self._begins_like(cursor, self.head):
             return False
         if not cursor.mark_size or self.is_done(cursor):
@@ -415,16 +385,16 @@ class OpenLog:
         return self._digest(data) == cursor.mark
 
     def is_done(self, cursor: Cursor) -> bool:
-        """Whether this is a compressed file that was read to its end: it need not be again."""
+        """Whether this is a compressed file that was read to its end."""
         seen = (cursor.device, cursor.inode, cursor.modified)
         return self.packed and cursor.closed and seen == (*self.ident, self.stat.st_mtime)
 
     def is_short_of(self, cursor: Cursor) -> bool:
-        """Whether this begins like the cursor's file and ends too early: a copy in the making."""
+        """Whether this is an unfinished copy of the cursor's file."""
         return self._begins_like(cursor, self.head) and not self.read(cursor.offset - 1, 1)
 
     def begins_like(self, cursor: Cursor) -> bool:
-        """Whether this begins like the cursor's file at this very moment."""
+        """Whether the file still begins like the cursor's file."""
         return self.packed or self._begins_like(cursor, self.read(0, _HEAD_OF_POOL))
 
     def _begins_like(self, cursor: Cursor, head: bytes) -> bool:
@@ -433,7 +403,7 @@ class OpenLog:
         return bool(match) != bool(cursor.sign_size) and self._digest(beginning) == cursor.sign
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._reader.close()
 
     def _digest(self, data: bytes) -> str:
@@ -443,67 +413,63 @@ class OpenLog:
 def opened(path: Path, key: bytes, *, rotations: bool) -> Iterator[OpenLog]:
     """The files of a log, each once, the newest first.
 
-    A file only ever moves to an older name, so whoever walks from the newest name to the
-    oldest meets each file at least once, even if the log is rotated meanwhile.
+    A rotation only ever gives files older names. So reading from the newest name to the oldest
+    finds every file, even if the log is rotated in the meantime.
     """
     seen: set[tuple[int, int]] = set()
     for name in (path, *(back_in_time(path) if rotations else ())):
-        file = None
-        with suppress(OSError):  # gone, or not ours to read
+        with suppress(OSError):  # gone, or not readable
             file = OpenLog(name, key)
-        if file is None:
-            continue
-        if file.ident in seen or not file.known:
-            file.close()
-            continue
-        seen.add(file.ident)
-        yield file
+            if file.known and file.ident not in seen:
+                seen.add(file.ident)
+                yield file
+            else:
+                file.close()
 
 
 _BLOCK = 4 << 20
-#: After so many seconds nobody will write the newline that is missing behind a last event.
+#: Seconds after which nobody will write the missing newline after a last event.
 _SETTLED = 60
 
 
 class Sink(Protocol):
-    """Where events go, and what was lost."""
+    """Takes events, and what was lost."""
 
     def add(self, source: StoredLog, cursor: Cursor, rows: list[EventRow], size: int) -> None:
-        """Take the events; the cursor stands behind them already."""
+        """Add events; the cursor is after them already."""
 
     def lost(self, gap: Gap) -> None:
-        """Note what was lost."""
+        """Record what was lost."""
 
 
 class Tail:
-    """Gives each complete event of a log once, as the log grows and is rotated."""
+    """Passes on each complete event of a log once, as the log grows and is rotated."""
 
     def __init__(self, path: Path, source: StoredLog, key: bytes, sink: Sink) -> None:
         self.path = path
         self.source = source
         self._key, self._sink = key, sink
         self._seen: tuple[int, int, int, int] | None = None
-        # The newest file: it can be read to its end even if it has lost all its names.
-        self._held: OpenLog | None = None
-        # How many more times to look at all files: writers may be late for a rotation.
+        # The newest file: it can be read to its end even after it was deleted.
+        self._open: OpenLog | None = None
+        # How many more times to look at all files: writers may notice a rotation late.
         self._full = 2
 
     @property
-    def holds(self) -> bool:
-        """Whether a file is kept open."""
-        return self._held is not None
+    def is_open(self) -> bool:
+        """Whether a file stays open."""
+        return self._open is not None
 
     def release(self) -> None:
-        """Give the open file back."""
-        if self._held:
-            self._held.close()
-            self._held = None
+        """Close the open file."""
+        if self._open:
+            self._open.close()
+            self._open = None
 
-    def poll(self, *, rotated: bool, hold: bool) -> None:
-        """Pass on what has become complete; one stat if nothing moved.
+    def poll(self, *, rotated: bool, keep_open: bool) -> None:
+        """Pass on events that have become complete; costs one stat if nothing has changed.
 
-        `rotated`: whether there are files beside the log that may be its rotations; `hold`:
-        whether to keep the newest one open.
+        `rotated`: other files may be rotations of the log; `keep_open`: the newest file stays open.
         """
         try:
             now = os.stat(self.path)
@@ -521,7 +487,7 @@ class Tail:
         before = _rotations(self.path) if every else None
         files = list(opened(self.path, self._key, rotations=every))
         if newest and not every and not (files and files[0].is_of(newest)):
-            # Emptied in place: what it had been may be in a copy.
+            # Emptied in place: its old content may be in a copy.
             every, self._full = True, 2
             for file in files:
                 file.close()
@@ -529,21 +495,21 @@ class Tail:
             files = list(opened(self.path, self._key, rotations=True))
         try:
             self._take(files, before, whole=every or moved)
-            if hold and files and files[0].path == self.path:
+            if keep_open and files and files[0].path == self.path:
                 self.release()
-                self._held = files[0]
+                self._open = files[0]
         finally:
             for file in files:
-                if file is not self._held:
+                if file is not self._open:
                     file.close()
         self._seen = seen
 
     def _take(self, files: list[OpenLog], before: _Rotations | None, *, whole: bool) -> None:
-        """Read these files, of which the newest is the first, from where they were left.
+        """Read these files, the newest first in the list, from where their cursors are.
 
-        `before`: the rotations as they were before the first of these files was opened. If the log
-        has been rotated since, it waits for the next time: an older file, which must be stored
-        first, may not be among these.
+        `before`: the rotations before the first of these files was opened. If the log has been
+        rotated since then, the newest file is left for the next poll: an older file, which must be
+        stored first, may not be among these.
         """
         pairs = [(file, self._cursor_of(file)) for file in files]
         found = {cursor.number for _, cursor in pairs if cursor}
@@ -551,7 +517,7 @@ class Tail:
         if not whole and newest and newest.number not in found:
             whole = True  # emptied, and filled anew
         if whole:
-            # Of a file that was emptied before its first event was whole, the new copy tells all.
+            # If a file was emptied before its first event was complete, the new copy has it all.
             copied = any(cursor is None and file.path != self.path for file, cursor in pairs)
             for one in [one for one in self.source.files if not one.gone]:
                 if one.number in found:
@@ -562,7 +528,7 @@ class Tail:
                     self._missing(one, bool(files) or os.path.exists(self.path))
         for place in range(len(pairs) - 1, -1, -1):
             file, cursor = pairs[place]
-            # A copy that had not been met either may just have been read.
+            # A copy of it, also new, may just have been read.
             cursor = cursor or self._cursor_of(file)
             if cursor is None:
                 if any(file.is_short_of(one) for one in self.source.files if one.offset):
@@ -595,8 +561,8 @@ class Tail:
         return cursor
 
     def _missing(self, cursor: Cursor, followed: bool) -> None:
-        """Look for a file that has none of the log's names any more; note what was lost."""
-        file = self._held
+        """Look for a file that has none of the log's names any more; record what was lost."""
+        file = self._open
         if file and file.ident == (cursor.device, cursor.inode):
             file.refresh()
             if file.known and file.is_of(cursor):
@@ -606,13 +572,10 @@ class Tail:
                     cursor.gone = True
                     self._unfinished(cursor)
                 return
-        file = self._elsewhere(cursor)
-        if file:
-            try:
-                self._drain(file, cursor, final=True)
+        if renamed := self._renamed(cursor):
+            with closing(renamed):
+                self._drain(renamed, cursor, final=True)
                 cursor.closed = cursor.closed or followed
-            finally:
-                file.close()
             return
         cursor.gone = True
         if not cursor.closed and followed:
@@ -629,8 +592,8 @@ class Tail:
             count = cursor.size - cursor.offset
             self._gap(f"a file is gone whose last {count} bytes were no whole event", cursor.last)
 
-    def _elsewhere(self, cursor: Cursor) -> OpenLog | None:
-        """The file under any name in the log's folder."""
+    def _renamed(self, cursor: Cursor) -> OpenLog | None:
+        """The cursor's file under any name in the log's folder."""
         with suppress(OSError), os.scandir(self.path.parent) as entries:
             for entry in entries:
                 if entry.inode() != cursor.inode:
@@ -643,12 +606,12 @@ class Tail:
         return None
 
     def _drain(self, file: OpenLog, cursor: Cursor, *, final: bool) -> None:
-        """Pass on all complete events behind the cursor; `final`: nobody is expected to write."""
+        """Pass on all complete events after the cursor; `final`: nobody writes to it any more."""
         if file.is_done(cursor):
             return
         file.refresh()
         if not cursor.offset:
-            file.sign(cursor)  # it may have been short when it was met
+            file.sign(cursor)  # it may have been short when it was found
         cursor.device, cursor.inode = file.ident
         cursor.modified = file.stat.st_mtime
         final = final or file.packed or time.time() - cursor.modified > _SETTLED
@@ -658,7 +621,7 @@ class Tail:
         while True:
             data = file.read(cursor.offset, block)
             if not file.begins_like(cursor):
-                self._full = 2  # emptied since it was opened: its copy tells what it had been
+                self._full = 2  # emptied since it was opened: a copy has its old content
                 return
             at_end = len(data) < block
             if not at_end and is_zeros(data):
@@ -681,7 +644,7 @@ class Tail:
                 block = _BLOCK
             cursor.size = max(file.stat.st_size if not file.packed else 0, cursor.offset)
             if found.used or cursor.size != before:
-                # Half an event must be known of, too: it may be gone before it is whole.
+                # Half an event counts, too: it may be gone before it is complete.
                 self._sink.add(self.source, cursor, found.rows, found.used)
                 before = cursor.size
             if at_end:
@@ -696,17 +659,17 @@ _Rotations = list[tuple[str, int, int, int]]
 
 
 def _rotations(path: Path) -> _Rotations:
-    """The rotations of a log as they are now; one that is being copied grows."""
-    found = []
+    """The rotations of a log now; one that is being copied grows."""
+    files = []
     for name in rotations(path):
         with suppress(OSError):
             about = os.stat(name)
-            found.append((name.name, about.st_dev, about.st_ino, about.st_size))
-    return found
+            files.append((name.name, about.st_dev, about.st_ino, about.st_size))
+    return files
 
 
 def _read_text(data: bytes, cursor: Cursor, final: bool) -> Sliced:
-    # An editor, or a rotation, may have taken the last newline away.
+    # An editor or a rotation may have removed the last newline.
     whole = data + b"\n" if final and data.endswith(END[:-1]) else data
     found = sliced(whole, cursor.offset, cursor, cursor.modified)
     return found._replace(used=min(found.used, len(data)))
@@ -718,7 +681,7 @@ def _read_ads(head: bytes, data: bytes, cursor: Cursor, final: bool) -> Sliced:
     events = parser.feed(data)
     if final and parser.ends_with(data[-4:]):
         events += parser.feed(b"\n")
-    # Where each begins is not told; but no two are at the same place.
+    # The parser does not say where each begins, but no two are at the same place.
     rows = [row_of(event, cursor.offset + place) for place, event in enumerate(events)]
     used = min(parser.offset, len(data)) if events or parser.skipped else 0
     return Sliced(rows, used, sum(skip.length for skip in parser.skipped))
