@@ -12,7 +12,7 @@ from headway.report import numbers
 from headway.text import many
 
 NUMBERS = [numbers.hours, numbers.span, numbers.days, numbers.percent, numbers.count, numbers.size]
-NUMBERS += [numbers.binary, numbers.rate, numbers.times]
+NUMBERS += [numbers.binary, numbers.rate]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,6 @@ def test_shares_counts_rates() -> None:
     assert many(1234, "job") == "1,234 jobs"
     assert many(2, "entry", "entries") == "2 entries"
     assert numbers.rate(39.8e6) == "39.8 MB/s"
-    assert numbers.times(2.12) == "2.1 times"
-    assert numbers.times(14.2) == "14 times"
 
 
 @given(st.none() | st.floats())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from headway.report.compare import FEW, Comparison, Difference, Figure, Pair, Trend, Unit, letters
 from headway.report.numbers import UNKNOWN, count, percent, rate, size, span
@@ -58,7 +58,7 @@ def before_and_after(row: Difference) -> str:
 
 def written(row: Difference | Figure, number: float | None) -> str:
     """One run's value in its unit."""
-    return UNKNOWN if number is None else _in_unit(row.unit, number)
+    return UNKNOWN if number is None else _IN_UNIT[row.unit](number)
 
 
 def by_how_much(row: Difference) -> str:
@@ -71,7 +71,7 @@ def by_how_much(row: Difference) -> str:
         points = f"{abs(difference) * 100:.1f}"
         return f"{sign}{points} points" if float(points) else ""
     if row.unit is Unit.COUNT or not row.a:
-        return f"{sign}{_in_unit(row.unit, abs(difference))}"
+        return f"{sign}{_IN_UNIT[row.unit](abs(difference))}"
     share = abs(difference / row.a)
     if row.b and row.b / row.a >= 2:
         return f"{row.b / row.a:,.1f} times"
@@ -97,16 +97,14 @@ def _short(name: str, widest: int) -> str:
     return name if len(name) <= widest else f"…{name[1 - widest :]}"
 
 
-def _in_unit(unit: Unit, number: float) -> str:
-    if unit is Unit.SHARE:
-        return percent(number)
-    if unit is Unit.SECONDS:
-        return span(number)
-    if unit is Unit.BYTES:
-        return size(number)
-    if unit is Unit.RATE:
-        return rate(number)
-    return count(number) if unit is Unit.COUNT else f"{number:,.2f}"
+_IN_UNIT: dict[Unit, Callable[[float], str]] = {
+    Unit.COUNT: count,
+    Unit.NUMBER: "{:,.2f}".format,
+    Unit.SHARE: percent,
+    Unit.SECONDS: span,
+    Unit.BYTES: size,
+    Unit.RATE: rate,
+}
 
 
 _MARKS = {change: change.value for change in Trend} | {Trend.CHANCE: "chance?"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -10,7 +10,15 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import CAUSE_WORDS, SLOT_PHASES, Cause, JobOutcome, Phase, Worth
-from headway.report.numbers import Spread, read_spread, rounded, share, spread_of, total
+from headway.report.numbers import (
+    JsonFigures,
+    Spread,
+    read_spread,
+    rounded,
+    share,
+    spread_of,
+    total,
+)
 from headway.report.totals import (
     Completion,
     Histogram,
@@ -34,7 +42,7 @@ class By(str, Enum):
 
 
 @dataclass(frozen=True)
-class GroupFigures:
+class GroupFigures(JsonFigures):
     """The figures of one group; key None: not known, or by code: no hold.
 
     An attempt belongs to its own group. A job belongs to that of its last attempt; by hour, to each
@@ -63,10 +71,6 @@ class GroupFigures:
     received: float | None
     transfer_rate: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
 
 def groups(accounts: Accounts, by: By | str, most: int | None = None) -> list[GroupFigures]:
     """The figures of each group.
@@ -82,14 +86,10 @@ def groups(accounts: Accounts, by: By | str, most: int | None = None) -> list[Gr
     by = By(by)
     attempts = _keyed_attempts(accounts, by)
     holds = _keyed_holds(accounts, by, attempts)
-    keys = (_keyed_jobs(accounts, by, attempts, holds), attempts, holds)
-    figures = [_OF_JOBS, of_attempts(), _OF_HOLDS]
-    frames = [
-        frame.group_by("key").agg(figure) for frame, figure in zip(keys, figures, strict=True)
-    ]
-    table = frames[0]
-    for frame in frames[1:]:
-        table = table.join(frame, on="key", how="full", coalesce=True, nulls_equal=True)
+    table = _keyed_jobs(accounts, by, attempts, holds).group_by("key").agg(_OF_JOBS)
+    for keyed, figures in ((attempts, _of_attempts()), (holds, _OF_HOLDS)):
+        more = keyed.group_by("key").agg(figures)
+        table = table.join(more, on="key", how="full", coalesce=True, nulls_equal=True)
     order = "key" if by is By.HOUR else "slot_s"
     table = table.with_columns(pl.col("slot_s").fill_null(0.0)).sort(
         pl.col("key").is_null(), order, "key", descending=[False, by is not By.HOUR, False]
@@ -104,7 +104,7 @@ def groups(accounts: Accounts, by: By | str, most: int | None = None) -> list[Gr
             holds=row["holds"] or 0,
             held_s=row["held_s"] or 0.0,
             slot_share=share(row["slot_s"] or 0.0, slot),
-            **read_attempts(row),
+            **_read_attempts(row),
         )
         for row in table.iter_rows(named=True)
     ]
@@ -114,32 +114,18 @@ _OF_JOBS = [
     pl.col("job").n_unique().alias("jobs"),
     pl.col("job").filter(pl.col("good")).n_unique().alias("succeeded"),
 ]
-#: The columns of attempts that figures of groups are made of.
-_ASKED = [
-    "job",
-    "attempt",
-    "site",
-    "begin",
-    "executed",
-    "arrived",
-    "ending",
-    "evicted",
-    "transfer_in_s",
-    "received",
-    "slot_s",
-    "compute_s",
-    "good_compute_s",
-    "good_s",
-    "bad_s",
-    "open_s",
-]
 _OF_HOLDS = [pl.len().alias("holds"), pl.col("held_s").sum()]
 _COUNTS = ("attempts", "attempts_executed", "stalls", "evictions")
 _SUMS = ("slot_s", "compute_s", "good_compute_s", "good_s", "bad_s", "open_s")
+#: The columns of attempts that figures of groups are made of.
+_ASKED = (
+    *("job", "attempt", "site", "begin", "executed", "arrived", "ending", "evicted"),
+    *("transfer_in_s", "received", *_SUMS),
+)
 
 
-def of_attempts() -> list[pl.Expr]:
-    """What attempts alone tell about a group, for an `agg`; `read_attempts` reads it."""
+def _of_attempts() -> list[pl.Expr]:
+    """What attempts alone say about a group, for an `agg`; `_read_attempts` reads it."""
     received = pl.col("received")
     return [
         pl.len().alias("attempts"),
@@ -154,8 +140,8 @@ def of_attempts() -> list[pl.Expr]:
     ]
 
 
-def read_attempts(row: dict[str, Any]) -> dict[str, Any]:
-    """The figures that `of_attempts` worked out, of a `rounded` row, and shares between them."""
+def _read_attempts(row: dict[str, Any]) -> dict[str, Any]:
+    """The figures that `_of_attempts` worked out, of a `rounded` row, and shares between them."""
     found: dict[str, Any] = {name: row[name] or 0 for name in _COUNTS}
     found |= {name: row[name] or 0.0 for name in (*_SUMS, "transfer_s")}
     found["compute_share"] = share(found["good_compute_s"], found["slot_s"])
@@ -218,7 +204,7 @@ def _code() -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class CodeLoss:
+class CodeLoss(JsonFigures):
     """What one code of 004 or 012 events cost; code None: no event gave one."""
 
     code: int | None
@@ -231,13 +217,9 @@ class CodeLoss:
     jobs: int
     reason: str | None  # the most frequent one, in the log's words
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(JsonFigures):
     """What one cause cost; the seconds of all losses add up to the badput."""
 
     cause: str
@@ -251,10 +233,6 @@ class Loss:
     jobs: int
     reason: str | None
     codes: tuple[CodeLoss, ...]  # costliest first
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self) | {"codes": [code.as_dict() for code in self.codes]}
 
 
 _TRANSFER = (Phase.WAITING.value, Phase.TRANSFER_IN.value, Phase.TRANSFER_OUT.value)
@@ -342,7 +320,7 @@ def _common(row: dict[str, Any], slot: float) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class SiteFigures:
+class SiteFigures(JsonFigures):
     """The figures of one site; None: the log does not tell which site it was."""
 
     site: str | None
@@ -369,10 +347,6 @@ class SiteFigures:
     received: float | None
     transfer_rate: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
 
 #: The figures that a site has as any group has them.
 _OF_GROUPS = {each.name for each in fields(SiteFigures)} & {
@@ -393,8 +367,8 @@ def sites(accounts: Accounts, most: int | None = None) -> list[SiteFigures]:
     wanted = groups(accounts, By.SITE, most)
     names = pl.Series([group.key for group in wanted], dtype=pl.String)
     ran = accounts.jobs.select("site", "attempts", "outcome", "good_compute_s")
-    jobs = _by_site(ran.filter(pl.col("attempts") > 0), names, _of_jobs())
-    attempts = _by_site(accounts.attempts, names, _of_attempts())
+    jobs = _by_site(ran.filter(pl.col("attempts") > 0), names, _site_jobs())
+    attempts = _by_site(accounts.attempts, names, _site_attempts())
     found = []
     for group in wanted:
         job, attempt = jobs.get(group.key, {}), attempts.get(group.key, {})
@@ -413,7 +387,7 @@ def sites(accounts: Accounts, most: int | None = None) -> list[SiteFigures]:
     return found
 
 
-def _of_jobs() -> list[pl.Expr]:
+def _site_jobs() -> list[pl.Expr]:
     good = pl.col("outcome") == JobOutcome.SUCCESS.value
     return [
         (pl.col("outcome") != JobOutcome.UNFINISHED.value).sum().alias("ended"),
@@ -421,7 +395,7 @@ def _of_jobs() -> list[pl.Expr]:
     ]
 
 
-def _of_attempts() -> list[pl.Expr]:
+def _site_attempts() -> list[pl.Expr]:
     return [
         (~pl.col("ending").is_in(["success", "open"])).sum().alias("failures"),
         *spread_of(pl.col("transfer_in_s").filter(moved()), "transfer"),

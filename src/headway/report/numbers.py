@@ -38,8 +38,17 @@ def share(part: float | None, whole: float | None) -> float | None:
     return found if math.isfinite(found) else None
 
 
+class JsonFigures:
+    """Figures, in a dataclass, that can be JSON."""
+
+    def as_dict(self: Any) -> dict[str, Any]:
+        """As JSON types."""
+        values = asdict(self).items()
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
 @dataclass(frozen=True)
-class Spread:
+class Spread(JsonFigures):
     """How a length is distributed over `count` cases, in seconds; None where there are none."""
 
     count: int = 0
@@ -52,26 +61,15 @@ class Spread:
     p95: float | None = None
     most: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
 
 def spread_of(expression: pl.Expr, name: str) -> list[pl.Expr]:
     """What `read_spread` needs to find in a row, for a `select` or an `agg`."""
     known = expression.drop_nulls()
-    quantiles = [
-        known.quantile(at, interpolation="linear").alias(f"{name}.{key}")
-        for key, at in (("p5", 0.05), ("p25", 0.25), ("p75", 0.75), ("p95", 0.95))
-    ]
-    return [
-        known.len().alias(f"{name}.count"),
-        known.mean().alias(f"{name}.mean"),
-        known.median().alias(f"{name}.median"),
-        known.min().alias(f"{name}.least"),
-        *quantiles,
-        known.max().alias(f"{name}.most"),
-    ]
+    figures = {"count": known.len(), "mean": known.mean(), "median": known.median()}
+    figures |= {"least": known.min(), "most": known.max()}
+    for share in (5, 25, 75, 95):
+        figures[f"p{share}"] = known.quantile(share / 100, interpolation="linear")
+    return [figure.alias(f"{name}.{key}") for key, figure in figures.items()]
 
 
 def read_spread(row: dict[str, Any], name: str) -> Spread:
@@ -139,10 +137,9 @@ def size(number: float | None) -> str:
         return UNKNOWN
     power = 0
     # 999.95 would be written 1000.0: the next unit is due before the rounding shows it.
-    while abs(number) >= (999.5 if power == 0 else 999.95) and power < len(_SIZES) - 1:
-        number /= 1000
-        power += 1
-    return f"{_whole(number)} B" if power == 0 else f"{number:,.1f} {_SIZES[power]}"
+    while abs(number) >= (999.95 if power else 999.5) and power < len(_SIZES) - 1:
+        number, power = number / 1000, power + 1
+    return f"{number:,.1f} {_SIZES[power]}" if power else f"{_whole(number)} B"
 
 
 def binary(number: float | None) -> str:
@@ -151,22 +148,14 @@ def binary(number: float | None) -> str:
         return UNKNOWN
     power = 0
     while abs(number) >= 1023.5 and power < len(_SIZES) - 1:
-        number /= 1024
-        power += 1
-    unit = "B" if power == 0 else f"{_SIZES[power][0].upper()}iB"
+        number, power = number / 1024, power + 1
+    unit = f"{_SIZES[power][0].upper()}iB"
     return f"{round(number, 1):,g} {unit}" if power else f"{_whole(number)} B"
 
 
 def rate(per_second: float | None) -> str:
     """Bytes per second: "39.8 MB/s"."""
     return f"{size(per_second)}/s" if _known(per_second) else UNKNOWN
-
-
-def times(factor: float | None) -> str:
-    """How many times as much: "2.1 times", "14 times"."""
-    if not _known(factor):
-        return UNKNOWN
-    return f"{factor:.1f} times" if abs(factor) < 9.95 else f"{_whole(factor)} times"
 
 
 def _known(number: float | None) -> TypeGuard[float]:

@@ -76,7 +76,8 @@ def table(
     """Titles and rows; a column in which nothing stands is left out."""
     cells = [[printable(cell) for cell in row] for row in rows]
     keep = [n for n in range(len(columns)) if n == 0 or any(row[n].strip(" –") for row in cells)]
-    widths = {n: max(width_of(text) for text in _column(columns, cells, n)) for n in keep}
+    titles = [column.title for column in columns]
+    widths = {n: max(width_of(row[n]) for row in (titles, *cells)) for n in keep}
     while len(keep) > 2 and _needed(keep, widths, indent) > width:
         least = min(columns[n].worth for n in keep[1:])
         better = [n for n in keep[1:] if columns[n].worth > least]
@@ -89,13 +90,9 @@ def table(
         shown = [padded(texts[n], widths[n], right=not columns[n].left) for n in keep]
         return (indent + "  ".join(shown)).rstrip()
 
-    drawn = [line((row([column.title for column in columns]), "dim"))]
+    drawn = [line((row(titles), "dim"))]
     marks = styles or [""] * len(cells)
     return drawn + [line((row(texts), style)) for texts, style in zip(cells, marks, strict=True)]
-
-
-def _column(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], place: int) -> list[str]:
-    return [columns[place].title, *(row[place] for row in rows)]
 
 
 def _needed(keep: Sequence[int], widths: dict[int, int], indent: str, most: int = 20) -> int:
@@ -108,9 +105,6 @@ def total_rows(totals: Totals) -> list[tuple[str, str]]:
     """The totals in words: what and how much, without what there is nothing of."""
     t = totals
 
-    def row(words: str, value: str, worth_it: object = True) -> list[tuple[str, str]]:
-        return [(words, value)] if worth_it else []
-
     held = [
         (t.held_transfer, "on a transfer"),
         (t.held_duration, "on the time limit"),
@@ -118,67 +112,42 @@ def total_rows(totals: Totals) -> list[tuple[str, str]]:
     ]
     reasons = [f"{number:,} {words}" for number, words in held if number]
     why = reasons[0] if len(reasons) == 1 else f"{t.held:,}: {', '.join(reasons)}"
-    return [
-        *row("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}"),
-        *row("jobs that failed", count(t.failed), t.failed),
-        *row("jobs that are held", why, t.held),
-        *row("jobs that were removed", count(t.removed), t.removed),
-        *row("jobs that have not finished", count(t.unfinished), t.unfinished),
-        *row(
-            "attempts that started the command",
-            f"{t.attempts_executed:,} of {t.attempts:,}",
-            t.attempts_executed != t.attempts,
-        ),
-        *row(
-            "transfers cut off or stalled",
-            f"{t.stalls:,} in {many(t.stalled_jobs, 'job')}",
-            t.stalls,
-        ),
-        *row("evictions", f"{t.evictions:,} in {many(t.evicted_jobs, 'job')}", t.evictions),
-        *row("holds", count(t.holds), t.holds),
-        *row("checkpoints that came home", count(t.checkpoints), t.checkpoints),
-        *row("compute, jobs that succeeded", span(t.good_compute_s), t.good_compute_s),
-        *row("their last transfers", span(t.last_transfer_s), t.last_transfer_s),
-        *row("their transfers before that", span(t.retried_transfer_s), t.retried_transfer_s),
-        *row("their compute that was lost", span(t.evicted_compute_s), t.evicted_compute_s),
-        *row("compute, held jobs", span(t.held_compute_s), t.held_compute_s),
-        *row("transfers, held jobs", span(t.held_transfer_s), t.held_transfer_s),
-        *row("compute, failed jobs", span(t.wrong_compute_s), t.wrong_compute_s),
-        *row(
-            "transfers, failed jobs",
-            f"{span(t.wrong_transfer_s)}, {span(t.wrong_last_transfer_s)} of it their last",
-            t.wrong_transfer_s,
-        ),
-        *row(
-            "compute and transfers of a result",
-            f"{span(t.result_mean_s)} mean, {span(t.result_median_s)} median",
-            t.result_mean_s,
-        ),
-        *row(
-            "first match to result",
-            f"{span(t.wall_mean_s)} mean, {span(t.wall_median_s)} median",
-            t.wall_mean_s,
-        ),
-        *row("slots that computed nothing", span(t.idle_s), t.idle_s),
-        *row("CPU time that attempts used", span(t.cpu_s), t.cpu_s),
-        *row("time in the queue", span(t.queued_s), t.queued_s),
-        *row("time held", span(t.held_s), t.held_s),
-        *row(
-            "longest transfer that arrived",
-            f"{count(t.longest_arrived_transfer_s)} s",
-            t.longest_arrived_transfer_s,
-        ),
-        *row(
-            "shortest that was cut off",
-            f"{count(t.shortest_cut_transfer_s)} s",
-            t.shortest_cut_transfer_s,
-        ),
-        *row(
-            "bytes in",
-            f"{size(t.received)}" + (f" at {rate(t.transfer_rate)}" if t.transfer_rate else ""),
-            t.received,
-        ),
+    started, stalled = f"{t.attempts_executed:,} of {t.attempts:,}", many(t.stalled_jobs, "job")
+    wrong = f"{span(t.wrong_transfer_s)}, {span(t.wrong_last_transfer_s)} of it their last"
+    result = f"{span(t.result_mean_s)} mean, {span(t.result_median_s)} median"
+    wall = f"{span(t.wall_mean_s)} mean, {span(t.wall_median_s)} median"
+    longest, shortest = t.longest_arrived_transfer_s, t.shortest_cut_transfer_s
+    speed = f" at {rate(t.transfer_rate)}" if t.transfer_rate else ""
+    rows: list[tuple[str, str, object]] = [
+        ("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}", True),
+        ("jobs that failed", count(t.failed), t.failed),
+        ("jobs that are held", why, t.held),
+        ("jobs that were removed", count(t.removed), t.removed),
+        ("jobs that have not finished", count(t.unfinished), t.unfinished),
+        ("attempts that started the command", started, t.attempts_executed != t.attempts),
+        ("transfers cut off or stalled", f"{t.stalls:,} in {stalled}", t.stalls),
+        ("evictions", f"{t.evictions:,} in {many(t.evicted_jobs, 'job')}", t.evictions),
+        ("holds", count(t.holds), t.holds),
+        ("checkpoints that came home", count(t.checkpoints), t.checkpoints),
+        ("compute, jobs that succeeded", span(t.good_compute_s), t.good_compute_s),
+        ("their last transfers", span(t.last_transfer_s), t.last_transfer_s),
+        ("their transfers before that", span(t.retried_transfer_s), t.retried_transfer_s),
+        ("their compute that was lost", span(t.evicted_compute_s), t.evicted_compute_s),
+        ("compute, held jobs", span(t.held_compute_s), t.held_compute_s),
+        ("transfers, held jobs", span(t.held_transfer_s), t.held_transfer_s),
+        ("compute, failed jobs", span(t.wrong_compute_s), t.wrong_compute_s),
+        ("transfers, failed jobs", wrong, t.wrong_transfer_s),
+        ("compute and transfers of a result", result, t.result_mean_s),
+        ("first match to result", wall, t.wall_mean_s),
+        ("slots that computed nothing", span(t.idle_s), t.idle_s),
+        ("CPU time that attempts used", span(t.cpu_s), t.cpu_s),
+        ("time in the queue", span(t.queued_s), t.queued_s),
+        ("time held", span(t.held_s), t.held_s),
+        ("longest transfer that arrived", f"{count(longest)} s", longest),
+        ("shortest that was cut off", f"{count(shortest)} s", shortest),
+        ("bytes in", f"{size(t.received)}{speed}", t.received),
     ]
+    return [(words, value) for words, value, shown in rows if shown]
 
 
 TOP = 3  # findings that are shown unless all are asked for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import SLOT_PHASES, Cause, JobOutcome, Phase, column_of
-from headway.report.numbers import finite, share, total
+from headway.report.numbers import JsonFigures, finite, share, total
 
 #: Codes of holds for a file transfer: it failed (12, 13), or was too large (32, 33).
 TRANSFER_HOLDS = (12, 13, 32, 33)
@@ -19,7 +19,7 @@ DURATION_HOLDS = (46, 47)
 
 
 @dataclass(frozen=True)
-class Totals:
+class Totals(JsonFigures):
     """Every figure of the whole report; lengths in seconds, shares of 1, None: nothing to tell."""
 
     jobs: int
@@ -85,10 +85,6 @@ class Totals:
     failure_shares: dict[str, float]
     received: float | None  # bytes
     transfer_rate: float | None  # bytes per second of the transfers that arrived
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
 
 
 def totals(accounts: Accounts) -> Totals:
@@ -235,7 +231,7 @@ _WIDTHS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
 
 
 @dataclass(frozen=True)
-class Completion:
+class Completion(JsonFigures):
     """How many jobs had ended, and how many of them well, at each of `times` (since the epoch)."""
 
     jobs: int
@@ -243,15 +239,9 @@ class Completion:
     ended: tuple[int, ...]  # a hold that nobody has released counts as an end
     succeeded: tuple[int, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self) | {
-            name: list(getattr(self, name)) for name in ("times", "ended", "succeeded")
-        }
-
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(JsonFigures):
     """Input transfers by length: bin i has those from edges[i] on and below edges[i + 1].
 
     The last bin has no upper edge: it also holds all that are longer.
@@ -262,10 +252,6 @@ class Histogram:
     cut: tuple[int, ...]  # cut off or stalled
     failed: tuple[int, ...]
     other: tuple[int, ...]  # ended by what was not the transfer's fault: eviction, removal, …
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return {key: list(value) for key, value in asdict(self).items()}
 
 
 def completion(accounts: Accounts, points: int = 400) -> Completion:
@@ -312,28 +298,13 @@ def transfer_lengths(accounts: Accounts, bins: int = 48) -> Histogram:
     width = _width(reach / bins)
     count = int(reach // width) + 1
     place = (pl.col("s") // width).clip(0, count - 1).cast(pl.Int64)
-    arrived, was_cut, failed = pl.col("arrived"), pl.col("cut"), pl.col("failed")
-    table = (
-        moving.group_by(place.alias("bin"))
-        .agg(
-            arrived.sum(),
-            was_cut.sum(),
-            failed.sum(),
-            (~arrived & ~was_cut & ~failed).sum().alias("other"),
-        )
-        .join(pl.DataFrame({"bin": np.arange(count)}), on="bin", how="right")
-        .fill_null(0)
-        .sort("bin")
-    )
-    columns = {name: tuple(table.get_column(name).to_list()) for name in _KINDS}
-    return Histogram(tuple(float(at * width) for at in range(count)), **columns)
-
-
-_KINDS = ("arrived", "cut", "failed", "other")
+    bins = moving.select(place).to_series().to_numpy()
+    kinds = [moving.get_column(name).to_numpy() for name in ("arrived", "cut", "failed")]
+    kinds.append(~np.logical_or.reduce(kinds))
+    columns = (tuple(np.bincount(bins[kind], minlength=count).tolist()) for kind in kinds)
+    return Histogram(tuple(float(at * width) for at in range(count)), *columns)
 
 
 def _width(least: float) -> int:
-    for width in _WIDTHS:
-        if width >= least:
-            return width
-    return int(-(-least // 3600)) * 3600
+    hours = int(-(-least // 3600)) * 3600
+    return next((width for width in _WIDTHS if width >= least), hours)

@@ -21,16 +21,6 @@ from headway.report.enums import Cause
 from headway.report.findings.finding import is_address
 from headway.report.tables import LONG, SHARE, START
 
-# Simple sound statistics: what a few cases can show, and what they cannot.
-
-
-def clearly_more(hits: int, of: int, other_hits: int, other_of: int, factor: float) -> bool:
-    """Whether a rate is at least `factor` times another, and their intervals lie apart."""
-    if of <= 0 or other_of <= 0:
-        return False
-    apart = wilson(hits, of)[0] > wilson(other_hits, other_of)[1]
-    return apart and hits / of >= factor * (other_hits / other_of)
-
 
 def young(between_s: float, cost_s: float) -> float:
     """The checkpoint interval that loses least, by Young's rule, at a mean time between losses."""

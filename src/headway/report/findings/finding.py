@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -166,28 +166,20 @@ class Finding:
 
     def as_dict(self) -> dict[str, object]:
         """The finding for JSON and for the page."""
-        table = self.table
-        return {
-            "key": self.key,
-            "title": self.title,
-            "why": self.why,
-            "cost_s": self.cost_s,
-            "waiting_s": self.waiting_s,
+        table = self.table and {
+            "header": list(self.table.header),
+            "rows": [list(row) for row in self.table.rows],
+        }
+        hidden = ("claim", "lost", "slot_waiting", "echo")
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden}
+        return shown | {
             "waiting": self.waiting if self.waiting_s else None,
-            "jobs": self.jobs,
-            "attempts": self.attempts,
-            "lost_jobs": self.lost_jobs,
             "named": list(self.named),
-            "places": [spot.as_dict() for spot in self.places],
+            "places": [position.as_dict() for position in self.places],
             "evidence": [{"label": label, "value": value} for label, value in self.evidence],
-            "table": {"header": list(table.header), "rows": [list(r) for r in table.rows]}
-            if table
-            else None,
+            "table": table,
             "advice": [step.as_dict() for step in self.advice],
-            "shared_s": self.shared_s,
             "shared_with": list(self.shared_with),
-            "missing_s": self.missing_s,
-            "weight_s": self.weight_s,
         }
 
 

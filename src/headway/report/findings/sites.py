@@ -254,17 +254,14 @@ def site_worse(accounts: Accounts) -> list[Finding]:
     }
     worst = sorted(against, key=lambda site: (-_cost(rows[site], against[site]), site))
     if accounts.place == "site":
-        return [
-            _site_finding(accounts, tried, sites, taken, rows[s], against[s]) for s in worst[:MOST]
-        ]
-    # Machines are many, and alike in what is wrong with them: they are told of together.
-    lost = [name for name in worst if _excess(rows[name], against[name]) > 0]
-    slow = [name for name in worst if name not in lost]
+        groups = [[site] for site in worst[:MOST]]
+    else:
+        # Machines are many, and have the same faults: they go into one finding, or two.
+        lost = [name for name in worst if _excess(rows[name], against[name]) > 0]
+        groups = [lost, [name for name in worst if name not in lost]]
     return [
-        _site_finding(accounts, tried, sites, taken, rows[names[0]], against[names[0]])
-        if len(names) == 1
-        else _together(accounts, tried, sites, taken, [rows[n] for n in names], against)
-        for names in (lost, slow)
+        _site_finding(accounts, tried, sites, taken, [rows[name] for name in names], against)
+        for names in groups
         if names
     ]
 
@@ -420,92 +417,61 @@ def _site_finding(
     tried: pl.DataFrame,
     sites: pl.DataFrame,
     taken: dict[str, _Time],
-    row: dict[str, Any],
-    against: list[_Against],
-) -> Finding:
-    site = row["site"]
-    there = tried.filter(pl.col("site") == site)
-    about = affected(accounts, there.filter("failed"), lost=NO_JOBS)
-    # Some loss is usual; what is more than with the same clusters elsewhere is this site's own.
-    excess = min(_excess(row, against), about.cost_s)
-    slower = sum(one.slower_s for one in against)
-    lost = excess > 0
-    name, others = short_name(site), f"{accounts.place}s"
-    cost = f": {slot_time(excess, about.gpu)} lost beyond what is usual" if lost else ""
-    claim = about.claim.scaled(excess / about.cost_s if lost else 0.0)
-    return Finding(
-        key=f"site-worse:{name}",
-        title=f"{name} is far worse than the other {others} ({against[0]}){cost}"
-        if lost
-        else f"{name} is far slower than the other {others}: {against[0]}, {span(slower)} more in "
-        "all"
-        if slower
-        else f"{name} is far worse than the other {others}: {against[0]}",
-        why=_why(against, lost),
-        cost_s=claim.total_s if lost else None,
-        waiting_s=slower or None,
-        jobs=there.get_column("job").n_unique(),
-        attempts=there.height,
-        named=about.named,
-        evidence=(
-            *((one.label, f"{one.here}, elsewhere {one.there}") for one in against),
-            (
-                "compared with the same clusters elsewhere",
-                f"{row['compared']:,} of its {many(row['attempts'], 'attempt')}",
-            ),
-        ),
-        table=_table(accounts.place, sites, [site], taken),
-        advice=(
-            *(_prefer(accounts, taken, sites, site) if slower and not lost else ()),
-            *stay_away(accounts, site),
-            do("Tell its owner or the pool's facilitators, with this table."),
-        ),
-        claim=claim,
-        echo=accounts.place == "machine",  # what a machine does wrong, others say better
-    )
-
-
-def _together(
-    accounts: Accounts,
-    tried: pl.DataFrame,
-    sites: pl.DataFrame,
-    taken: dict[str, _Time],
     rows: list[dict[str, Any]],
     against: dict[str, list[_Against]],
 ) -> Finding:
-    """Several machines in one finding, the worst first."""
+    """A site, or several machines in one finding, the worst first."""
     names = [row["site"] for row in rows]
     there = tried.filter(pl.col("site").is_in(names))
     about = affected(accounts, there.filter("failed"), lost=NO_JOBS)
+    # Some loss is usual; what is more than with the same clusters elsewhere is this site's own.
     excess = min(sum(_excess(row, against[row["site"]]) for row in rows), about.cost_s)
     slower = sum(one.slower_s for name in names for one in against[name])
     lost = excess > 0
     claim = about.claim.scaled(excess / about.cost_s if lost else 0.0)
-    worst = short_name(names[0])
+    worst, first = short_name(names[0]), against[names[0]]
     cost = f"{slot_time(excess, about.gpu)} lost beyond what is usual"
+    if len(names) == 1:
+        others, key = f"{accounts.place}s", f"site-worse:{worst}"
+        title = f"{worst} is far worse than the other {others} ({first[0]}): {cost}"
+        if not lost:
+            how, more = ("slower", f", {span(slower)} more in all") if slower else ("worse", "")
+            title = f"{worst} is far {how} than the other {others}: {first[0]}{more}"
+        compared = f"{rows[0]['compared']:,} of its {many(rows[0]['attempts'], 'attempt')}"
+        evidence = [(one.label, f"{one.here}, elsewhere {one.there}") for one in first]
+        evidence.append(("compared with the same clusters elsewhere", compared))
+        advice = (
+            *(_prefer(accounts, taken, sites, names[0]) if slower and not lost else ()),
+            *stay_away(accounts, names[0]),
+            do("Tell its owner or the pool's facilitators, with this table."),
+        )
+    else:
+        key = "machines-worse" if lost else "machines-slower"
+        how, more = ("worse", cost) if lost else ("slower", f"{span(slower)} more in all")
+        title = (
+            f"{len(names):,} machines are far {how} than the others ({worst}: {first[0]}): {more}"
+        )
+        evidence = [
+            (f"{short_name(name)}: {one.label}", f"{one.here}, elsewhere {one.there}")
+            for name in names[:3]
+            for one in against[name][:2]
+        ]
+        advice = (
+            *avoid_machines([name for name in names if not is_address(name)][:3]),
+            do(f"Tell the owners of {listed(names)}, with this table."),
+        )
     return Finding(
-        key="machines-worse" if lost else "machines-slower",
-        title=f"{len(names):,} machines are far worse than the others ({worst}: "
-        f"{against[names[0]][0]}): {cost}"
-        if lost
-        else f"{len(names):,} machines are far slower than the others ({worst}: "
-        f"{against[names[0]][0]}): {span(slower)} more in all",
-        why=_why(against[names[0]], lost),
+        key=key,
+        title=title,
+        why=_why(first, lost),
         cost_s=claim.total_s if lost else None,
         waiting_s=slower or None,
         jobs=there.get_column("job").n_unique(),
         attempts=there.height,
         named=about.named,
-        evidence=tuple(
-            (f"{short_name(name)}: {one.label}", f"{one.here}, elsewhere {one.there}")
-            for name in names[:3]
-            for one in against[name][:2]
-        ),
+        evidence=tuple(evidence),
         table=_table(accounts.place, sites, names, taken),
-        advice=(
-            *avoid_machines([name for name in names if not is_address(name)][:3]),
-            do(f"Tell the owners of {listed(names)}, with this table."),
-        ),
+        advice=advice,
         claim=claim,
         echo=accounts.place == "machine",  # what a machine does wrong, others say better
     )

@@ -119,26 +119,17 @@ def _points(frame: pl.DataFrame, column: str) -> dict[str | None, list[float]]:
 OPEN_FINDINGS, OPEN_STEPS = 3, 2
 
 Seconds = Mapping[tuple[Phase, Worth], float]
-_WORTH = {
-    Worth.GOOD: "goodput",
-    Worth.BAD: "badput",
-    Worth.OPEN: "not decided yet",
-}
+_WORTH = {Worth.GOOD: "goodput", Worth.BAD: "badput", Worth.OPEN: "not decided yet"}
 
 
 def summary(totals: Totals, seconds: Seconds) -> Markup:
     """The two shares side by side, the bar that shows what they are shares of, and the jobs."""
+    attempts = f"{many(totals.attempts, 'attempt')} of {many(totals.jobs, 'job')}"
     shares = tag(
         "div",
-        _share("Compute share", totals.compute_share, "compute of verified results"),
-        _share("Goodput", totals.goodput, "that, and the transfers it needed"),
-        tag(
-            "div",
-            tag("p", "Slot time", class_="label"),
-            tag("p", _big(span(totals.slot_s)), class_="figure"),
-            tag("p", f"{many(totals.attempts, 'attempt')} of {many(totals.jobs, 'job')}"),
-            class_="share",
-        ),
+        _share("Compute share", percent(totals.compute_share), "compute of verified results"),
+        _share("Goodput", percent(totals.goodput), "that, and the transfers it needed"),
+        _share("Slot time", span(totals.slot_s), attempts),
         _outcomes(totals),
         class_="shares",
     )
@@ -152,20 +143,17 @@ def summary(totals: Totals, seconds: Seconds) -> Markup:
     )
 
 
-def _share(name: str, value: float | None, words: str) -> Markup:
+def _share(name: str, value: str, words: str) -> Markup:
+    """A figure, its unit smaller than the number."""
+    number, _, unit = value.rpartition(" ")
+    shown = join(number, tag("span", f" {unit}", class_="unit")) if number else join(value)
     return tag(
         "div",
         tag("p", name, class_="label"),
-        tag("p", _big(percent(value)), class_="figure"),
+        tag("p", shown, class_="figure"),
         tag("p", words),
         class_="share",
     )
-
-
-def _big(words: str) -> Markup:
-    """A number and its unit, the unit smaller."""
-    number, _, unit = words.rpartition(" ")
-    return join(number, tag("span", f" {unit}", class_="unit")) if number else join(words)
 
 
 def _outcomes(totals: Totals) -> Markup:
@@ -177,26 +165,12 @@ def _outcomes(totals: Totals) -> Markup:
         JobOutcome.UNFINISHED: totals.unfinished,
     }
     known = {outcome: number for outcome, number in numbers.items() if number}
-    strip = stacked(
-        (
-            (
-                f"outcome-{outcome.value}",
-                (share(number, totals.jobs) or 0.0),
-                OUTCOME_WORDS[outcome],
-            )
-            for outcome, number in known.items()
-        ),
-        8,
-    )
-    rows = [
-        tag(
-            "li",
-            swatch(f"outcome-{outcome.value}"),
-            tag("b", count(number)),
-            f" {OUTCOME_WORDS[outcome]}",
-        )
+    parts = [
+        (f"outcome-{outcome.value}", number, OUTCOME_WORDS[outcome])
         for outcome, number in known.items()
     ]
+    strip = stacked(((name, share(n, totals.jobs) or 0.0, words) for name, n, words in parts), 8)
+    rows = [tag("li", swatch(name), tag("b", count(n)), f" {words}") for name, n, words in parts]
     return tag(
         "div",
         tag("p", "Jobs", class_="label"),
@@ -289,21 +263,11 @@ def swatch(name: str) -> Markup:
 
 def findings_section(findings: Sequence[Finding], totals: Totals) -> Markup:
     """What cost most, why, and the lines to change."""
+    body = tag("p", "Nothing stands out: no known pattern of loss is in these logs.")
     if findings:
-        body: Markup = tag(
-            "ol",
-            *(_finding(place, findings, totals) for place in range(len(findings))),
-            class_="findings",
-        )
-    else:
-        body = tag("p", "Nothing stands out: no known pattern of loss is in these logs.")
-    return tag(
-        "section",
-        tag("h2", "What cost most, and what to change", id="findings-title"),
-        body,
-        id="findings",
-        aria_labelledby="findings-title",
-    )
+        items = (_finding(place, findings, totals) for place in range(len(findings)))
+        body = tag("ol", *items, class_="findings")
+    return section("findings", "What cost most, and what to change", body)
 
 
 def _finding(place: int, findings: Sequence[Finding], totals: Totals) -> Markup:
@@ -462,11 +426,7 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
     verdicts = [Worth.GOOD, Worth.BAD]
     if any(verdict is Worth.OPEN for _, verdict in seconds):
         verdicts.append(Worth.OPEN)
-    names = {
-        Worth.GOOD: "goodput",
-        Worth.BAD: "badput",
-        Worth.OPEN: "not decided",
-    }
+    names = {Worth.GOOD: "goodput", Worth.BAD: "badput", Worth.OPEN: "not decided"}
     rows: list[list[Child]] = []
     for phase in SLOT_PHASES:
         parts = [seconds.get((phase, verdict), 0.0) for verdict in Worth]
@@ -478,11 +438,7 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
             mark = swatch(f"{phase.value} {verdict.value}") if part else None
             cells.append(join(mark, span(part)) if part else UNKNOWN)
         rows.append([*cells, percent(share(sum(parts), totals.slot_s))])
-    sums = {
-        Worth.GOOD: totals.good_s,
-        Worth.BAD: totals.bad_s,
-        Worth.OPEN: totals.open_s,
-    }
+    sums = {Worth.GOOD: totals.good_s, Worth.BAD: totals.bad_s, Worth.OPEN: totals.open_s}
     foot: list[Child] = ["all slot time", *(span(sums[verdict]) for verdict in verdicts), "100 %"]
     body = table(
         "Slot time by phase",
@@ -515,22 +471,15 @@ def losses_table(losses: Sequence[Loss], totals: Totals) -> Markup:
             tag("button", loss.words, type="button", class_="link", data_cause=loss.cause),
             svg(12, stacked(parts, 12), class_="bar"),
         )
-        rows.append(
-            [
-                name,
-                span(loss.seconds),
-                percent(loss.share),
-                count(loss.attempts),
-                count(loss.jobs),
-            ]
-        )
-    lost = share(totals.bad_s, totals.slot_s)
+        lost, part = span(loss.seconds), percent(loss.share)
+        rows.append([name, lost, part, count(loss.attempts), count(loss.jobs)])
+    part = percent(share(totals.bad_s, totals.slot_s))
     body = table(
         "Badput by cause",
         ["cause", "lost", "of slot time", "attempts", "jobs"],
         rows,
         class_="numbers losses",
-        foot=["all badput", span(totals.bad_s), percent(lost), "", ""],
+        foot=["all badput", span(totals.bad_s), part, "", ""],
     )
     return tag("div", body, class_="half")
 
@@ -661,38 +610,24 @@ def reading(accounts: Accounts) -> Markup:
             else "",
         )
     ]
-    if accounts.unread:
-        rows: list[list[Child]] = [
-            [log_text(path), log_text(why)] for path, why in accounts.unread[:MOST_FILES]
-        ]
-        parts += [
-            table("Files that could not be read", ["file", "why"], rows),
-            _left(accounts.unread),
-        ]
-    if accounts.skipped:
-        rows = [
-            [log_text(path), count(skip.offset), count(skip.length), log_text(skip.why)]
-            for path, skip in accounts.skipped[:MOST_FILES]
-        ]
-        header: list[Child] = ["file", "from byte", "bytes", "what they look like"]
-        parts += [
-            table("Bytes that are part of no event", header, rows, class_="reading"),
-            _left(accounts.skipped),
-        ]
-    if accounts.unfinished:
-        rows = [
-            [log_text(path), count(rest.offset), count(rest.length)]
-            for path, rest in accounts.unfinished[:MOST_FILES]
-        ]
-        parts += [
-            table(
-                "Last events that are not complete: are they still being written?",
-                ["file", "from byte", "bytes"],
-                rows,
-                class_="reading",
-            ),
-            _left(accounts.unfinished),
-        ]
+    unread = [[log_text(path), log_text(why)] for path, why in accounts.unread]
+    skipped = [
+        [log_text(path), count(skip.offset), count(skip.length), log_text(skip.why)]
+        for path, skip in accounts.skipped
+    ]
+    unfinished = [
+        [log_text(path), count(rest.offset), count(rest.length)]
+        for path, rest in accounts.unfinished
+    ]
+    incomplete = "Last events that are not complete: are they still being written?"
+    where = ["file", "from byte", "bytes"]
+    for title, header, rows, name in (
+        ("Files that could not be read", ["file", "why"], unread, ""),
+        ("Bytes that are part of no event", [*where, "what they look like"], skipped, "reading"),
+        (incomplete, where, unfinished, "reading"),
+    ):
+        if rows:
+            parts += [table(title, header, rows[:MOST_FILES], class_=name), _left(rows)]
     files = [tag("li", log_text(path)) for path in accounts.files[:MOST_FILES]]
     parts.append(
         tag("details", tag("summary", "The files"), tag("ul", *files), _left(accounts.files))
