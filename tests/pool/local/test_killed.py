@@ -43,7 +43,7 @@ def test_a_log_that_takes_no_more_ends_the_run_so_that_it_can_be_resumed(house: 
     # As on a full disk; what is said in supervisor.log is shorter and still finds room.
     size = run.folder.events.stat().st_size
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 10, size + 10))
-    out, err = process.communicate(timeout=30)  # the end of job 0 is what cannot be written
+    out, err = process.communicate()  # the end of job 0 is what cannot be written
     assert process.returncode not in (0, 130), out
     assert "Traceback" not in err
     assert "events.log cannot be written" in err and "headway run --resume counting-1" in err
@@ -66,7 +66,7 @@ def test_a_watcher_that_is_killed_takes_its_jobs_with_it(house: House) -> None:
     process = house.popen("run", "job.toml", "--pool", house.pool)
     wait((house.folder / "started-0").exists)
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate()
     run = house.newest()
     wait(lambda: not run.folder.is_locked(LOCK), 10)
     assert not list(processes(f"HEADWAY_SCRATCH={house.folder}"))
@@ -105,7 +105,7 @@ def test_resumed_twice_at_once_it_runs_once(house: House) -> None:
     before = marks.read_text().split() if marks.exists() else []
     both = [house.popen("run", "--resume", run.label) for _ in range(2)]
     for process in both:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
         assert process.returncode == 0, err
     executions = marks.read_text().split()
     assert [executions.count(job) - before.count(job) for job in "01"] == [1, 1]
