@@ -24,11 +24,11 @@ from headway.pool.results import (
     KEPT,
     MISSING,
     Result,
-    Seen,
-    Survey,
+    Results,
+    RunState,
     all_results,
+    find_results,
     kept_text,
-    survey,
 )
 from headway.spec import Job, load_job
 
@@ -337,15 +337,15 @@ class Run:
                 )
 
 
-def look(folder: RunFolder) -> Seen:
+def look(folder: RunFolder) -> RunState:
     """A run as it is now, for a search through results."""
     run = Run(folder)
-    return Seen(folder, run.jobs, bool(run.lost()))
+    return RunState(folder, run.jobs, bool(run.lost()))
 
 
-def find_missing(job: Job, base: Path, runs: Runs) -> Survey:
+def find_missing(job: Job, base: Path, runs: Runs) -> Results:
     """Which jobs of a description have verified outputs in runs of the same name."""
-    return survey(job, base, runs, look)
+    return find_results(job, base, runs, look)
 
 
 def prepare_run(
@@ -378,14 +378,14 @@ class Submission:
     pool: Pool
     runs: Runs
     #: With `only_missing`: which results there are already.
-    survey: Survey | None = None
+    results: Results | None = None
     #: What preflight warns of; empty where there is nothing to run.
     findings: tuple[LintFinding, ...] = ()
 
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to run."""
-        return self.survey is None or bool(self.survey.of(MISSING))
+        return self.results is None or bool(self.results.of(MISSING))
 
     def prepare(self, *, again: bool = False) -> Run:
         """Make the run and its folder; `Run.submit` submits it.
@@ -401,7 +401,7 @@ class Submission:
             RunError: the run folder cannot be written.
         """
         raise_errors(self.findings)
-        kept = "" if self.survey is None else kept_text(self.survey.of(KEPT))
+        kept = "" if self.results is None else kept_text(self.results.of(KEPT))
         made = prepare_run(self.job, self.base, self.pool, runs=self.runs, again=again, kept=kept)
         made.findings = self.findings
         _log.info("%s is in %s", made.label, made.folder.path)
@@ -446,11 +446,11 @@ def plan_run(
     made = Submission(found, folder, chosen, runs)
     if only_missing:
         with step("looking for the results that are there"):
-            made.survey = find_missing(found, folder, runs)
+            made.results = find_missing(found, folder, runs)
         if not made.is_needed:
             return made
-        made.survey.check_places(found, folder)
-        made.job = made.survey.missing_part(found)
+        made.results.check_places(found, folder)
+        made.job = made.results.missing_part(found)
     with step("looking for what could go wrong"):
         limits, match = chosen.limits(), chosen.match(made.job)
         made.findings = tuple(
@@ -510,8 +510,8 @@ def run(
         only_missing=only_missing,
         strict=strict,
     )
-    if planned.survey is not None and not planned.is_needed:
-        return Run(newest_of(planned.survey, planned.runs))
+    if planned.results is not None and not planned.is_needed:
+        return Run(newest_of(planned.results, planned.runs))
     started = planned.prepare(again=again)
     started.submit()
     if wait:
@@ -519,7 +519,7 @@ def run(
     return started
 
 
-def newest_of(found: Survey, runs: Runs) -> RunFolder:
+def newest_of(found: Results, runs: Runs) -> RunFolder:
     """The newest run that has some of the results, or is working on them."""
     labels = {each.run for each in found.results}
     return next(folder for folder in reversed(list(runs)) if folder.label in labels)

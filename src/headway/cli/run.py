@@ -111,7 +111,7 @@ def _start(arguments: Namespace) -> int:
         strict=arguments.strict,
         step=patience,
     )
-    found, as_json = planned.survey, arguments.json
+    found, as_json = planned.results, arguments.json
     if found is not None:
         from headway.cli.run_summary import print_missing
 
@@ -144,8 +144,8 @@ def _dry_run(planned: Submission, as_json: bool) -> int:
 
         document = {"folder": str(folder.path), "describe": text}
         shown = {**document, "findings": [finding_document(finding) for finding in findings]}
-        survey = planned.survey
-        print_json({**shown, **({"only_missing": missing_document(survey)} if survey else {})})
+        results = planned.results
+        print_json({**shown, **({"only_missing": missing_document(results)} if results else {})})
     else:
         print_findings(findings)
         print(text, end="" if text.endswith("\n") else "\n")

@@ -13,7 +13,7 @@ from headway.cli.job_text import STYLES, RunJobs, count_words, group_of, next_st
 from headway.cli.logs import record_of
 from headway.cli.terminal import near, paint, print_json, print_stderr, print_table
 from headway.events import JobState
-from headway.pool.results import BUSY, KEPT, MISSING, WAITS, Result, Survey, read_kept
+from headway.pool.results import BUSY, KEPT, MISSING, WAITS, Result, Results, read_kept
 from headway.spec import format_duration
 from headway.text import RowWords, many, printable
 
@@ -27,7 +27,7 @@ MOST_RESULTS = 20  # jobs that get a line of their own
 _STYLES = {KEPT: "green", BUSY: "cyan", WAITS: "yellow", MISSING: "red"}
 
 
-def print_missing(found: Survey, name: str, runs: Runs, *, as_json: bool, dry: bool) -> None:
+def print_missing(found: Results, name: str, runs: Runs, *, as_json: bool, dry: bool) -> None:
     """Print which results are kept and which jobs run, before anything is submitted."""
     if as_json:
         if not dry or not found.of(MISSING):
@@ -51,7 +51,7 @@ def print_missing(found: Survey, name: str, runs: Runs, *, as_json: bool, dry: b
         print(f"nothing to run: {done}; `headway status {label} --results` shows where")
 
 
-def missing_document(found: Survey) -> dict[str, Any]:
+def missing_document(found: Results) -> dict[str, Any]:
     """What `--only-missing --json` prints."""
     states = {"kept": KEPT, "busy": BUSY, "waits": WAITS, "run": MISSING}
     lists = {name: [each.as_dict() for each in found.of(state)] for name, state in states.items()}

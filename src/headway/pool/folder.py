@@ -1,4 +1,10 @@
-"""The run folder: everything that is kept of one run."""
+"""The run folder: everything that is kept of one run.
+
+What is in a run folder becomes code that runs as the user (the node program) and commands that a
+schedd obeys. So before Headway acts on a run, its folder and those above it, `runs` and `.headway`,
+must belong to the user and must not be writable by anybody else. Reading somebody else's run is
+safe: only plain files are read, and their values are checked.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import RunError
+from headway.errors import HeadwayError, RunError
 from headway.node.files import Lock, lock, write_atomically
 from headway.node.plan import AGENT, PAYLOAD, PLAN, SECRETS
 from headway.text import closest
@@ -31,12 +37,27 @@ if TYPE_CHECKING:
     from headway.spec import Job
 
 
-# Whose a run is: what Headway acts on must be the user's own, and nobody else's to change.
-#
-# What lies in a run folder becomes code that runs as the user (the node program) and words that a
-# schedd obeys. So before Headway acts on a run, its folder and those above it, `runs` and
-# `.headway`, must belong to the user and must not be writable by anybody else. To read somebody
-# else's run is safe: what is read is a plain file, and its values are checked.
+FORMAT = 1
+ROOT_NAME = ".headway"
+_MAX_FACTS = 2**20  # bytes of run.json
+_MAX_RECORD = 2**22  # of record.json; the agent's own are a few kB
+_MAX_JOB = 2**29  # of job.json, which has the rows of the table
+_OLD_DRAFT = 86400.0  # seconds
+_PACKING = 600.0  # seconds that another headway may take to pack the same job
+_MAX_PATH = 4000  # bytes of a path
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
+_LIST_RUNS = "`headway list` shows the runs that are here"
+_STILL_GOOD = "the event log and jobs/ in that folder are still good to look into"
+
+
+@contextlib.contextmanager
+def failing(what: str, remedy: str, kind: type[HeadwayError] = RunError) -> Iterator[None]:
+    """Make an OSError an error for people: what has failed, why, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}", remedy=remedy) from error
 
 
 def user_name(uid: int) -> str:
@@ -48,39 +69,38 @@ def user_name(uid: int) -> str:
 
 
 def own_name() -> str:
-    """The name of whoever asks, or the number of an account that has none."""
+    """The name of the current user, or the number of an account that has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
 
 
-def is_private_group(gid: int) -> bool:
-    """Whether the group is the user's own: many systems give each user one, and umask 002."""
-    try:
-        group, name = grp.getgrgid(gid), pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return False
-    return group.gr_name == name and not set(group.gr_mem) - {name}
-
-
 def others_can_write(found: os.stat_result) -> bool:
-    """Whether others than the owner can write there; the user's private group has no others."""
-    by_group = bool(found.st_mode & stat.S_IWGRP) and not is_private_group(found.st_gid)
-    return by_group or bool(found.st_mode & stat.S_IWOTH)
+    """Whether others than the owner can write there.
+
+    The user's private group has no others: many systems give each user one, and the umask 002.
+    """
+    if found.st_mode & stat.S_IWOTH or not found.st_mode & stat.S_IWGRP:
+        return bool(found.st_mode & stat.S_IWOTH)
+    try:
+        group, name = grp.getgrgid(found.st_gid), pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return True
+    return group.gr_name != name or bool(set(group.gr_mem) - {name})
 
 
 def check_own(folder: Path) -> None:
     """Refuse a folder that is not the user's own, or that others can write to.
 
-    A symbolic link is looked at as well as the folder that it leads to. A folder that does not
-    exist yet is nobody's, and fine.
+    Of a symbolic link, both the link and the folder that it leads to are checked. A folder that
+    does not exist yet is fine.
 
     Args:
         folder: A `.headway` folder, the `runs` in it, or a run folder.
 
     Raises:
-        RunError: It belongs to another user, others can write to it, or it is no folder.
+        RunError: It belongs to another user, others can write to it, or it is not a folder.
     """
     try:
         for found in (folder.lstat(), folder.stat()):
@@ -88,10 +108,8 @@ def check_own(folder: Path) -> None:
                 raise _foreign(folder, found.st_uid)
     except (FileNotFoundError, NotADirectoryError):
         if folder.is_symlink():
-            raise RunError(
-                f"{folder} is a link that leads nowhere",
-                remedy=f"remove it: `rm {shlex.quote(str(folder))}`",
-            ) from None
+            remedy = f"remove it: `rm {shlex.quote(str(folder))}`"
+            raise RunError(f"{folder} is a link that leads nowhere", remedy=remedy) from None
         return
     except OSError as error:
         raise RunError(f"{folder} cannot be looked at: {error.strerror}") from error
@@ -107,10 +125,10 @@ def check_own(folder: Path) -> None:
 
 
 def check_keeps(folder: Path) -> None:
-    """Refuse a folder in which everybody can put another folder into the place of the user's own.
+    """Refuse a folder in which anybody could replace the user's own folder by another one.
 
-    A sticky folder, such as /tmp, is fine: there each user moves only what is the user's. So is a
-    folder that a group shares on purpose.
+    A sticky folder, such as /tmp, is fine: there users can only move what is theirs. So is a folder
+    that a group shares on purpose.
 
     Raises:
         RunError: Everybody can write to the folder, and it is not sticky.
@@ -118,12 +136,12 @@ def check_keeps(folder: Path) -> None:
     try:
         mode = folder.stat().st_mode
     except OSError:
-        return  # what wants to use it will say so
+        return  # whoever uses it will get the error
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        place = shlex.quote(str(folder))
+        close = f"close it: `chmod o-w {shlex.quote(str(folder))}`"
         raise RunError(
-            f"everybody can write to {folder}, and so put other runs into the place of yours",
-            remedy=f"close it: `chmod o-w {place}`; or work in a folder of your own",
+            f"everybody can write to {folder}, and so replace your runs by others",
+            remedy=f"{close}; or work in a folder of your own",
         )
 
 
@@ -131,7 +149,7 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open or make a file that must be the user's own, and a plain one.
 
     Args:
-        path: The file; a symbolic link in its last place is not followed.
+        path: The file; if it is a symbolic link, it is not followed.
         flags: As for `os.open`.
         mode: The permissions of a new file.
 
@@ -139,24 +157,25 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
         A file descriptor.
 
     Raises:
-        RunError: It is a link, no plain file, has a second name, is another user's, or others can
-            write to it.
+        RunError: It is a link, not a plain file, has a second name, is another user's, or others
+            can write to it.
         OSError: It cannot be opened for another reason.
     """
-    fd = _open_plain(path, flags, mode)
+    fd = open_plain(path, flags, mode)
     try:
         found = os.fstat(fd)
         if found.st_uid != os.geteuid():
             raise _foreign(path, found.st_uid)
+        name = shlex.quote(str(path))
         if found.st_nlink > 1:
             raise RunError(
                 f"{path} has a second name elsewhere, and whatever is written to it goes there too",
-                remedy=_copied(path),
+                remedy=f"make it a file of its own: `cp {name} {name}.new && mv {name}.new {name}`",
             )
         if others_can_write(found):
             raise RunError(
                 f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):04o})",
-                remedy=f"close it: `chmod go-w {shlex.quote(str(path))}`",
+                remedy=f"close it: `chmod go-w {name}`",
             )
     except BaseException:
         os.close(fd)
@@ -164,21 +183,18 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
     return fd
 
 
-def open_plain(path: Path) -> int:
-    """Open a file for reading, whosever it is: only a plain one, so that nothing waits for ever.
-
-    Raises:
-        RunError: It is a link, or no plain file.
-        OSError: It cannot be opened for another reason.
-    """
-    return _open_plain(path, os.O_RDONLY, 0)
-
-
 def read_plain(path: Path, most: int) -> bytes:
-    """All of a file, whosever it is: only of a plain one, and of one that is not too large.
+    """The bytes of a plain file, whoever owns it.
+
+    Args:
+        path: The file.
+        most: How many bytes it may have.
+
+    Returns:
+        Its content.
 
     Raises:
-        RunError: It is a link, or no plain file.
+        RunError: It is a link, or not a plain file.
         OSError: It has more than `most` bytes, or cannot be read.
     """
     with open(open_plain(path), "rb") as file:
@@ -190,7 +206,7 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder with symbolic links right in it: what acts on it would act elsewhere.
+    """Refuse a folder with symbolic links right in it, which lead elsewhere.
 
     Raises:
         RunError: It names the link.
@@ -199,14 +215,28 @@ def check_links(folder: Path) -> None:
         with os.scandir(folder) as entries:
             link = next((Path(entry.path) for entry in entries if entry.is_symlink()), None)
     except OSError:
-        return  # not there yet; what wants to use it will say so
+        return  # it does not exist yet, or whoever uses it will get the error
     if link is not None:
         raise RunError(f"{link} is a symbolic link, which headway never makes", remedy=_gone(link))
 
 
-def _open_plain(path: Path, flags: int, mode: int) -> int:
+def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+    """Open a plain file, whoever owns it; for anything else, opening might wait for ever.
+
+    Args:
+        path: The file; if it is a symbolic link, it is not followed.
+        flags: As for `os.open`.
+        mode: The permissions of a new file.
+
+    Returns:
+        A file descriptor.
+
+    Raises:
+        RunError: It is a link, or not a plain file.
+        OSError: It cannot be opened for another reason.
+    """
     try:
-        # without O_NONBLOCK, to open a pipe that nobody writes to would not end
+        # without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         # ENXIO: a pipe that nobody reads, or a socket
@@ -224,11 +254,6 @@ def _gone(path: Path) -> str:
     return f"if you trust the folder, remove it: `rm {shlex.quote(str(path))}`"
 
 
-def _copied(path: Path) -> str:
-    name = shlex.quote(str(path))
-    return f"make it a file of its own: `cp {name} {name}.new && mv {name}.new {name}`"
-
-
 def _foreign(path: Path, uid: int) -> RunError:
     owner, place = user_name(uid), shlex.quote(str(path))
     remedy = f"to act on {owner}'s runs, become {owner}: `sudo -u {owner} headway …`"
@@ -240,22 +265,10 @@ def _foreign(path: Path, uid: int) -> RunError:
     )
 
 
-FORMAT = 1
-HOUSE = ".headway"
-_MOST_FACTS = 2**20  # bytes of run.json
-_MOST_RECORD = 2**22  # of record.json; the agent's own are a few kB
-_MOST_JOB = 2**29  # of job.json, which has the rows of the table
-_FORGOTTEN = 86400.0
-_PACKING = 600.0  # seconds that another headway may take to pack the same job
-_LONGEST = 4000  # bytes of a path
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_NAME = re.compile(r"(?P<name>.+)-(?P<number>[0-9]+)\Z")
-
-
 def read_record(attempt: Path) -> dict[str, Any]:
-    """The record in an attempt's folder, which a command may have written; empty: none is there."""
+    """The record in an attempt's folder, which a command may have written; empty: it has none."""
     try:
-        record = json.loads(read_plain(attempt / "record.json", _MOST_RECORD))
+        record = json.loads(read_plain(attempt / "record.json", _MAX_RECORD))
     except (RunError, OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
@@ -278,12 +291,12 @@ class RunFacts:
 
 
 def _checked(facts: RunFacts) -> RunFacts:
-    """The same facts if each of them is what it should be: whose run it is, nobody knows yet."""
+    """The same facts, if each is of its type: anybody may have written the file."""
 
-    def whole(value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    def number(value: object) -> bool:
+        return type(value) is int and 0 <= value < 2**31
 
-    def moment(value: object) -> bool:
+    def timestamp(value: object) -> bool:
         return isinstance(value, (int, float)) and math.isfinite(value)
 
     texts = (facts.id, facts.name, facts.base, facts.digest)
@@ -291,17 +304,17 @@ def _checked(facts: RunFacts) -> RunFacts:
     sound = (
         all(isinstance(text, str) for text in texts)
         and _ID.fullmatch(facts.id)
-        and whole(facts.number)
-        and moment(facts.created)
-        and (facts.cluster is None or whole(facts.cluster))
-        and (facts.submitted is None or moment(facts.submitted))
+        and number(facts.number)
+        and timestamp(facts.created)
+        and (facts.cluster is None or number(facts.cluster))
+        and (facts.submitted is None or timestamp(facts.submitted))
         and isinstance(pool, dict)
         and pool.get("kind") in ("local", "htcondor")
         and all(isinstance(pool.get(key, ""), (str, type(None))) for key in ("schedd", "collector"))
     )
     if not sound:
         raise TypeError("it is not what headway wrote")
-    if not whole(facts.format) or facts.format > FORMAT:
+    if not number(facts.format) or facts.format > FORMAT:
         raise TypeError("a newer headway wrote it")
     return facts
 
@@ -315,11 +328,11 @@ class RunFolder:
         self.job_file = path / "job.json"
         self.plan = path / PLAN
         self.rows = path / "rows.csv"  # for people: job.json has them too
-        self.kept = path / "kept.json"  # the results of other runs that this one was spared
+        self.kept = path / "kept.json"  # results of other runs that this one need not produce
         self.payload = path / PAYLOAD
         self.secrets = path / SECRETS  # what `environment` takes from the shell
         self.agent = path / AGENT
-        self.programs = path.parent.parent / "node"  # what the runs have in common of it
+        self.programs = path.parent.parent / "node"  # the agents that runs share
         self.submit_file = path / "job.sub"
         self.submit_rows = path / "job.rows"
         self.jobs = path / "jobs"
@@ -337,28 +350,19 @@ class RunFolder:
         file = self.path / "run.json"
         try:
             with open(open_plain(file), "rb") as text:
-                return _checked(RunFacts(**json.loads(text.read(_MOST_FACTS))))
+                return _checked(RunFacts(**json.loads(text.read(_MAX_FACTS))))
         except FileNotFoundError:
-            raise RunError(
-                f"{self.path} is not a run folder: run.json is missing",
-                remedy="`headway list` shows the runs that are here",
-            ) from None
+            what = f"{self.path} is not a run folder: run.json is missing"
+            raise RunError(what, remedy=_LIST_RUNS) from None
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise RunError(
-                f"{file} cannot be read: {error}",
-                remedy="the event log and jobs/ in that folder are still good to look into",
-            ) from error
+            raise RunError(f"{file} cannot be read: {error}", remedy=_STILL_GOOD) from error
 
     def update(self, **changes: Any) -> RunFacts:
-        """Write run.json anew with some facts changed."""
+        """Write run.json again with some facts changed."""
         facts = replace(self.facts, **changes)
-        try:
+        what = f"run.json of {self.label} cannot be written"
+        with failing(what, f"is there space and permission in {self.path}?"):
             self._write(facts)
-        except OSError as error:
-            raise RunError(
-                f"run.json of {self.label} cannot be written: {error.strerror}",
-                remedy=f"is there space and permission in {self.path}?",
-            ) from error
         return facts
 
     def _write(self, facts: RunFacts) -> None:
@@ -371,8 +375,8 @@ class RunFolder:
         from headway.spec import load_resolved
 
         try:
-            return load_resolved(read_plain(self.job_file, _MOST_JOB).decode())
-        except PermissionError as error:  # it has what the user keeps from others: `environment`
+            return load_resolved(read_plain(self.job_file, _MAX_JOB).decode())
+        except PermissionError as error:  # its `environment` may be private
             owner = user_name(self.path.stat().st_uid)
             raise RunError(
                 f"only {owner} can read {self.job_file}",
@@ -380,17 +384,16 @@ class RunFolder:
                 f" `headway report` reads it too; what they printed is in {self.jobs}",
             ) from error
         except (OSError, ValueError, RecursionError) as error:
-            raise RunError(
-                f"{self.job_file} cannot be read: {getattr(error, 'strerror', None) or error}",
-                remedy="the event log and jobs/ in that folder are still good to look into",
-            ) from error
+            cause = getattr(error, "strerror", None) or error
+            what = f"{self.job_file} cannot be read: {cause}"
+            raise RunError(what, remedy=_STILL_GOOD) from error
 
     def job_folder(self, job: int) -> Path:
-        """What came home of one job."""
+        """The folder for what comes home of one job."""
         return self.jobs / str(job)
 
     def attempts(self, job: int) -> list[Path]:
-        """The attempt folders of a job that came home, oldest first."""
+        """The folders of a job's attempts that have come home, oldest first."""
         folder = self.job_folder(job) / "attempts"
         return sorted(folder.iterdir()) if folder.is_dir() else []
 
@@ -399,13 +402,13 @@ class RunFolder:
 
         Raises:
             RunError: It, or the folder that it lies in, is another user's or open to others; or
-                it was made elsewhere, with links in the places of its own files and folders.
+                there are links in place of its own files and folders.
         """
         check_own(self.path)
         for folder in (self.path, self.jobs, self.path / "spool"):
             check_links(folder)
         runs = self.path.parent
-        if runs.name == "runs" and runs.parent.name == HOUSE:
+        if runs.name == "runs" and runs.parent.name == ROOT_NAME:
             Runs(runs.parent).check_own()
         else:
             check_keeps(runs)
@@ -416,56 +419,43 @@ class RunFolder:
 
         Args:
             name: Which one.
-            patience: For how many seconds to wait for another process to let go of it.
+            patience: For how many seconds to wait while another process holds it.
 
         Raises:
             RunError: Another process has it, or this run cannot be written to.
         """
         deadline = time.monotonic() + patience
         with contextlib.ExitStack() as stack:
-            try:
+            held: Lock | None = None
+            with failing(f"{self.label} cannot be locked", f"you need to write to {self.path}"):
                 flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
                 file = open_own(self.path / f"{name}.lock", flags)
                 stack.callback(os.close, file)
-                held = None
                 while held is None:
                     try:
                         held = lock(file)
                     except BlockingIOError:
                         if time.monotonic() >= deadline:
-                            raise
+                            raise RunError(
+                                f"another headway is working on {self.label}",
+                                remedy=f"wait for it, or see `headway status {self.label}`",
+                            ) from None
                         time.sleep(0.1)
-            except BlockingIOError:
-                raise RunError(
-                    f"another headway is working on {self.label}",
-                    remedy=f"wait for it, or look at it with `headway status {self.label}`",
-                ) from None
-            except OSError as error:
-                raise RunError(
-                    f"{self.label} cannot be worked on: {error.strerror}",
-                    remedy=f"you need to write to {self.path}",
-                ) from error
             stack.callback(held.release)
             yield held
 
     def is_locked(self, name: str = "run") -> bool:
-        """Whether some process holds that lock now; two who only look do not see each other."""
-        try:
-            file = open_plain(self.path / f"{name}.lock")
+        """Whether some process holds that lock now; asking does not count as holding it."""
+        what = f"it is unknown whether anybody is working on {self.label}"
+        with failing(what, f"you need to read {self.path}"):
             try:
-                lock(file, shared=True).release()
-                return False
-            finally:
-                os.close(file)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        except OSError as error:
-            raise RunError(
-                f"nobody can tell whether {self.label} is being worked on: {error.strerror}",
-                remedy=f"you need to read {self.path}",
-            ) from error
+                with open(open_plain(self.path / f"{name}.lock"), "rb") as file:
+                    lock(file.fileno(), shared=True).release()
+            except BlockingIOError:
+                return True
+            except FileNotFoundError:
+                pass
+        return False
 
 
 class Runs:
@@ -483,18 +473,18 @@ class Runs:
     def here(cls, start: Path | None = None) -> Runs:
         """The nearest `.headway` at or above `start`; else one there, which may not exist yet.
 
-        As git does, the search ends at a folder of another owner and at the edge of a file system.
-        Above `start` only what is the user's own is found.
+        As in git, the search ends at a folder of another owner and at the edge of a file system.
+        Above `start` only the user's own runs are found.
 
         Args:
-            start: Where to begin; the current folder unless told otherwise.
+            start: Where to begin; by default the current folder.
 
         Returns:
             The runs there.
         """
         start = (start or Path.cwd()).absolute()
         for folder in (start, *start.parents):
-            found = cls(folder / HOUSE)
+            found = cls(folder / ROOT_NAME)
             if found.folder.is_dir() and (folder == start or found.is_own()):
                 return found
             try:
@@ -503,7 +493,7 @@ class Runs:
                 break
             if here.st_uid != os.geteuid() or here.st_dev != above.st_dev:
                 break
-        return cls(start / HOUSE)
+        return cls(start / ROOT_NAME)
 
     def is_own(self) -> bool:
         """Whether Headway may act on the runs here: see `check_own`."""
@@ -517,20 +507,21 @@ class Runs:
         """Refuse to act on runs that are not the user's own, or that others can change.
 
         Raises:
-            RunError: It says whose they are, or who can write, and what to do about it.
+            RunError: It says who owns them or who can write, and what to do about it.
         """
         for folder in (self.root, self.folder):
             check_own(folder)
         check_keeps(self.root.parent)
 
     def __iter__(self) -> Iterator[RunFolder]:
-        """Oldest first; a run whose run.json is damaged is left out, and told when named."""
-        found: list[tuple[float, RunFolder]] = []
+        """Oldest first; a run whose run.json is damaged is left out, unless `find` names it."""
+        found: dict[RunFolder, float] = {}
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             if _NAME.match(entry.name) and not entry.name.startswith("."):
+                run = RunFolder(entry)
                 with contextlib.suppress(RunError):
-                    found.append((float(RunFolder(entry).facts.created), RunFolder(entry)))
-        return iter([run for _, run in sorted(found, key=lambda pair: pair[0])])
+                    found[run] = float(run.facts.created)
+        return iter(sorted(found, key=found.__getitem__))
 
     def find(self, label: str | None = None) -> RunFolder:
         """One run.
@@ -545,14 +536,11 @@ class Runs:
         Raises:
             RunError: There is no such run, or its run.json is damaged.
         """
-        if label and ("\0" in label or len(os.fsencode(label)) > _LONGEST):
-            raise RunError(
-                f"there is no run {label[:20]!r}…",
-                remedy="`headway list` shows the runs that are here",
-            )
+        if label and ("\0" in label or len(os.fsencode(label)) > _MAX_PATH):
+            raise RunError(f"there is no run {label[:20]!r}…", remedy=_LIST_RUNS)
         if label and _NAME.match(label) and (self.folder / label / "run.json").is_file():
             run = RunFolder(self.folder / label)
-            if run.facts:  # which says so now if it is damaged
+            if run.facts:  # which raises if it is damaged
                 return run
         runs = list(self)
         if not runs:
@@ -569,10 +557,7 @@ class Runs:
             return RunFolder(Path(label).absolute())
         close = closest(label, [run.label for run in runs])
         hint = f"did you mean {close}? " if close else ""
-        raise RunError(
-            f"there is no run {label!r} in {self.folder}",
-            remedy=f"{hint}`headway list` shows the runs that are here",
-        )
+        raise RunError(f"there is no run {label!r} in {self.folder}", remedy=f"{hint}{_LIST_RUNS}")
 
     def create(
         self,
@@ -583,7 +568,7 @@ class Runs:
         digest: str,
         fill: Callable[[RunFolder, RunFacts], None],
     ) -> RunFolder:
-        """Make the run folder NAME-N, whole or not at all.
+        """Make the run folder NAME-N, completely or not at all.
 
         Args:
             name: The job's name.
@@ -598,37 +583,28 @@ class Runs:
         Raises:
             RunError: It cannot be written, or the folder is not the user's own.
         """
-        stem = re.sub(r"[^\w.-]", "_", name)
         facts = RunFacts(uuid.uuid4().hex, name, 0, time.time(), pool, str(base), digest)
+        draft = self.folder / f".new-{facts.id}"
         self.check_own()
-        try:
+        what = f"a run folder cannot be made in {self.folder}"
+        with failing(what, "start headway in a folder that you may write to"):
             self._make()
-            draft = self.folder / f".new-{facts.id}"
             self._remove_drafts()
             draft.mkdir(0o755)
-        except OSError as error:
-            raise RunError(
-                f"a run folder cannot be made in {self.folder}: {error.strerror}",
-                remedy="start headway in a folder that you may write to",
-            ) from error
+        what = f"the run folder for {name!r} cannot be written"
         try:
-            fill(RunFolder(draft), facts)
-            number = 1 + max(self._numbers(stem), default=0)
-            while True:
-                RunFolder(draft)._write(replace(facts, number=number))
-                final = self.folder / f"{stem}-{number}"
-                try:
-                    draft.rename(final)
-                    return RunFolder(final)
-                except OSError:
-                    if not final.exists():
-                        raise
-                    number += 1
-        except OSError as error:
-            raise RunError(
-                f"the run folder for {name!r} cannot be written: {error.strerror or error}",
-                remedy=f"is there space and permission in {self.folder}?",
-            ) from error
+            with failing(what, f"is there space and permission in {self.folder}?"):
+                fill(RunFolder(draft), facts)
+                while True:
+                    final = self.next(name).path
+                    number = int(final.name.rpartition("-")[2])
+                    RunFolder(draft)._write(replace(facts, number=number))
+                    try:
+                        draft.rename(final)
+                        return RunFolder(final)
+                    except OSError:
+                        if not final.exists():
+                            raise
         finally:
             if draft.exists():
                 shutil.rmtree(draft, ignore_errors=True)
@@ -640,26 +616,26 @@ class Runs:
 
     @contextlib.contextmanager
     def alone(self, digest: str) -> Iterator[None]:
-        """Let nobody else look for a run of this job or make one meanwhile.
+        """Let no other process look for a run of this job or make one meanwhile.
 
-        So two who ask for the same job at the same moment get the same run.
+        So two commands for the same job at the same time get the same run.
 
         Args:
             digest: That of the job, its files and the pool.
 
         Raises:
-            RunError: Somebody else has been making a run for ten minutes.
+            RunError: Another process has been making a run for ten minutes.
         """
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):  # told when the run folder is made
+            with contextlib.suppress(OSError):  # `create` will raise it again
                 self._make()
             if self.root.is_dir():
-                # a few locks for all jobs: nobody waits for another job's files to be packed
-                name, house = f".making-{digest[:1]}", RunFolder(self.root)
+                # several locks: hardly any job waits until the files of another one are packed
+                name, root = f".making-{digest[:1]}", RunFolder(self.root)
                 try:
-                    stack.enter_context(house.locked(name, patience=_PACKING))
+                    stack.enter_context(root.locked(name, patience=_PACKING))
                 except RunError:
-                    if not house.is_locked(name):
+                    if not root.is_locked(name):
                         raise
                     raise RunError(
                         f"another headway is making a run in {self.folder}, and does not end",
@@ -670,30 +646,31 @@ class Runs:
     def next(self, name: str) -> RunFolder:
         """The folder that the next run of this `name` would get; nothing is made."""
         stem = re.sub(r"[^\w.-]", "_", name)
-        number = 1 + max(self._numbers(stem), default=0)
+        entries = self.folder.iterdir() if self.folder.is_dir() else ()
+        found = [match for entry in entries if (match := _NAME.match(entry.name))]
+        numbers = [int(match["number"]) for match in found if match["name"] == stem]
+        number = 1 + max([self._last_number(stem), *numbers])
         return RunFolder(self.folder / f"{stem}-{number}")
 
     def same(self, digest: str) -> RunFolder | None:
-        """The newest run with this `digest`, so of the same job, files and pool; else None."""
+        """The newest run with this `digest`, that is of the same job, files and pool, if any."""
         return next((run for run in reversed(list(self)) if run.facts.digest == digest), None)
 
-    def _remove_drafts(self) -> None:
-        """Remove what was being made when its maker was killed, long ago."""
-        for draft in self.folder.glob(".new-*"):
-            with contextlib.suppress(OSError):
-                if time.time() - draft.stat().st_mtime > _FORGOTTEN:
-                    shutil.rmtree(draft, ignore_errors=True)
+    def remember_number(self, label: str) -> None:
+        """Make sure that no other run gets the label of one that is about to be removed."""
+        stem, _, number = label.rpartition("-")
+        if int(number) > self._last_number(stem):
+            write_atomically(self.folder / f".last-{stem}", f"{int(number)}\n".encode())
 
-    def last_number(self, stem: str) -> int:
-        """The highest number of a run that was removed; no other run gets it."""
+    def _last_number(self, stem: str) -> int:
         try:
             return int((self.folder / f".last-{stem}").read_text(encoding="ascii")[:20])
         except (OSError, ValueError):
             return 0
 
-    def _numbers(self, stem: str) -> Iterator[int]:
-        yield self.last_number(stem)
-        for entry in self.folder.iterdir() if self.folder.is_dir() else ():
-            match = _NAME.match(entry.name)
-            if match and match["name"] == stem:
-                yield int(match["number"])
+    def _remove_drafts(self) -> None:
+        """Remove old drafts of processes that were killed."""
+        for draft in self.folder.glob(".new-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > _OLD_DRAFT:
+                    shutil.rmtree(draft, ignore_errors=True)

@@ -1,9 +1,9 @@
 """Which slots of a pool could ever run a job, and what the others lack.
 
-A job's needs are the terms of the Requirements that HTCondor makes of its submit description, one
-by one. They are evaluated by HTCondor's own ClassAd library against what a slot has in all, not
-against what is free of it now. Whatever may change while a job waits, such as a machine's load or
-the time, rules no slot out.
+A job's needs are the terms of the Requirements that HTCondor makes from its submit description.
+HTCondor's own ClassAd library evaluates them against all that a slot has, not only against what is
+free now. What may change while a job waits, such as a machine's load or the time, rules no slot
+out.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 _NAMED = re.compile(r"(?:\b(MY|TARGET)\s*\.\s*)?\b([A-Za-z_]\w*)\b(?!\s*\()", re.IGNORECASE)
 _WORDS = {"my", "target", "true", "false", "undefined", "error", "is", "isnt"}
 _MACRO = re.compile(r"\$\$?[\w]*\(")
-# What a machine says of this moment only.
+# Attributes of a machine that may change from one moment to the next.
 _PASSING = re.compile(
     r"\w*LoadAvg|\w*Idle|Clock(?:Min|Day)|\w*Time|State|Activity|CpuBusy|\w*Draining\w*|\w*ToDie"
     r"|\w*ToRetire|Child\w+|Recent\w+|Num[A-Z]\w*|Remote\w+|VirtualMemory|LastHeardFrom",
     re.IGNORECASE,
 )
 _NOW = re.compile(r"\b(?:time|random|currentTime)\s*\(", re.IGNORECASE)
-# What HTCondor writes into a job's ad and is not known, or not for good, before it is submitted.
+# Attributes of a job that are not known, or may change, before it is submitted.
 _LATER = re.compile(
     r"Owner|User|Acc(?:oun)?t\w*Group\w*|Nice\w*|ClusterId|GlobalJobId|\w*Usage(?:_RAW)?|ImageSize\w*"
     r"|ResidentSetSize\w*|Cmd|Arg\w*|Iwd|Env\w*|x509\w*|QDate|Job[A-Z]\w*|Num[A-Z]\w*|Last[A-Z]\w*"
@@ -78,7 +78,7 @@ class Lacking:
     needs: tuple[str, ...]
     slots: int
     offer: Mapping[str, float] = field(default_factory=dict)  # what the best of them has instead
-    fitting: int = 0  # how many of them have as much as that
+    fitting: int = 0  # how many of them have as much as that one
 
     @property
     def without_gpus(self) -> bool:
@@ -88,7 +88,7 @@ class Lacking:
 
 @dataclass(frozen=True)
 class Match:
-    """What a look at a pool's slots has shown of one job."""
+    """How the slots of a pool match one job."""
 
     slots: int = 0
     matching: int = 0
@@ -96,8 +96,8 @@ class Match:
     most: Mapping[str, float] = field(default_factory=dict)  # of each figure, at any slot
     sites: tuple[str, ...] = ()  # where the slots are, the largest first
     starts: tuple[str, ...] = ()  # terms of START that refuse the job, the commonest first
-    grows: str = ""  # why these slots are not all that there can be
-    unknown: str = ""  # why nobody looked
+    grows: str = ""  # why there may be other slots later
+    unknown: str = ""  # why the slots could not be looked at
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Match:
@@ -133,25 +133,17 @@ def needs_of(job: Job) -> list[SlotNeed]:
     Returns:
         Its needs; START, which is the slot's own, is not among them.
     """
-    asked, gpus = requests(job), job.resources.gpus
-    needs = [
-        SlotNeed(
-            name.lower(),
-            f"resources.{name.lower()}" + (".count" if name == "GPUs" else ""),
-            f"(TARGET.{name} ?: 0) >= Request{name}",
-            name,
-            asked[f"Request{name}"],
-        )
-        for name in _FIGURES
-        if f"Request{name}" in asked
-    ]
+    needs = []
+    for attribute, figure in requests(job).items():
+        name = attribute.removeprefix("Request")
+        key, term = name.lower(), f"(TARGET.{name} ?: 0) >= {attribute}"
+        where = "resources.gpus.count" if key == "gpus" else f"resources.{key}"
+        needs.append(SlotNeed(key, where, term, name, figure))
     properties = _gpu_properties(job)
-    for key, (name, figure) in properties.items():
-        where, amount = f"resources.gpus.{key}", f"GPUs_{name}"
-        needs.append(
-            SlotNeed(f"gpus.{key}", where, _on_gpus(f"{name} >= {figure:g}"), amount, figure)
-        )
-    if gpus and len(properties) > 1:
+    for key, (name, least) in properties.items():
+        term = _on_gpus(f"{name} >= {least:g}")
+        needs.append(SlotNeed(f"gpus.{key}", f"resources.gpus.{key}", term, f"GPUs_{name}", least))
+    if len(properties) > 1:
         every = " && ".join(f"{name} >= {figure:g}" for name, figure in properties.values())
         single = tuple(f"gpus.{key}" for key in properties)
         needs.append(SlotNeed("gpus.all", "resources.gpus", _on_gpus(every), after=single))
@@ -165,16 +157,13 @@ def needs_of(job: Job) -> list[SlotNeed]:
 
 
 def _on_gpus(term: str) -> str:
-    """A term for as many of a slot's GPUs as are asked for, or as it has: their number is apart."""
+    """A term for as many GPUs as are asked for, or as the slot has: another need has the count."""
     wanted = "min({RequestGPUs, TARGET.GPUs ?: 0})"
     return f"{wanted} == 0 || countMatches({term}, TARGET.AvailableGPUs) >= {wanted}"
 
 
 def at_sites(sites: Iterable[str]) -> str:
-    """Whether a slot is at one of these sites.
-
-    One term, however many they are: `condor_q -better-analyze` shows term by term.
-    """
+    """The term that a slot is at one of these sites."""
     return f"identicalMember({SITE}, {{{site_names(sites)}}})"
 
 
@@ -198,12 +187,12 @@ def _gpu_properties(job: Job) -> dict[str, tuple[str, float]]:
 
 def _platform(job: Job) -> Iterator[SlotNeed]:
     """What HTCondor itself adds for the access point's platform, containers and transfers."""
-    said = job.requirements or ""
-    if not re.search(r"\bArch\b", said, re.IGNORECASE):
+    own = job.requirements or ""
+    if not re.search(r"\bArch\b", own, re.IGNORECASE):
         yield SlotNeed("arch", "requirements", "TARGET.Arch == MY.SubmitArch")
     image = job.container
     if image is None:
-        if not re.search(r"\bOpSys", said, re.IGNORECASE):
+        if not re.search(r"\bOpSys", own, re.IGNORECASE):
             yield SlotNeed("opsys", "requirements", "TARGET.OpSys == MY.SubmitOpSys")
         return
     scheme = image.partition("://")[0].lower() if "://" in image else ""
@@ -217,9 +206,9 @@ def _platform(job: Job) -> Iterator[SlotNeed]:
 
 
 def job_attributes(job: Job) -> dict[str, str]:
-    """What of a job's ad is known before it is submitted, as expressions.
+    """The attributes of a job that are known before it is submitted, as expressions.
 
-    An attribute that is different for each job is there as an empty text.
+    The text of an attribute that differs from job to job is empty.
     """
     ad = {name: str(figure) for name, figure in requests(job).items()}
     ad |= {"JobUniverse": "5", "JobStatus": "1", "WantIOProxy": "true", "HeadwayRun": ""}
@@ -258,7 +247,7 @@ def terms(expression: str) -> list[str]:
 
 
 def _is_choice(text: str, at: int) -> bool:
-    """Whether a `?` is that of `a ? b : c`; those of `=?=` and `a ?: b` bind closer than `&&`."""
+    """Whether there is a `?` of `a ? b : c`; those of `=?=` and `a ?: b` bind closer than `&&`."""
     return text[at] == "?" and text[at - 1 : at] != "=" and text[at + 1 : at + 2] != ":"
 
 
@@ -284,17 +273,17 @@ def names_in(expression: str) -> dict[str, str]:
 
 
 def match_slots(ad: Any, needs: Sequence[SlotNeed], slots: Iterable[Any]) -> Match:
-    """Hold a job against slots.
+    """Compare a job with slots.
 
     Args:
         ad: The job's ad, a ClassAd; an attribute that is an empty string is not known.
         needs: What it requires.
-        slots: The slots' ads, dynamic ones left out; they are changed to what a slot has in all.
+        slots: The slots' ads, without dynamic ones; they are changed to all that a slot has.
 
     Returns:
         How many match, and what the others lack.
     """
-    # What is no expression at all is the schedd's to refuse.
+    # The schedd will refuse what is not an expression.
     judged = [
         (need, term)
         for need in needs
@@ -308,7 +297,7 @@ def match_slots(ad: Any, needs: Sequence[SlotNeed], slots: Iterable[Any]) -> Mat
     grows, matching, count = "", 0, 0
     for slot in slots:
         count += 1
-        _make_whole(slot)
+        _set_totals(slot)
         sites[str(slot.get("GLIDEIN_ResourceName") or slot.get("Machine") or "")] += 1
         if not grows and any(name in slot for name in _PILOT):
             grows = "pilots"
@@ -316,7 +305,8 @@ def match_slots(ad: Any, needs: Sequence[SlotNeed], slots: Iterable[Any]) -> Mat
         most = {key: max(figure, most.get(key, 0.0)) for key, figure in have.items()}
         lacks: list[str] = []
         for need, term in judged:
-            if not any(key in lacks for key in need.after) and not _holds(term.asked(ad, slot)):
+            counted = any(key in lacks for key in need.after)
+            if not counted and not _holds(term.value(slot, my=ad, target=slot)):
                 lacks.append(need.key)
         if starts.refuse(slot):
             lacks.append(START)
@@ -339,7 +329,7 @@ def match_slots(ad: Any, needs: Sequence[SlotNeed], slots: Iterable[Any]) -> Mat
 def _lacking(
     keys: tuple[str, ...], slots: Sequence[Mapping[str, float]], asked: Mapping[str, float]
 ) -> Lacking:
-    """What a group of slots would do instead, by the one that comes nearest to all figures."""
+    """A group of slots, and what the one that comes nearest to all figures has."""
     short = [key for key in keys if key in asked]
     best = max(slots, key=lambda have: min((have[key] / asked[key] for key in short), default=0.0))
     offer = {key: best[key] for key in short}
@@ -348,12 +338,12 @@ def _lacking(
 
 
 def _distance(group: Lacking) -> tuple[bool, int, int]:
-    """How much must change for a slot to match: not all GPUs, few needs, and for many slots."""
+    """A sort key: groups with GPUs first, then by few needs and many slots."""
     return group.without_gpus, len(group.needs), -group.slots
 
 
-def _make_whole(slot: Any) -> None:
-    """Give a slot all that it has, whoever uses it now."""
+def _set_totals(slot: Any) -> None:
+    """Set the slot's figures to all that it has, whoever uses it now."""
     for name in _FIGURES:
         total = slot.get(f"TotalSlot{name}")
         if total is not None:
@@ -367,7 +357,7 @@ def _make_whole(slot: Any) -> None:
 
 
 class _Term:
-    """An expression that is evaluated once for all slots that say the same of what it names."""
+    """An expression that is evaluated only once for slots with the same values of its names."""
 
     def __init__(self, text: str, tree: Any) -> None:
         self.text = text
@@ -377,7 +367,7 @@ class _Term:
 
     @classmethod
     def of(cls, text: str) -> _Term | None:
-        """None: it is no expression."""
+        """None: it is not an expression."""
         import classad2
 
         try:
@@ -385,22 +375,15 @@ class _Term:
         except classad2.ClassAdException:
             return None
 
-    def asked(self, ad: Any, slot: Any) -> Any:
-        """Its value for a job that asks for a slot."""
-        return self._value(slot, ad, slot)
-
-    def offered(self, slot: Any, ad: Any) -> Any:
-        """Its value for a slot that is offered to a job."""
-        return self._value(slot, slot, ad)
-
-    def _value(self, slot: Any, mine: Any, target: Any) -> Any:
-        said = tuple(slot.get(name) for name in self._names)
+    def value(self, slot: Any, *, my: Any, target: Any) -> Any:
+        """Its value with two ads, one of which is the slot's."""
+        values = tuple(slot.get(name) for name in self._names)
         try:
-            if said not in self._known:
-                self._known[said] = self._tree.eval(mine, target)
-            return self._known[said]
+            if values not in self._known:
+                self._known[values] = self._tree.eval(my, target)
+            return self._known[values]
         except TypeError:  # lists, and expressions, which may name what is not known here
-            return self._tree.eval(mine, target)
+            return self._tree.eval(my, target)
 
 
 class _Starts:
@@ -412,7 +395,7 @@ class _Starts:
         self.refusing: Counter[str] = Counter()
 
     def refuse(self, slot: Any) -> bool:
-        """Whether a slot never takes the job, as far as that can be told."""
+        """Whether a slot can never take the job, as far as anybody can tell."""
         start = slot.get("Start")
         if start is None or isinstance(start, bool):
             return False
@@ -421,7 +404,7 @@ class _Starts:
         if (text, own) not in self._terms:
             self._terms[text, own] = list(self._lasting(text, own))
         for term in self._terms[text, own]:
-            value = term.offered(slot, self._ad)
+            value = term.value(slot, my=slot, target=self._ad)
             # An attribute that is an expression may name others that nobody asked for.
             vague = any(isinstance(slot[name], type(start)) for name in own)
             if value is False or (not _holds(value) and not vague):
@@ -430,7 +413,7 @@ class _Starts:
         return False
 
     def _lasting(self, start: str, own: frozenset[str]) -> Iterator[_Term]:
-        """The terms that look at the job, and at nothing that passes."""
+        """The terms that depend on the job, and on nothing that may change."""
         for text in terms(start):
             named = names_in(text)
             of_job = [n for n, scope in named.items() if scope == "target" or n not in own]
@@ -442,7 +425,7 @@ class _Starts:
 
 
 def _lasts(term: str, ad: Any) -> bool:
-    """Whether a term of a job's own requirements says the same for as long as the job waits."""
+    """Whether a term of a job's own requirements stays the same while the job waits."""
     if _MACRO.search(term) or _NOW.search(term):
         return False
     for name, scope in names_in(term).items():
@@ -455,7 +438,7 @@ def _lasts(term: str, ad: Any) -> bool:
 
 
 def _is_known(name: str, ad: Any) -> bool:
-    """Whether it is known what a job will say of this attribute, if only that it will not."""
+    """Whether it is known which value a job will have for this attribute, if any."""
     return ad[name] != "" if name in ad else not _LATER.fullmatch(name)
 
 

@@ -32,13 +32,13 @@ from headway.text import many
 
 _log = logging.getLogger(__name__)
 
-# what a command may import beside the node half itself: files and folders of the package
-_FOR_COMMANDS = ("checkpoint", "files", "torch")
-_YOUNG = 3600.0  # seconds; a program as new as that may be about to get its first run
+_FOR_COMMANDS = ("checkpoint", "files", "torch")  # what a command may import besides the node half
+_YOUNG = 3600.0  # seconds; a newer program may be about to get its first run
 PROGRAM = 0o555  # the permissions of a file that runs share
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources give the same bytes
-# the real headway/__init__.py belongs to the access point and may import anything. Where a command
-# has a whole Headway installed, its other parts are still found, behind those of this file.
+_NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
+# The real headway/__init__.py belongs to the access point and may import anything. Where Headway is
+# installed for the command, its other parts are still found, after those of this file.
 _INIT = """\
 import sys
 
@@ -55,10 +55,10 @@ def build_agent(path: Path) -> None:
 
 
 def share_agent(path: Path, store: Path) -> None:
-    """Give a run its headway-node.pyz: a name of its own for a file that the runs share.
+    """Give a run its headway-node.pyz: a hard link to a file that the runs share.
 
-    A hard link costs nothing, and a run's program stays whatever becomes of the store or of other
-    runs. Where there are no hard links (AFS) the run gets a copy.
+    The run keeps it whatever becomes of the store or of other runs. Without hard links (AFS) the
+    run gets a copy.
     """
     data = _agent_bytes()
     store.mkdir(mode=0o700, exist_ok=True)
@@ -70,7 +70,7 @@ def share_agent(path: Path, store: Path) -> None:
 def link_shared(
     shared: Path, path: Path, is_good: Callable[[], bool], make: Callable[[], bytes]
 ) -> None:
-    """Make `path` another name of `shared`, which is made anew where it is missing or damaged."""
+    """Make `path` a link to `shared`, which is made again where it is missing or damaged."""
     for _ in range(3):
         if not (_is_own(shared) and is_good()):
             write_atomically(shared, make(), PROGRAM)
@@ -78,17 +78,14 @@ def link_shared(
             os.link(shared, path, follow_symlinks=False)
             return
         except FileNotFoundError:
-            continue  # somebody has tidied up the store
+            continue  # another process has cleaned up the store
         except OSError:
             break
     write_atomically(path, make(), PROGRAM)
 
 
 def drop_unused(store: Path, *, act: bool = True) -> int:
-    """Remove the programs that no run has a name for; returns their bytes.
-
-    A run that takes one at this moment has its own name for it, or makes it again.
-    """
+    """Remove the programs that no run links to any more; returns their bytes."""
     freed = 0
     for file in store.glob("*headway-node*") if store.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -101,23 +98,22 @@ def drop_unused(store: Path, *, act: bool = True) -> int:
 
 
 def short_digest(data: bytes) -> str:
-    """What tells one program from another in a file name."""
+    """The digest that is part of a program's file name."""
     return hashlib.sha256(data).hexdigest()[:20]
 
 
 def _is_own(file: Path) -> bool:
-    """Whether a file is there that nobody but this user can have written."""
+    """Whether a file exists that nobody but this user can have written."""
     try:
         found = file.lstat()
     except OSError:
         return False
-    return (
-        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others_can_write(found)
-    )
+    own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    return own and not others_can_write(found)
 
 
 def is_agent(path: Path) -> bool:
-    """Whether a file is a headway-node.pyz, of this Headway or another."""
+    """Whether a file is a headway-node.pyz, of this or another version of Headway."""
     first = (Path(headway.node.__path__[0]) / "stub.sh").read_bytes().split(b"\n")[1]
     with path.open("rb") as file:
         return first in file.read(len(first) + 64)
@@ -125,15 +121,9 @@ def is_agent(path: Path) -> bool:
 
 def packed(package: Path) -> list[Path]:
     """The sources that go into headway-node.pyz, below the folder of the package."""
-    return [
-        file
-        for name in ("node", *_FOR_COMMANDS)
-        for file in (
-            [package / f"{name}.py"]
-            if (package / f"{name}.py").is_file()
-            else (package / name).rglob("*.py")
-        )
-    ]
+    names = ("node", *_FOR_COMMANDS)
+    files = [file for name in names if (file := package / f"{name}.py").is_file()]
+    return files + [file for name in names for file in (package / name).rglob("*.py")]
 
 
 def _agent_bytes() -> bytes:
@@ -150,17 +140,15 @@ def _agent_bytes() -> bytes:
             entry = zipfile.ZipInfo(name, _STAMP)
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
-            # the stub passes over a Python that lacks zlib
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_DEFLATED  # the stub skips a Python without zlib
             file.writestr(entry, sources[name])
     return (root / "stub.sh").read_bytes() + archive.getvalue()
 
 
 def compile_agent(agent: Path, store: Path) -> Path:
-    """A headway-node.pyz with compiled modules beside the sources; itself if that fails.
+    """A headway-node.pyz that also has modules compiled for this Python; itself if that fails.
 
-    It is compiled for this interpreter, starts in half the time, and is one file for all runs of
-    the store, as the agent itself.
+    It starts in half the time, and the runs share it as they do the agent itself.
     """
     tag = f"{sys.implementation.cache_tag}{agent.suffix}"
     made = agent.with_name(f"{agent.stem}.{tag}")
@@ -171,7 +159,7 @@ def compile_agent(agent: Path, store: Path) -> Path:
         shared = store / f"{agent.stem}-{short_digest(data)}.{tag}"
         if store.is_dir():
             link_shared(shared, made, lambda: zipfile.is_zipfile(shared), lambda: _compiled(data))
-        else:  # of an older Headway, or moved away from its runs
+        else:  # an older Headway made the run, or it was moved
             write_atomically(made, _compiled(data), PROGRAM)
     except (OSError, ValueError, SyntaxError, zipfile.BadZipFile):
         return agent
@@ -189,32 +177,40 @@ def _compiled(data: bytes) -> bytes:
             source = given.read(entry)
             made.writestr(entry, source)
             if entry.filename.endswith(".py"):
-                made.writestr(
-                    zipfile.ZipInfo(f"{entry.filename}c"), _compiled_module(source, entry)
-                )
+                code = compile(source, entry.filename, "exec", dont_inherit=True)
+                # the flag 1: Python does not check it against its source
+                head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+                module = head + importlib.util.source_hash(source) + marshal.dumps(code)
+                made.writestr(zipfile.ZipInfo(f"{entry.filename}c"), module)
     return stub + archive.getvalue()
-
-
-def _compiled_module(source: bytes, entry: zipfile.ZipInfo) -> bytes:
-    """The bytes of a .pyc that is not checked against its source."""
-    code = compile(source, entry.filename, "exec", dont_inherit=True)
-    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
-    return head + importlib.util.source_hash(source) + marshal.dumps(code)
-
-
-_NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
 
 def prepare(
     job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str, kept: str = ""
 ) -> RunFolder:
-    """A new run folder, whole or not at all; `kept`: the text of its kept.json, if it has one."""
+    """Make a new run folder, completely or not at all.
+
+    Args:
+        job: The job.
+        base: The folder of job.toml.
+        runs: Where to make it.
+        pool: What run.json keeps of the pool.
+        digest: That of the job, its files and the pool.
+        kept: The text of its kept.json, if it has one.
+
+    Returns:
+        The run, ready to submit.
+
+    Raises:
+        RunError: It cannot be written.
+        SpecError: A file cannot be read, or a variable of the shell is not set.
+    """
 
     def write(folder: RunFolder, facts: RunFacts) -> None:
         for file in (folder.job_file, folder.plan, folder.payload):
-            file.touch(0o600)  # `environment` and `files` may hold what is nobody else's business
+            file.touch(0o600)  # `environment` and `files` may be private
         folder.job_file.write_text(dump_job(job), encoding="utf-8")
-        # the local pool has no plugins: whatever a plugin would bring, the agent fetches
+        # the local pool has no plugins: the agent downloads what a plugin would
         planned = by_agent(job) if pool["kind"] == "local" else job
         text = json.dumps(plan(planned, facts.id), indent=1)
         folder.plan.write_text(f"{text}\n", encoding="utf-8")
@@ -235,7 +231,7 @@ def prepare(
 
 
 def not_in_shell(job: Job) -> list[Problem]:
-    """The variables that the job takes from the shell, and that are not set there."""
+    """The variables that the job takes from the shell but that are not set there."""
     return [
         Problem(
             f"environment.{name}",
@@ -255,7 +251,7 @@ def _shell_values(job: Job) -> dict[str, str]:
 
 
 def plan(job: Job, run_id: str) -> dict[str, Any]:
-    """What the agent is to do, with placeholders still in it."""
+    """What plan.json tells the agent to do, with placeholders still in it."""
     return {
         "format": 1,
         "run": run_id,
@@ -300,7 +296,7 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
 
 
 def agent_urls(job: Job, given: Input) -> list[str]:
-    """The mirrors that the agent fetches from; if there are none, HTCondor brings the first."""
+    """The mirrors that the agent downloads from; if there are none, HTCondor brings the first."""
     if given.via == "plugin":
         return []
     own = plugin_schemes(job)
@@ -308,13 +304,13 @@ def agent_urls(job: Job, given: Input) -> list[str]:
 
 
 def by_agent(job: Job) -> Job:
-    """The job as it is where nothing but the agent brings inputs."""
+    """The job as it is on a pool where only the agent brings inputs."""
     inputs = tuple(given.model_copy(update={"via": "agent"}) for given in job.inputs)
     return job.model_copy(update={"inputs": inputs})
 
 
 def plugin_schemes(job: Job) -> set[str]:
-    """The schemes for which the job brings a plugin of its own: those are left to HTCondor."""
+    """The schemes for which the job brings a plugin of its own; HTCondor handles those."""
     lines = {key.lower(): value for key, value in job.submit.items()}
     plugins = lines.get("transfer_plugins", "").split(";")
     named = (plugin.partition("=")[0] for plugin in plugins if "=" in plugin)
@@ -323,11 +319,10 @@ def plugin_schemes(job: Job) -> set[str]:
 
 def schemes(job: Job, url: str) -> set[str]:
     """The schemes of a URL; one that begins with a placeholder may have several."""
-    filled = (
-        (fill(url, job.row(index)) for index in range(job.size)) if url.startswith("{") else (url,)
-    )
-    # what stands before a `+` is the name of a credential
-    return {each.split("://", 1)[0].lower().rpartition("+")[2] for each in filled}
+    rows = (job.row(index) for index in range(job.size))
+    urls = (fill(url, row) for row in rows) if url.startswith("{") else (url,)
+    # before a `+` stands the name of a credential
+    return {each.split("://", 1)[0].lower().rpartition("+")[2] for each in urls}
 
 
 def delivered_name(url: str) -> str:
@@ -336,18 +331,18 @@ def delivered_name(url: str) -> str:
 
 
 def image_path(container: str, base: Path) -> str:
-    """A container image by its URL, or by a path that means the same everywhere."""
+    """The URL or the full path of a container image."""
     return container if "://" in container else (base / container).as_posix()
 
 
 def encoded_row(job: Job, index: int) -> str:
-    """A job's row as base64url JSON, which no submit language can misread."""
+    """A job's row as base64url JSON, which needs no quoting in a submit description."""
     text = json.dumps(job.row(index), ensure_ascii=False, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode("ascii")
 
 
 def rows_csv(job: Job) -> str:
-    """The table as it was at submit, with the number of each job before its row."""
+    """The table at submit as CSV, with the number of each job before its row."""
     text = io.StringIO()
     columns = [name for name in (job.rows or ({},))[0] if name != "job"]
     lines = csv.writer(text, lineterminator="\n")
@@ -359,7 +354,7 @@ def rows_csv(job: Job) -> str:
 
 
 def packed_files(files: tuple[str, ...], base: Path) -> list[tuple[str, Path]]:
-    """Every file and folder that goes into the payload, as (name within it, place here)."""
+    """Every file and folder that goes into the payload: its name there, and its path here."""
     found: dict[str, Path] = {}
     for name in files:
         found[PurePosixPath(name).as_posix()] = base / name
@@ -373,7 +368,7 @@ def packed_files(files: tuple[str, ...], base: Path) -> list[tuple[str, Path]]:
 
 
 def write_payload(files: tuple[str, ...], base: Path, target: Path) -> None:
-    """Pack the job's files as they are now, so that later edits do not reach waiting jobs."""
+    """Pack the job's files as they are now, so that later edits do not affect waiting jobs."""
     named = {PurePosixPath(name).as_posix() for name in files}
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         for name, path in packed_files(files, base):
@@ -387,18 +382,17 @@ def write_payload(files: tuple[str, ...], base: Path, target: Path) -> None:
 
 
 def _stays_link(path: Path, named: bool) -> bool:
-    """A link is packed as what it points to, but within a folder a link to a folder, or to nothing.
+    """Whether a link is packed as a link, and not as what it points to.
 
-    So is no folder packed twice; one that job.toml names itself is meant with what is in it.
+    Links to folders, or to nothing, are: so no folder is packed twice. A link that job.toml names
+    itself is not.
     """
     return path.is_symlink() and not named and (path.is_dir() or not path.exists())
 
 
 def _unreadable(name: str, error: OSError) -> SpecError:
-    remedy = "remove it, or take it out of `files`"
-    return SpecError(
-        [Problem(f"files: {name}", f"cannot be read: {error.strerror or error}", remedy)]
-    )
+    what = f"cannot be read: {error.strerror or error}"
+    return SpecError([Problem(f"files: {name}", what, "remove it, or take it out of `files`")])
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -409,7 +403,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def job_digest(job: Job, base: Path, pool: str) -> str:
-    """The same job, files and pool give the same digest; times of files do not matter."""
+    """A digest that is the same for the same job, files and pool; times of files do not matter."""
     digest = hashlib.sha256()
     for part in (dump_job(job), str(base), pool):
         digest.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())

@@ -107,7 +107,7 @@ def test_who_breaks_off_is_forgotten(listener: Listener) -> None:
     for text in (b"", b"cook", b"cookie " + config.split()[2].encode() + b"\nulog half"):
         with listener.connect(config) as connection:
             connection.sendall(text)
-    wait(lambda: not listener.server._connections)
+    wait(lambda: not listener.server.connections)
     assert listener.lines == []
     assert len(listener.selector.get_map()) == 1
 
@@ -121,7 +121,7 @@ def test_strangers_cannot_use_up_what_may_be_open(
         assert ask(known, b"cookie " + config.split()[2].encode()) == b"0\n"
         strangers = [listener.connect(config) for _ in range(30)]
         wait(lambda: strangers[24].recv(1) == b"")
-        wait(lambda: len(listener.server._connections) <= 6)
+        wait(lambda: len(listener.server.connections) <= 6)
         assert ask(known, b"ulog still here") == b"0\n"
         for stranger in strangers:
             stranger.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,10 @@ def left(folder: RunFolder) -> list[str]:
     return sorted(path.name for path in (folder.path / "control").iterdir())
 
 
+def asked(folder: RunFolder) -> list[Path]:
+    return list((folder.path / "control").glob("[!.]*.json"))
+
+
 def test_questions_are_answered_in_order(folder: RunFolder) -> None:
     answers: list[object] = []
 
@@ -34,11 +40,14 @@ def test_questions_are_answered_in_order(folder: RunFolder) -> None:
     for number in range(3):
         threads.append(threading.Thread(target=ask, args=(number,)))
         threads[-1].start()
-        wait(lambda n=number: len(list(supervisor.requests(folder))) == n + 1)  # type: ignore[misc]
+        wait(lambda n=number: len(asked(folder)) == n + 1)  # type: ignore[misc]
     seen = []
-    for request in supervisor.requests(folder):
-        seen.append(request.body["number"])
-        request.answer([request.body["number"] * 2])
+
+    def double(body: Mapping[str, Any]) -> list[int]:
+        seen.append(body["number"])
+        return [body["number"] * 2]
+
+    supervisor.answer_requests(folder, double)
     for thread in threads:
         thread.join()
     assert seen == [0, 1, 2]
@@ -62,15 +71,19 @@ def test_one_that_is_busy_can_be_asked_again(
 
 def test_what_is_no_question_is_put_aside(folder: RunFolder) -> None:
     place = folder.path / "control"
-    assert list(supervisor.requests(folder)) == []
+    seen: list[object] = []
+    supervisor.answer_requests(folder, seen.append)
+    assert seen == []
     place.mkdir()
     (place / "1.json").write_text("{")
     (place / "2.json").write_text(json.dumps({"a": 1}))
     (place / ".3.json.tmp").write_text("{")
-    assert [request.body for request in supervisor.requests(folder)] == [{"a": 1}]
+    supervisor.answer_requests(folder, seen.append)
+    assert seen == [{"a": 1}]
     (place / "4.answer").write_text("[]")
-    supervisor.tidy(folder)
-    assert left(folder) == [".3.json.tmp", "1.json.bad", "2.json"]
+    assert left(folder) == [".3.json.tmp", "1.json.bad", "2.answer", "4.answer"]
+    supervisor.remove_answers(folder)
+    assert left(folder) == [".3.json.tmp", "1.json.bad"]
 
 
 def test_a_folder_that_cannot_be_written_is_told(folder: RunFolder) -> None:

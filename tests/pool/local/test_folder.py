@@ -166,7 +166,7 @@ def test_locks_are_seen_and_looking_takes_none(tmp_path: Path) -> None:
 def test_a_folder_that_may_only_be_read(tmp_path: Path) -> None:
     folder = make(Runs(tmp_path))
     (folder.path / "run.lock").mkdir()
-    with pytest.raises(RunError, match="cannot be worked on"), folder.locked():
+    with pytest.raises(RunError, match="cannot be locked"), folder.locked():
         pass
     with pytest.raises(RunError, match="not a plain file"):
         folder.is_locked()

@@ -18,7 +18,7 @@ from headway.events import EventWriter
 from headway.pool import open_pool
 from headway.pool.folder import RunFolder, Runs
 from headway.pool.prepare import prepare
-from headway.pool.results import KEPT, MISSING, Survey, all_results, kept_text, read_kept
+from headway.pool.results import KEPT, MISSING, Results, all_results, kept_text, read_kept
 from headway.spec import Job, build_job
 
 from .house import SMALL, House
@@ -142,11 +142,11 @@ def made(base: Path) -> Made:
     return make
 
 
-def states(found: Survey) -> list[str]:
+def states(found: Results) -> list[str]:
     return [each.state for each in found.results]
 
 
-def ask(base: Path, job: Job) -> Survey:
+def ask(base: Path, job: Job) -> Results:
     return find_missing(job, base, Runs(base / ".headway"))
 
 

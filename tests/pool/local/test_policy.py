@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from headway.events import EventWriter
 from headway.node.errors import Exit
 from headway.pool.local.machine import Site
-from headway.pool.local.queue import Entries
+from headway.pool.local.queue import QueueState
 from headway.pool.policy import (
     AT_AVOIDED_PLACE,
     AVOID,
@@ -171,19 +172,21 @@ def test_the_bounds_of_a_release() -> None:
         assert ad.value("rule", facts) is told, (holds, starts)
 
 
-def test_the_sites_that_a_job_avoids() -> None:
+def test_the_sites_that_a_job_avoids(tmp_path: Path) -> None:
     job = build_job({"name": "a", "command": "true"}, folder=Path("/"))
     names = [*"ABCDEFG"]
     sites = [Site(name, 1, 1, 1) for name in names]
-    entries = Entries(1, job)
-    entry = entries[0]
+    writer = EventWriter(tmp_path / "events.log")
+    queue = QueueState(1, job)
+    entry = queue[0]
     ad = avoiding_ad()
     # in the local pool a site is one node
     slots = {name: slot(name, f"slot1@{name}") for name in names}
     for past in ("", "A", "AB", "BAC", "ABAB", "ABCDE", "EDCBAE"):
         entry.sites, entry.starts = [], 0
         for site in past:
-            entries._started_at(entry, site)
+            at = {"GLIDEIN_ResourceName": site}
+            queue.replay([writer.executing(1, 0, "<a>", slot="slot1@a", attributes=at)])
         newest = past[::-1][: HISTORY - 1]
         facts: dict[str, Any] = {}
         for n in range(1, HISTORY):
@@ -214,7 +217,7 @@ def test_the_sites_that_a_job_avoids() -> None:
                 ),
                 "EnteredCurrentStatus": int(time.time() - waited),
             }
-            told = {site.name for site in entries.sites_for(entry, sites)}
+            told = {site.name for site in queue.sites_for(entry, sites)}
             ad.value(AVOID, facts)
             found = {name for name, there in slots.items() if ad.accepts(there)}
             assert found == told, (past, ends, holds, by_user, inputs, hold, waited)

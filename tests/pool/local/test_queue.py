@@ -15,7 +15,7 @@ from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local.attempt import ResourceUsage, RunningAttempt
 from headway.pool.local.machine import Claim, Site
-from headway.pool.local.queue import Entries, Entry, Hold, Queue
+from headway.pool.local.queue import HoldReason, Queue, QueueEntry, QueueState
 from headway.spec import Job, Retries, build_job
 
 from .house import judge
@@ -51,7 +51,7 @@ STEPS = st.lists(
 )
 
 
-def take_step(queue: Queue, entry: Entry, step: tuple[str, object], text: str) -> None:
+def take_step(queue: Queue, entry: QueueEntry, step: tuple[str, object], text: str) -> None:
     kind, value = step
     runs, idle = entry.status == "running", entry.status == "idle"
     if kind == "start" and idle:
@@ -63,17 +63,17 @@ def take_step(queue: Queue, entry: Entry, step: tuple[str, object], text: str) -
         assert isinstance(value, int)
         queue.exited(entry, value, ResourceUsage(busy=2, executed=1.5, user=1, gpus=("GPU-1",)))
     elif kind == "evict" and runs:
-        queue.evicted(entry, ResourceUsage(), text, held=Hold(text) if value else None)
+        queue.evicted(entry, ResourceUsage(), text, held=HoldReason(text) if value else None)
     elif kind == "act" and not runs:
         assert isinstance(value, Action)
         queue.act(entry, value, text)
     elif kind == "edit":
         queue.edit(entry, str(value), "77")
     elif kind == "say" and entry.status != "over":
-        queue.said(entry.index, str(value))
+        queue.log_line(entry.index, str(value))
     elif kind == "begin" and runs:
         line = f"headway nonce=00 phase=check state=begin t=1.0 attempt={value} segment=1"
-        queue.said(entry.index, line)
+        queue.log_line(entry.index, line)
     elif kind == "checkpoint" and runs:
         queue.checkpointed(entry)
     elif kind == "fail" and idle:
@@ -82,7 +82,7 @@ def take_step(queue: Queue, entry: Entry, step: tuple[str, object], text: str) -
         queue.release_due()
 
 
-def known(entries: Entries) -> list[object]:
+def known(entries: QueueState) -> list[object]:
     told: list[object] = [
         {**vars(entry), "since": None, "moved": None, "plain": entry.plain}
         for entry in map(entries.get, range(3))
@@ -109,7 +109,7 @@ def test_the_log_read_again_gives_the_same_queue(
         queue.close()
         log = read_log(path)
         assert not log.skipped
-        again = Entries(7, job)
+        again = QueueState(7, job)
         again.replay(log.events)
         assert known(again) == known(queue)
         for index in range(JOBS):
@@ -124,7 +124,7 @@ def queue(tmp_path: Path) -> Queue:
     return made
 
 
-def start(queue: Queue, entry: Entry, site: Site) -> None:
+def start(queue: Queue, entry: QueueEntry, site: Site) -> None:
     claim = Claim(site.name, 1, 1, 1)
     queue.started(
         entry, RunningAttempt(RunFolder(Path("/x/runs/a-1")), entry.index, 1, site, claim, 1)
@@ -145,7 +145,7 @@ def test_a_failure_avoids_the_site_for_a_while(queue: Queue) -> None:
 def test_the_users_own_hold_is_no_failure(queue: Queue) -> None:
     entry = queue[0]
     start(queue, entry, SITES[0])
-    queue.evicted(entry, ResourceUsage(), "by hand", held=Hold("by hand"))
+    queue.evicted(entry, ResourceUsage(), "by hand", held=HoldReason("by hand"))
     assert entry.status == "held" and entry.holds == 1
     assert not queue.act(entry, Action.RELEASE, "again")
     assert entry.plain and len(queue.sites_for(entry, SITES)) == 6
@@ -204,6 +204,6 @@ def test_a_hundred_thousand_jobs_are_looked_at_once(tmp_path: Path) -> None:
     for _ in range(100_000):
         first = queue.first_plain()
         assert first is not None
-        queue._move(first, "over")
+        queue._move(first, "over", 0.0)
     assert time.process_time() - began < 15
     assert queue.first_plain() is None

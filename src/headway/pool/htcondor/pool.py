@@ -39,7 +39,7 @@ _ACTIONS = {
 
 
 class HTCondorPool(Pool):
-    """Submits to one schedd and asks it; the jobs need nobody to watch them."""
+    """Submits to one schedd and queries it; the jobs run on without Headway."""
 
     kind = "htcondor"
 
@@ -51,7 +51,7 @@ class HTCondorPool(Pool):
 
     @classmethod
     def parse(cls, options: str) -> HTCondorPool:
-        """From what stands behind `htcondor:`, e.g. `schedd=ap40.example.org`."""
+        """The pool for the options after `htcondor:`, e.g. `schedd=ap40.example.org`."""
         values = dict(pair.partition("=")[::2] for pair in options.split(",") if pair)
         unknown = sorted(set(values) - {"schedd", "collector"})
         if unknown:
@@ -102,20 +102,23 @@ class HTCondorPool(Pool):
         ours = self._ours(folder)
         queue = self._queue(ours)
         if jobs is None:
-            # The whole cluster, and so also the jobs that HTCondor has not made yet.
+            # The whole cluster, which includes the jobs that HTCondor has not made yet.
             chosen = queue.fitting(action, folder.job.size)
             errors: dict[int, str] = {}
             constraint = ours
         else:
-            chosen = [job for job in jobs if not queue.objection(action, job)]
             errors = {job: queue.objection(action, job) for job in jobs}
-            constraint = f"{ours} && member(ProcId, {{{','.join(map(str, chosen))}}})"
+            chosen = [job for job in jobs if not errors[job]]
+            constraint = f"{ours} && {_is_among(chosen)}"
         if chosen:
-            # The schedd itself adds who asked.
-            said = reason.partition(" (by user ")[0]
-            counts = self._schedd.act(_ACTIONS[action], constraint, said)
-            if counts.get("TotalSuccess", 0) < len(queue.made(chosen)):
-                errors |= self._left_undone(action, ours, chosen, counts)
+            reason = reason.partition(" (by user ")[0]  # the schedd itself adds the user's name
+            counts = self._schedd.act(_ACTIONS[action], constraint, reason)
+            if counts.get("TotalSuccess", 0) < len(queue.status.keys() & set(chosen)):
+                # the schedd only counts the jobs to which it did not do it
+                denied = counts.get("TotalPermissionDenied")
+                why = "it belongs to another user" if denied else "the schedd did not do it"
+                now = self._queue(ours).status
+                errors |= {job: why for job in chosen if not _is_done(action, now.get(job))}
         return [ActionResult(job, errors.get(job, "")) for job in jobs or chosen]
 
     def edit(
@@ -125,46 +128,41 @@ class HTCondorPool(Pool):
         ours = self._ours(folder)
         queue = self._queue(ours)
         errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
-        there = [job for job in jobs if job in queue.status]
-        if there:
-            # One request for all of them, which the schedd takes or refuses as a whole.
-            some = f"member(ProcId, {{{','.join(map(str, there))}}})"
+        queued = [job for job in jobs if job in queue.status]
+        if queued:
+            # One request for all of them, which the schedd grants or refuses as a whole.
             try:
-                self._schedd.edit(f"{ours} && {some}", attribute, value)
+                self._schedd.edit(f"{ours} && {_is_among(queued)}", attribute, value)
             except PoolUnreachable:
                 raise
             except PoolError as refusal:
-                errors |= dict.fromkeys(there, refusal.message)
+                errors |= dict.fromkeys(queued, refusal.message)
         return [ActionResult(job, errors.get(job, "")) for job in jobs]
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        ads = self._schedd.query(self._ours(folder), ())
-        return {int(ad["ProcId"]): ad for ad in ads}
+        return {int(ad["ProcId"]): ad for ad in self._schedd.query(self._ours(folder), ())}
 
     def leave(self, folder: RunFolder) -> str:
-        return f"{folder.label} goes on without you; `headway status {folder.label}` looks at it"
+        return f"{folder.label} goes on without you: see `headway status {folder.label}`"
 
     def tail(
         self, folder: RunFolder, job: int, name: str, *, follow: bool
     ) -> Iterator[bytes] | None:
-        """What a running job's command has written so far, by condor_tail; None where it cannot.
+        """The output of a running job so far, by condor_tail; None where that is not possible.
 
-        condor_tail shows the job's own stdout alone, which the agent shares with the command.
+        condor_tail shows only the job's own stdout, which the agent shares with the command.
         """
         tool = shutil.which("condor_tail")
         if tool is None or name != "stdout":
             return None
         command = [tool, "-maxbytes", str(_TAIL)]
-        if self._given["collector"]:
-            command += ["-pool", self._given["collector"]]
-        if self._given["schedd"]:
-            command += ["-name", self._given["schedd"]]
+        for option, key in (("-pool", "collector"), ("-name", "schedd")):
+            command += [option, given] if (given := self._given[key]) else []
         return _listen([*command, f"{self._cluster(folder)}.{job}"], follow=follow)
 
     def _cluster(self, folder: RunFolder) -> int:
-        cluster = folder.facts.cluster
-        if cluster is None:
-            cluster = self._find(folder, folder.facts.id)
+        facts = folder.facts
+        cluster = self._find(folder, facts.id) if facts.cluster is None else facts.cluster
         if cluster is None:
             raise PoolError(
                 f"{folder.label} was never submitted",
@@ -173,24 +171,22 @@ class HTCondorPool(Pool):
         return cluster
 
     def _ours(self, folder: RunFolder) -> str:
-        """The constraint that this run's jobs meet, and no others under a number used again."""
+        """The constraint that only the jobs of this run match."""
         return run_scope(self._cluster(folder), folder.facts.id)
 
     def _find(self, folder: RunFolder, run_id: str) -> int | None:
-        """The cluster of this run, if an earlier try got it into the queue.
+        """The cluster of this run, if an earlier attempt has submitted it.
 
-        A job that has left the queue again has left its events in the log, so there is no need
-        to search the history.
+        Jobs that have left the queue again are in the event log, so there is no need to search the
+        history.
         """
         constraint = f"HeadwayRun == {quoted(run_id)}"
         ads = self._schedd.query(constraint, ["ClusterId"], clusters=True)
         if ads:
             return int(ads[0]["ClusterId"])
-        if folder.events.exists():
-            for event in read_log(folder.events).events:
-                if event.number in (EventType.SUBMIT, EventType.CLUSTER_SUBMIT):
-                    return event.cluster
-        return None
+        events = read_log(folder.events).events if folder.events.exists() else ()
+        submits = (EventType.SUBMIT, EventType.CLUSTER_SUBMIT)
+        return next((event.cluster for event in events if event.number in submits), None)
 
     def _submit(self, folder: RunFolder, run_id: str, lock: int) -> int:
         job, base = folder.job, Path(folder.facts.base)
@@ -199,7 +195,7 @@ class HTCondorPool(Pool):
         try:
             for number in range(job.size):
                 folder.job_folder(number).mkdir(0o755, exist_ok=True)
-            # HTCondor makes the folders above a file, but not those above a folder.
+            # HTCondor makes the folders that a file goes into, but not those of a folder.
             for place in {place.parent for place in destinations(job, base)}:
                 place.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.submit_file, text.encode())
@@ -213,23 +209,21 @@ class HTCondorPool(Pool):
         try:
             return self._schedd.submit(text, lock)
         except PoolUnreachable:
-            # The answer was lost, not necessarily the jobs.
+            # The answer was lost, but not necessarily the jobs.
             found = self._find(folder, run_id)
             if found is None:
                 raise
             return found
         except PoolError as error:
-            cause = (
-                "`requirements`, a line under [submit] or a limit of the schedd may be the cause"
-            )
+            cause = "the cause may be `requirements`, a line of [submit] or a limit of the schedd"
             raise PoolError(
                 f"{folder.label} was not submitted: {error.message}",
                 remedy=error.remedy or f"{cause}; see {folder.submit_file}",
             ) from error
 
-    def _queue(self, ours: str) -> _Queue:
+    def _queue(self, ours: str) -> _QueuedJobs:
         wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]
-        queue = _Queue()
+        queue = _QueuedJobs()
         for ad in self._schedd.query(ours, wanted, clusters=True):
             if ad["ProcId"] is not None and ad["ProcId"] >= 0:
                 queue.status[ad["ProcId"]] = ad["JobStatus"]
@@ -238,15 +232,9 @@ class HTCondorPool(Pool):
                 queue.paused = bool(ad["JobMaterializePaused"])
         return queue
 
-    def _left_undone(
-        self, action: Action, ours: str, chosen: Sequence[int], counts: Mapping[str, int]
-    ) -> dict[int, str]:
-        """Which jobs the schedd did not do it to, and why; it tells no more than how many."""
-        now = self._queue(ours).status
-        words = "the schedd did not do it"
-        if counts.get("TotalPermissionDenied"):
-            words = "it belongs to another user"
-        return {job: words for job in chosen if not _is_done(action, now.get(job))}
+
+def _is_among(jobs: Sequence[int]) -> str:
+    return f"member(ProcId, {{{','.join(map(str, jobs))}}})"
 
 
 def is_ospool(collectors: str) -> bool:
@@ -265,15 +253,12 @@ def _is_done(action: Action, status: int | None) -> bool:
 
 
 @dataclass
-class _Queue:
-    """What the schedd has of one run."""
+class _QueuedJobs:
+    """The jobs of one run in the schedd's queue."""
 
     status: dict[int, int] = field(default_factory=dict)  # by job
-    next_job: int | None = None  # the first that HTCondor has not made yet, if it makes more
-    paused: bool = False  # whether it makes no more until they are released
-
-    def made(self, jobs: Sequence[int]) -> list[int]:
-        return [job for job in jobs if job in self.status]
+    next_job: int | None = None  # the first job that HTCondor has not made yet, if any
+    paused: bool = False  # whether HTCondor makes no more until they are released
 
     def absence(self, job: int) -> str:
         """Why a job is not in the queue."""
@@ -282,7 +267,7 @@ class _Queue:
         return "it has left the queue"
 
     def objection(self, action: Action, job: int) -> str:
-        """Why the action means nothing for a job; empty where it does."""
+        """Why the action is not possible for a job; empty if it is."""
         status = self.status.get(job)
         if status is None or status == _COMPLETED:
             return self.absence(job)
@@ -297,22 +282,16 @@ class _Queue:
         return ""
 
     def fitting(self, action: Action, size: int) -> list[int]:
-        """The jobs for which the action means something, those that are still to come included."""
-        later = (
-            self.next_job is not None
-            and {
-                Action.HOLD: not self.paused,
-                Action.RELEASE: self.paused,
-                Action.REMOVE: True,
-                Action.EVICT: False,
-            }[action]
-        )
+        """The jobs for which the action is possible, including those that are not made yet."""
         jobs = [job for job in sorted(self.status) if not self.objection(action, job)]
-        return [*jobs, *range(self.next_job or 0, size)] if later else jobs
+        later = action is Action.REMOVE or action is (
+            Action.RELEASE if self.paused else Action.HOLD
+        )
+        return [*jobs, *range(self.next_job, size)] if later and self.next_job is not None else jobs
 
 
 def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:
-    """What condor_tail shows, asked again and again: its own -f repeats itself, and may hang."""
+    """The output of condor_tail, run again and again: its own -f repeats lines, and may hang."""
     shown = b""
     while True:
         try:
@@ -327,7 +306,7 @@ def _listen(command: Sequence[str], *, follow: bool) -> Iterator[bytes]:
 
 
 def overlap(before: bytes, now: bytes) -> int:
-    """How much of `now`, the end of a file that grows, was there `before`."""
+    """How many bytes of `now`, the end of a growing file, were already in `before`."""
     if now.startswith(before):
         return len(before)
     last = before[-4096:]

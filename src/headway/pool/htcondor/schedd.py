@@ -1,8 +1,8 @@
-"""One schedd, asked from a process of its own.
+"""Requests to a schedd, each from a process of its own.
 
-HTCondor's bindings wait without end for a schedd that is there and does not answer, and nothing in
-the same process can stop them. So this module, run as a program that can be killed, puts each
-question. HEADWAY_PATIENCE is how many seconds an answer may take.
+HTCondor's bindings wait for ever when a schedd accepts a connection and does not answer, and
+nothing in the same process can stop them. So each request is made by this module as a program that
+can be killed. HEADWAY_PATIENCE is how many seconds an answer may take.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from headway.node.process import isolated
 from headway.pool.match import SLOT_NAMES, Match, SlotNeed, match_slots, names_in
 
 _PATIENCE = 60.0
-_LOOK = 10.0  # seconds that a look at the slots may take
-_PAUSES = (1.0, 3.0)  # seconds before a question is put again
+_MATCH_PATIENCE = 10.0  # seconds that a look at the slots may take
+_PAUSES = (1.0, 3.0)  # seconds before a request is made again
 _PROGRAM = "from headway.pool.htcondor.schedd import main; sys.exit(main())"
 _SHOWN = 5  # names
 _LONGEST = 240  # characters of what HTCondor says
-# What the schedd answers instead of a job's number.
+# What the schedd answers instead of a job's number when there are too many jobs.
 _JOB_LIMITS = {
     "-2": "MAX_JOBS_SUBMITTED, for all users together",
     "-3": "MAX_JOBS_PER_OWNER, for one user",
@@ -53,22 +53,22 @@ def patience() -> float:
 
 
 def run_scope(cluster: int, run_id: str) -> str:
-    """The constraint that a run's jobs meet, and no others under a number that was used again."""
+    """The constraint that only a run's jobs match, even if its cluster's number is used again."""
     return f"ClusterId == {int(cluster)} && HeadwayRun == {quoted(run_id)}"
 
 
 class Schedd:
-    """Asks the schedd of this machine, or a named one; an answer comes or fails in a minute."""
+    """The schedd of this machine, or a named one; each call ends within a minute or so."""
 
     def __init__(self, name: str | None = None, collector: str | None = None) -> None:
         self.name = name
         self.collector = collector
 
     def submit(self, text: str, lock: int) -> int:
-        """Submit a description with its queue statement; returns the cluster.
+        """Submit a description with its queue statement, without retries; returns the cluster.
 
-        Asked once only. The program keeps the open file `lock` until it is through, so that the
-        file's lock outlives a caller that is killed.
+        The program keeps the open file `lock` until it ends, so that the file stays locked even if
+        the caller is killed.
         """
         return int(self._ask("submit", patience(), keep=(lock,), text=text))
 
@@ -77,48 +77,44 @@ class Schedd:
     ) -> list[dict[str, Any]]:
         """The ads of the jobs that match, with these attributes or, if none are named, all.
 
-        `clusters`: also the ads of clusters whose jobs HTCondor makes bit by bit.
+        `clusters`: also the ads of clusters whose jobs HTCondor makes in portions.
         """
-        found: list[dict[str, Any]] = self._ask_patiently(
-            "query", constraint=constraint, attributes=list(attributes), clusters=clusters
-        )
-        return found
+        asked = {"constraint": constraint, "attributes": list(attributes), "clusters": clusters}
+        return list(self._ask_patiently("query", **asked))
 
     def act(self, action: str, constraint: str, reason: str) -> Mapping[str, int]:
         """Hold, Release, Remove or Vacate the jobs that match; returns HTCondor's counts."""
-        counts: dict[str, int] = self._ask_patiently(
-            "act", action=action, constraint=constraint, reason=reason
-        )
-        return counts
+        asked = {"action": action, "constraint": constraint, "reason": reason}
+        return dict(self._ask_patiently("act", **asked))
 
     def edit(self, constraint: str, attribute: str, value: str) -> None:
-        """Set an attribute to a ClassAd expression."""
+        """Set an attribute of the jobs that match to a ClassAd expression."""
         self._ask_patiently("edit", constraint=constraint, attribute=attribute, value=value)
 
     def match(self, job: Mapping[str, str], needs: Sequence[SlotNeed]) -> Match:
-        """Look at the slots of the pool, once and for a few seconds at most.
+        """Compare a job with the slots of the pool, in a few seconds at most.
 
         Args:
             job: The attributes of the job's ad, as expressions.
             needs: What it requires of a slot.
 
         Returns:
-            What the collector's slots have for it, or why nobody could look.
+            How the collector's slots match, or why it could not be asked.
         """
-        terms = [asdict(need) for need in needs]
+        terms, seconds = [asdict(need) for need in needs], min(patience(), _MATCH_PATIENCE)
         try:
-            facts = self._ask("match", min(patience(), _LOOK), job=dict(job), needs=terms)
+            facts = self._ask("match", seconds, job=dict(job), needs=terms)
         except PoolError as error:
             return Match(unknown=error.message)
         return Match.from_dict(facts)
 
     def parameters(self, *names: str) -> list[str | None]:
-        """Values of this machine's HTCondor configuration; asks no schedd."""
+        """Values of this machine's HTCondor configuration, for which no schedd is needed."""
         values = self._ask("parameters", patience(), parameters=names)
         return [None if value is None else str(value) for value in values]
 
     def _ask_patiently(self, what: str, **details: Any) -> Any:
-        """Ask, and where there is no answer ask again while there is time."""
+        """Ask, and retry while there is time."""
         deadline = time.monotonic() + patience()
         for pause in _PAUSES:
             try:
@@ -130,11 +126,11 @@ class Schedd:
         return self._ask(what, deadline - time.monotonic(), **details)
 
     def _ask(self, what: str, seconds: float, *, keep: tuple[int, ...] = (), **details: Any) -> Any:
-        import logging  # here, since the program that `_ask` starts does without
+        import logging  # here, since the program that `_ask` starts does not need it
 
         log = logging.getLogger(__name__)
         begin = time.monotonic()
-        # The program has an end of its own too, for when nobody is left to kill it.
+        # The program also ends by itself, in case nobody is left to kill it.
         question = {"what": what, "schedd": self.name, "collector": self.collector, **details}
         question["seconds"] = math.ceil(seconds) + 1
         try:
@@ -177,14 +173,14 @@ class Schedd:
             who = f"the collector {self.collector or 'of this pool'}"
         return PoolUnreachable(
             f"{who} cannot be reached: {words}",
-            remedy="asking again is safe; `condor_q` and your pool's status page tell whether it is"
-            " up, and CONDOR_CONFIG which pool this is",
+            remedy="it is safe to try again; `condor_q` and your pool's status page tell whether it"
+            " is up, and CONDOR_CONFIG which pool this is",
         )
 
 
 def main() -> int:
-    """Answer one question from stdin on stdout."""
-    # Whatever HTCondor's libraries print must not get among the answer.
+    """Answer one request from stdin on stdout."""
+    # Whatever HTCondor's libraries print must not get into the answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     question = json.loads(sys.stdin.buffer.read())
@@ -219,9 +215,8 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()
     constraint = question["constraint"]
     if what == "query":
-        wanted = question["attributes"]
-        kind = "IncludeClusterAd" if question["clusters"] else "Default"
-        opts = getattr(htcondor2.QueryOpt, kind)
+        wanted, options = question["attributes"], htcondor2.QueryOpt
+        opts = options.IncludeClusterAd if question["clusters"] else options.Default
         ads = schedd.query(constraint=constraint, projection=wanted, opts=opts)
         return [{key: _plain(ad.get(key)) for key in (wanted or ad)} for ad in ads]
     if what == "act":
@@ -261,7 +256,7 @@ def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
 
 
 def _slots(htcondor2: Any, collector: str | None, needs: Sequence[SlotNeed]) -> Iterator[Any]:
-    """The ads of all slots but the dynamic ones, with no more than the needs and START name."""
+    """The ads of all slots but the dynamic ones, with the attributes that needs and START name."""
     pool, kind = htcondor2.Collector(collector), htcondor2.AdType.Startd
     static, gpus = "DynamicSlot =!= true", "(TotalSlotGPUs ?: GPUs ?: 0) > 0"
     starts = {str(ad.get("Start")) for ad in pool.query(kind, static, ["Start"])}
@@ -275,7 +270,7 @@ def _slots(htcondor2: Any, collector: str | None, needs: Sequence[SlotNeed]) -> 
 
 
 def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
-    """The schedd that was asked for: HTCondor takes the local one for a name it does not know."""
+    """The schedd of this name; HTCondor would use the local one for a name it does not know."""
     if not name and not collector:
         return htcondor2.Schedd()
     pool = htcondor2.Collector(collector)
@@ -284,17 +279,11 @@ def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
         ads = pool.locateAll(htcondor2.DaemonType.Schedd)
         if len(ads) != 1 or name:
             known = sorted(str(ad.get("Name")) for ad in ads)
-            raise _NoSuchSchedd(name, known)
+            what = f"no schedd {name!r}" if name else "not exactly one schedd"
+            few = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+            raise PoolError(f"the pool has {what}", remedy=f"it has {few or 'none'}")
         place = ads[0]
     return htcondor2.Schedd(place)
-
-
-class _NoSuchSchedd(Exception):
-    def __init__(self, name: str | None, known: Sequence[str]) -> None:
-        what = f"the pool has no schedd {name!r}" if name else "the pool has not just one schedd"
-        super().__init__(what)
-        few = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
-        self.remedy = f"it has {few}" if known else "it has none"
 
 
 def _plain(value: Any) -> Any:
@@ -302,7 +291,7 @@ def _plain(value: Any) -> Any:
 
 
 def _did_not_answer(words: str) -> bool:
-    """Whether asking again can help; HTCondor tells only in words."""
+    """Whether a retry may help, by the text of the error: HTCondor gives nothing else."""
     signs = (
         "Failed to connect",
         "did not respond",
@@ -315,13 +304,14 @@ def _did_not_answer(words: str) -> bool:
 
 
 def _words(error: Exception) -> str:
-    """What HTCondor says, on one line and without the names of its own functions."""
-    text = re.sub(r"Failed to create job ad, errmsg=|\bSubmit:-?\d+:", " ", str(error))
+    """HTCondor's message on one line, without the names of its own functions."""
+    text = str(getattr(error, "message", error))
+    text = re.sub(r"Failed to create job ad, errmsg=|\bSubmit:-?\d+:", " ", text)
     text = re.sub(r"parse_up_to_q_line\(\) failed", "a line is no submit command", text)
     text = " ".join(text.split()) or type(error).__name__
     too_many = re.search(r"but Schedd says (-\d+)", text)
     if too_many and too_many[1] in _JOB_LIMITS:
-        text = f"they are more jobs than the schedd takes: {_JOB_LIMITS[too_many[1]]}"
+        text = f"there are more jobs than the schedd accepts: {_JOB_LIMITS[too_many[1]]}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

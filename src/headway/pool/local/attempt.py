@@ -51,7 +51,7 @@ class ResourceUsage:
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> ResourceUsage:
-        """As far as the agent's own record knows it."""
+        """The usage that the agent's own record shows."""
         found = record["segments"] if record else []
         seconds = sum(number(s, "end") - number(s, "begin") for s in found if number(s, "end"))
         return cls(
@@ -63,14 +63,15 @@ class ResourceUsage:
         )
 
     def in_log(self, request: ResourceRequest) -> dict[str, Any]:
-        """The same as the event log has it."""
+        """The usage as arguments of the event writer."""
         cpus = (self.user + self.system) / self.executed if self.executed > 0 else 0.0
-        memory, disk = _mebibytes(request.memory), _kibibytes(request.disk)
+        memory, used_memory = (-(-size // 2**20) for size in (request.memory, self.peak_memory))
+        disk, used_disk = (-(-size // 2**10) for size in (request.disk, self.scratch_bytes))
         resources = {
             "Cpus": Resource(round(cpus, 2), request.cpus, request.cpus),
-            "Disk": Resource(_kibibytes(self.scratch_bytes), disk, disk),
+            "Disk": Resource(used_disk, disk, disk),
             "GPUs": Resource(None, request.gpus or None, request.gpus, self.gpus),
-            "Memory": Resource(_mebibytes(self.peak_memory), memory, memory),
+            "Memory": Resource(used_memory, memory, memory),
             "TimeExecute": Resource(round(self.executed)),
             "TimeSlotBusy": Resource(round(self.busy)),
         }
@@ -83,21 +84,13 @@ class ResourceUsage:
 
 
 def number(segment: Mapping[str, Any], key: str) -> float:
-    """A number of a record that a command could have written to."""
+    """A number in a record, which a command may have tampered with."""
     value = segment.get(key)
     return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
 
 
-def _mebibytes(size: int) -> int:
-    return -(-size // 2**20)
-
-
-def _kibibytes(size: int) -> int:
-    return -(-size // 2**10)
-
-
 def read_record(attempt: Path) -> dict[str, Any]:
-    """The record that an agent left in its attempt's folder; empty: there is none to be read."""
+    """The record in an attempt's folder, with good segments only; empty: it cannot be read."""
     record = folder.read_record(attempt)
     segments = record.get("segments")
     kept = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
@@ -107,29 +100,13 @@ def read_record(attempt: Path) -> dict[str, Any]:
 IN_CONTAINER = "/srv"
 _TOOLS = ("APPTAINER", "SINGULARITY")  # whose prefix carries a variable into the container
 _OUTSIDE = {"PATH", "LD_LIBRARY_PATH", "HOME", "VIRTUAL_ENV", "CONDA_PREFIX"}  # of no use inside
-# What a job may know of the user's shell: a pool gives no more, so one that needs more fails here
-# first.
+# What a job gets of the user's environment. A pool gives no more, so a job that needs more should
+# fail here first.
 _INHERITED = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-]
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy",
+    "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+]  # fmt: skip
 # Credentials for the agent's own transfers; the command gets them only where job.toml says so.
 _BEARER = "BEARER_TOKEN"
 _BEARER_PLACES = ["BEARER_TOKEN_FILE", "_CONDOR_CREDS"]
@@ -142,14 +119,9 @@ class RunningAttempt:
     def __init__(
         self, folder: RunFolder, job: int, number: int, site: Site, claim: Claim, slot: int
     ) -> None:
-        self.folder = folder
-        self.job = job
-        self.number = number
-        self.site = site
-        self.claim = claim
-        self.slot_number = slot
-        #: Seconds, where somebody has set the limit since the submit; 0: the plan's counts.
-        self.time_limit = 0
+        self.folder, self.job, self.number = folder, job, number
+        self.site, self.claim, self.slot_number = site, claim, slot
+        self.time_limit = 0  # seconds, if it was changed after the submit; 0: the plan's
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
         self.used = ResourceUsage(gpus=claim.gpus)
@@ -169,7 +141,7 @@ class RunningAttempt:
 
     @property
     def pid(self) -> int:
-        """The agent's process."""
+        """The process id of the agent."""
         return self._process.pid if self._process is not None else 0
 
     @property
@@ -181,7 +153,7 @@ class RunningAttempt:
         return f"slot1_{self.slot_number}@{self.site.name}"
 
     def prepare(self, chirp_config: str) -> None:
-        """Make the scratch folder as HTCondor would: plan, payload, and the last checkpoint."""
+        """Make the scratch folder as HTCondor would, with plan, payload and last checkpoint."""
         self.folder.job_folder(self.job).mkdir(0o755, parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
         remove_tree(self.scratch)
@@ -200,7 +172,7 @@ class RunningAttempt:
             (self.scratch / name).write_text(text, encoding="utf-8")
 
     def start(self, agent: Path, row: str, container: str | None) -> None:
-        """Start the agent; whatever it starts can be found by its scratch folder."""
+        """Start the agent; MARK in the environment tells which processes are its own."""
         inside = Path(IN_CONTAINER) if container else self.scratch
         gpus = ",".join(self.claim.gpus)
         self._environment = {
@@ -230,7 +202,7 @@ class RunningAttempt:
         self._environment["HEADWAY_PRIVATE"] = " ".join([_BEARER, *_BEARER_PLACES])
         if container:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
-            # apptainer's own signs cannot be in what it is told to bind
+            # apptainer's own separators cannot be in a path to bind
             binds = [p for p in places.values() if os.path.exists(p) and not set(p) & set(":,")]
             self._environment |= {_BEARER: token} if token else {}
             argv = _container_argv(container, self.scratch, self._environment, binds)
@@ -290,11 +262,10 @@ class RunningAttempt:
     def end(self, ending: AttemptEnd, grace: float) -> None:
         """Ask the agent to end; it is killed when the grace is over.
 
-        Asked twice, the stronger wish counts and the grace stays as it was.
+        Of two requests the stronger one counts, and the grace stays as it was.
         """
         if self.ending is not None:
-            if _STRENGTH.index(ending.action) > _STRENGTH.index(self.ending.action):
-                self.ending = ending
+            self.ending = max(self.ending, ending, key=lambda e: _STRENGTH.index(e.action))
             return
         self.ending = ending
         self._kill_at = time.monotonic() + grace
@@ -303,7 +274,7 @@ class RunningAttempt:
                 os.kill(self._process.pid, signal.SIGTERM)
 
     def release(self, reason: str) -> bool:
-        """Take back the hold that it is ending for, so that its job goes back into the queue."""
+        """If it is ending for a hold, take that back: its job goes back into the queue."""
         if self.ending is None or self.ending.action is not Action.HOLD:
             return False
         self.ending = AttemptEnd(Action.EVICT, reason)
@@ -318,10 +289,7 @@ class RunningAttempt:
         remove_orphaned_folders()
 
     def save_checkpoint(self, done: Callable[[], None]) -> None:
-        """Begin to copy the checkpoint to where the next attempt finds it.
-
-        In a thread: it may be large, and other jobs do not wait for it.
-        """
+        """Copy the checkpoint to where the next attempt finds it, in a thread: it may be large."""
 
         def save() -> None:
             try:
@@ -341,7 +309,7 @@ class RunningAttempt:
         return self._saving is not None and self._saving.is_alive()
 
     def saved(self) -> bool:
-        """Whether a copy has just come to its end; true once for each."""
+        """Whether a copy has just ended; true once for each."""
         if self._saving is None or self._saving.is_alive():
             return False
         self._saving = None
@@ -349,7 +317,7 @@ class RunningAttempt:
 
     def clean(self) -> None:
         remove_tree(self.scratch)
-        remove_orphaned_folders()  # what an agent left that was killed by somebody else
+        remove_orphaned_folders()  # of an agent that somebody else has killed
 
     def _job_ad(self) -> dict[str, object]:
         facts = self.folder.facts
@@ -379,14 +347,14 @@ class RunningAttempt:
 
 @dataclass(frozen=True)
 class AttemptEnd:
-    """What a running attempt was asked to end for, and what the log shall say of it."""
+    """Why a running attempt was asked to end; the log gives the reason."""
 
     action: Action
     reason: str
 
 
 def _not_for_others(path: str, flags: int) -> int:
-    """Open a file that others may read and not write, whatever the umask is."""
+    """Open a file that others may read but not write, whatever the umask is."""
     return os.open(path, flags, 0o644)
 
 
@@ -399,16 +367,9 @@ def _container_argv(
             f"the job asks for the container {image}, and there is no apptainer on this machine",
             remedy="install apptainer, or take `container` out for a run on this machine",
         )
-    flags = [
-        "--containall",
-        "--no-home",
-        "--pwd",
-        IN_CONTAINER,
-        "--bind",
-        f"{scratch}:{IN_CONTAINER}",
-    ]
-    for place in readable:
-        flags += ["--bind", f"{place}:{place}:ro"]
+    binds = [f"{scratch}:{IN_CONTAINER}", *(f"{place}:{place}:ro" for place in readable)]
+    flags = ["--containall", "--no-home", "--pwd", IN_CONTAINER]
+    flags += [word for bind in binds for word in ("--bind", bind)]
     if os.geteuid() == 0:
         flags.append("--no-privs")  # no pool would give a job root's privileges
     if environment.get("CUDA_VISIBLE_DEVICES") and Path("/dev/nvidiactl").exists():

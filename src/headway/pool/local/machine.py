@@ -1,4 +1,4 @@
-"""This machine as a place to run jobs: what it has, and what is taken by whom."""
+"""This machine as a place to run jobs: what it has, and what the running jobs have claimed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Site:
-    """A named share of this machine; the whole of it unless someone divides it."""
+    """A named share of this machine, or all of it."""
 
     name: str
     cpus: int
@@ -45,17 +45,14 @@ class Site:
     whole_machine: bool = False  # then other runs on this machine are counted too
 
     @property
-    def told(self) -> bool:
-        """Whether other runs must know what is taken from it."""
+    def shared(self) -> bool:
+        """Whether other runs must know what is claimed from it."""
         return self.whole_machine or any(not gpu.simulated for gpu in self.gpus)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Site:
         """A site as run.json keeps it."""
         return cls(**{**facts, "gpus": tuple(Gpu(**gpu) for gpu in facts["gpus"])})
-
-    def to_facts(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -68,28 +65,19 @@ class ResourceRequest:
     gpus: int = 0
     gpu_memory: int = 0
     gpu_capability: float = 0.0
-    time_limit: int = 0  # seconds, where somebody has set it since the submit; 0: the plan's
+    time_limit: int = 0  # seconds, if it was changed after the submit; 0: the plan's
 
     @classmethod
     def of(cls, job: Job) -> ResourceRequest:
-        wanted = job.resources
-        gpus = wanted.gpus
-        return cls(
-            wanted.cpus,
-            wanted.memory,
-            wanted.disk,
-            gpus.count if gpus else 0,
-            (gpus.memory or 0) if gpus else 0,
-            (gpus.capability or 0.0) if gpus else 0.0,
-        )
+        wanted, gpus = job.resources, job.resources.gpus
+        asked = (gpus.count, gpus.memory or 0, gpus.capability or 0.0) if gpus else ()
+        return cls(wanted.cpus, wanted.memory, wanted.disk, *asked)
 
     def words(self) -> str:
-        """The same for people."""
+        """The request in words."""
+        memory, disk = (-(-size // 2**20) for size in (self.memory, self.disk))
         gpus = f", {self.gpus} GPUs" if self.gpus else ""
-        return (
-            f"{self.cpus} cpus, {-(-self.memory // 2**20)} MiB memory,"
-            f" {-(-self.disk // 2**20)} MiB disk{gpus}"
-        )
+        return f"{self.cpus} cpus, {memory} MiB memory, {disk} MiB disk{gpus}"
 
 
 @dataclass(frozen=True)
@@ -104,14 +92,11 @@ class Claim:
 
 
 def take(site: Site, request: ResourceRequest, taken: Iterable[Claim]) -> Claim | None:
-    """A claim that fits beside what is taken, or None."""
+    """The claim of a request on a site where others have `taken` theirs; None: it does not fit."""
     claims = list(taken)
-    if (
-        sum(c.cpus for c in claims) + request.cpus > site.cpus
-        or sum(c.memory for c in claims) + request.memory > site.memory
-        or sum(c.disk for c in claims) + request.disk > site.disk
-    ):
-        return None
+    for key in ("cpus", "memory", "disk"):
+        if sum(getattr(c, key) for c in (*claims, request)) > getattr(site, key):
+            return None
     busy = {gpu for claim in claims for gpu in claim.gpus}
     free = [
         gpu.id
@@ -127,11 +112,11 @@ def take(site: Site, request: ResourceRequest, taken: Iterable[Claim]) -> Claim 
 
 
 def this_machine(folder: Path) -> Site:
-    """The whole of this machine; `folder` says on which disk scratch folders lie."""
+    """All of this machine; `folder` is on the disk where the scratch folders will be."""
     return Site(
         platform.node() or "localhost",
         cpus=usable_processors(),
-        memory=_memory(),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         disk=shutil.disk_usage(folder).free,
         gpus=tuple(_real_gpus()),
         whole_machine=True,
@@ -139,7 +124,7 @@ def this_machine(folder: Path) -> Site:
 
 
 def parse_sites(text: str, folder: Path) -> tuple[Site, ...]:
-    """Sites from `cpus=4,memory=8GB,gpus=2;site=B,cpus=1`: shares of this machine, `;` between."""
+    """The shares of this machine that a text such as `cpus=4,gpus=2;site=B,cpus=1` describes."""
     machine = this_machine(folder)
     if not text:
         return (machine,)
@@ -161,7 +146,11 @@ def parse_sites(text: str, folder: Path) -> tuple[Site, ...]:
 
 def _parse_site(text: str, machine: Site, gpus: tuple[Gpu, ...]) -> Site:
     """One site; `gpus` are those that no other site has."""
-    values = {key.strip(): value.strip() for key, value in _pairs(text)}
+    pairs = [pair for pair in text.split(",") if pair.strip()]
+    bare = next((pair for pair in pairs if "=" not in pair), None)
+    if bare is not None:
+        raise ValueError(f"{bare!r} has no value")
+    values = {key.strip(): value.strip() for key, _, value in (p.partition("=") for p in pairs)}
     unknown = set(values) - {"site", "cpus", "memory", "disk", "gpus", "simulate-gpus"}
     if unknown:
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}")
@@ -181,15 +170,6 @@ def _parse_site(text: str, machine: Site, gpus: tuple[Gpu, ...]) -> Site:
     )
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for pair in text.split(","):
-        key, equals, value = pair.partition("=")
-        if equals:
-            yield key, value
-        elif pair.strip():
-            raise ValueError(f"{pair!r} has no value")
-
-
 def _whole(values: Mapping[str, str], key: str, default: int, *, least: int) -> int:
     text = values.get(key, str(default))
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < least:
@@ -201,19 +181,19 @@ Held = tuple[Site, Claim]  # a claim and the site that it was taken from
 
 
 def _shared(site: Site, claim: Claim) -> Claim:
-    """What a claim means between runs: a share was set aside by its user, GPUs are only once."""
+    """What a claim takes from other runs: a share was set aside by its user, but not its GPUs."""
     return claim if site.whole_machine else replace(claim, cpus=0, memory=0, disk=0)
 
 
 class MachineClaims:
-    """What all runs of this user have taken from this machine together.
+    """What all runs of this user have claimed from this machine together.
 
-    One file a supervisor, which holds a lock on it for as long as it lives: a dead one's claims are
-    void. Everything happens under one lock on the folder.
+    Each supervisor has a file, and holds a lock on it for as long as it lives: the claims of a dead
+    one are void. Everything happens under one lock on the folder.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or _ledger_folder()
+        self.folder = folder or _claims_folder()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.lstat()
@@ -229,13 +209,13 @@ class MachineClaims:
                 self._held = lock(self._own.fileno(), wait=True)
         except OSError as error:
             raise PoolError(
-                f"{self.folder}, where runs tell each other what they use, cannot be written:"
+                f"{self.folder}, where runs record what they use, cannot be written:"
                 f" {error.strerror}",
                 remedy="set XDG_RUNTIME_DIR to a folder of your own",
             ) from error
 
     def claim(self, site: Site, request: ResourceRequest, running: Sequence[Held]) -> Claim | None:
-        """Take what `request` asks for, if it is free beside everybody's claims."""
+        """Claim what `request` asks for, if it is free."""
         mine = [claim for where, claim in running if where.name == site.name]
         if take(site, request, mine) is None:
             return None
@@ -247,7 +227,7 @@ class MachineClaims:
             return claim
 
     def record(self, running: Sequence[Held]) -> None:
-        """Tell the others what this run holds now."""
+        """Record what this run holds now."""
         with self._alone():
             self._write(running)
 
@@ -291,33 +271,23 @@ def find_apptainer() -> str | None:
     return shutil.which("apptainer") or shutil.which("singularity")
 
 
-def _ledger_folder() -> Path:
+def _claims_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "headway"
     return Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"
 
 
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _real_gpus() -> Iterable[Gpu]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return
-    query = "--query-gpu=uuid,memory.total,compute_cap"
+    query = [tool, "--query-gpu=uuid,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(
-            [tool, query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return
-    for line in answer.splitlines():
+    for line in done.stdout.splitlines():
         match = re.match(r"\s*(GPU-[\w-]+),\s*([0-9]+),\s*([0-9.]+)\s*$", line)
         if match:
             yield Gpu(match[1], int(match[2]) * 2**20, float(match[3]))

@@ -9,7 +9,6 @@ import selectors
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from headway.node.errors import ENDED_BY_POOL, Exit
 from headway.node.files import remove_orphaned_folders
 from headway.pool.folder import RunFolder
 from headway.pool.local.attempt import ResourceUsage, number, read_record
-from headway.pool.local.queue import Entry
+from headway.pool.local.queue import QueueEntry
 from headway.pool.local.scratch import (
     ended_with_us,
     has_checkpoint,
@@ -28,13 +27,15 @@ from headway.pool.local.scratch import (
     remove_tree,
     save_checkpoint,
 )
-from headway.pool.local.supervisor import LOCK, Supervisor, tidy
+from headway.pool.local.supervisor import LOCK, Supervisor, remove_answers
 
 _SAME_SECOND = 2.0  # the log rounds times down
+_RESERVE = 16384  # bytes
+_LOCK_PATIENCE = 1.0  # others hold the lock for a moment to see whether a supervisor lives
 
 
 def recover(supervisor: Supervisor) -> None:
-    """Learn from the log where things stand, and bring attempts to an end that nobody runs."""
+    """Read the state of the jobs from the log, and end the attempts that nobody runs any more."""
     queue, folder = supervisor.queue, supervisor.folder
     queue.replay(read_log(folder.events).events)
     queue.submit_missing(f"<127.0.0.1:0?alias={socket.gethostname()}>")
@@ -50,16 +51,15 @@ def recover(supervisor: Supervisor) -> None:
         job = queue.get(int(left.name)) if left.name.isdigit() else None
         if job is not None and job.status == "over":
             remove_tree(left)
-    tidy(folder)
+    remove_answers(folder)
 
 
-def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
-    """Over, or to be tried again, if its record says how it ended; else evicted."""
+def _end_attempt(supervisor: Supervisor, entry: QueueEntry, scratch: Path) -> None:
+    """End an attempt as its record says, or evict it where there is none."""
     queue, folder = supervisor.queue, supervisor.folder
-    checkpointed = False
-    if supervisor.job.checkpoint is not None and has_checkpoint(scratch):
+    checkpointed = supervisor.job.checkpoint is not None and has_checkpoint(scratch)
+    if checkpointed:
         save_checkpoint(folder, entry.index, scratch, move=True)
-        checkpointed = True
     moved = ResourceUsage()
     stuck = supervisor.bring_home(entry, scratch, moved)
     record = _record_of(supervisor, entry)
@@ -77,13 +77,12 @@ def _end_attempt(supervisor: Supervisor, entry: Entry, scratch: Path) -> None:
         queue.evicted(entry, used, reason, checkpointed=checkpointed)
 
 
-def _record_of(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
-    """The record of the attempt under way, and of no other of the same job."""
-    folder = supervisor.folder
+def _record_of(supervisor: Supervisor, entry: QueueEntry) -> dict[str, Any]:
+    """The record of the attempt that was running, and of no other of the same job."""
     if entry.attempt:
         return supervisor.record(entry)
-    # Its agent could not tell the log who it is. Success is the end of a job, so there is but one.
-    for attempt in reversed(folder.attempts(entry.index)):
+    # Its agent could not log its id. A job succeeds only once, so there is only one such record.
+    for attempt in reversed(supervisor.folder.attempts(entry.index)):
         record = read_record(attempt)
         began = [number(segment, "begin") for segment in record.get("segments", ())]
         recent = began and began[0] >= entry.since - _SAME_SECOND
@@ -92,28 +91,9 @@ def _record_of(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
     return {}
 
 
-_RESERVE = 16384
-
-
-@contextlib.contextmanager
-def _lock(folder: RunFolder) -> Iterator[None]:
-    """Wait out the moments in which others look at the lock to see whether anybody lives."""
-    for patience in (0.05, 0.1, 0.2, 0.5, 0):
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(folder.locked(LOCK))
-            except RunError:
-                if not patience:
-                    raise
-                time.sleep(patience)
-                continue
-            yield
-            return
-
-
 @contextlib.contextmanager
 def _reserve(folder: RunFolder) -> Iterator[None]:
-    """Keep some room on the disk, so that why it all ended can be said when the disk is full."""
+    """Reserve some space, so that supervisor.log can say why it ended when the disk is full."""
     reserve = folder.path / ".reserve"
     try:
         with contextlib.suppress(OSError):
@@ -130,18 +110,18 @@ def _last_words(folder: RunFolder, error: HeadwayError | OSError) -> str:
         words, remedy = error.message, error.remedy.rstrip(".")
     else:
         words = f"{error.filename or 'this machine'}: {error.strerror or error}"
-        remedy = "mend that"
+        remedy = "fix that"
     if not isinstance(error, RunError):
         remedy += f"; then go on with `headway run --resume {folder.label}`"
     return f"{words}; {remedy}".replace("\n", " ")
 
 
 def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None) -> None:
-    """Run a folder's jobs to their end; `leash` is a pipe whose closing means: stop."""
+    """Run a folder's jobs to their end, or until the pipe `leash` is closed."""
     with contextlib.ExitStack() as stack:
         if folder.job.container is not None:  # before the lock, which a child would hold too
             stack.enter_context(ended_with_us(folder.path / "scratch", folder.job.grace))
-        stack.enter_context(_lock(folder))
+        stack.enter_context(folder.locked(LOCK, patience=_LOCK_PATIENCE))
         stack.enter_context(_reserve(folder))
         supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
         _handle_signals(supervisor)
@@ -171,14 +151,13 @@ def main() -> int:
     """Supervise the run whose folder the arguments name; returns the exit code."""
     parser = argparse.ArgumentParser(prog="headway.pool.local.main")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--ready", type=int)
+    parser.add_argument("--ready", type=int, required=True)
     parser.add_argument("--leash", type=int)
     arguments = parser.parse_args()
 
     def ready() -> None:
-        if arguments.ready is not None:
-            os.write(arguments.ready, b"ready")
-            os.close(arguments.ready)
+        os.write(arguments.ready, b"ready")
+        os.close(arguments.ready)
 
     folder = RunFolder(arguments.folder)
     try:

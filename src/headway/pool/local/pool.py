@@ -1,4 +1,4 @@
-"""The embedded pool: jobs as processes on this machine, with HTCondor's event log and manners."""
+"""The local pool: jobs as processes on this machine, with the same event log as HTCondor's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, open_own, read_plain
 from headway.pool.local.machine import Site, find_apptainer, parse_sites
 from headway.pool.local.main import recover
-from headway.pool.local.queue import Entries
+from headway.pool.local.queue import QueueState
 from headway.pool.local.supervisor import LOCK, Supervisor, ask
 from headway.pool.prepare import by_agent, plan
 from headway.spec import Job
@@ -31,12 +32,12 @@ _log = logging.getLogger(__name__)
 
 _PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
 _START_PATIENCE = 120.0
-_ROOM_FOR_WORDS = 4096
-_MOST_SAID = 2**24  # bytes of supervisor.log
+_ROOM_FOR_LOG = 4096  # bytes that a line of supervisor.log needs at most
+_MAX_LOG = 2**24  # bytes of supervisor.log
 
 
 class LocalPool(Pool):
-    """Starts one supervisor a run; it ends with this process unless detached."""
+    """Starts one supervisor for each run; it ends with this process unless detached."""
 
     kind = "local"
 
@@ -51,30 +52,21 @@ class LocalPool(Pool):
 
     @classmethod
     def parse(cls, options: str, folder: Path) -> LocalPool:
-        """From what stands behind `local:`, e.g. `cpus=4,simulate-gpus=2`."""
+        """The pool for the options after `local:`, e.g. `cpus=4,simulate-gpus=2`."""
         return cls(parse_sites(options, folder), name=f"local:{options}" if options else "local")
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
-        return cls(
-            [Site.from_facts(site) for site in facts["sites"]], name=facts.get("name", "local")
-        )
+        sites = [Site.from_facts(site) for site in facts["sites"]]
+        return cls(sites, name=facts.get("name", "local"))
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "sites": [site.to_facts() for site in self.sites],
-        }
+        return {"kind": self.kind, "name": self.name, "sites": [*map(asdict, self.sites)]}
 
     def limits(self) -> Limits:
-        return Limits(
-            cpus=max(site.cpus for site in self.sites),
-            memory=max(site.memory for site in self.sites),
-            disk=max(site.disk for site in self.sites),
-            gpus=max(len(site.gpus) for site in self.sites),
-            containers=find_apptainer() is not None,
-        )
+        most = {key: max(getattr(s, key) for s in self.sites) for key in ("cpus", "memory", "disk")}
+        gpus = max(len(site.gpus) for site in self.sites)
+        return Limits(**most, gpus=gpus, containers=find_apptainer() is not None)
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         shares = "\n".join(
@@ -83,9 +75,8 @@ class LocalPool(Pool):
             for site in self.sites
         )
         text = json.dumps(plan(by_agent(job), "<made at submit>"), indent=1, ensure_ascii=False)
-        return (
-            f"# {many(job.size, 'job')} on the local pool, each with this plan\n{shares}\n{text}\n"
-        )
+        jobs = many(job.size, "job")
+        return f"# {jobs} on the local pool, each with this plan\n{shares}\n{text}\n"
 
     def submit(self, folder: RunFolder) -> None:
         folder.check_own()
@@ -93,7 +84,7 @@ class LocalPool(Pool):
             try:
                 self._start_supervisor(folder)
             except PoolError:
-                if not folder.is_locked(LOCK):  # otherwise another was quicker, which will do
+                if not folder.is_locked(LOCK):  # otherwise another one was quicker
                     raise
         facts = folder.facts
         if facts.cluster is None:
@@ -102,33 +93,28 @@ class LocalPool(Pool):
     def act(
         self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
     ) -> list[ActionResult]:
-        folder.check_own()
         chosen = list(self.query(folder)) if jobs is None else list(jobs)
-        body = {"action": action.value, "jobs": chosen, "reason": reason}
-        return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
+        return self._ask(folder, {"action": action.value, "jobs": chosen, "reason": reason})
 
     def edit(
         self, folder: RunFolder, jobs: Sequence[int], attribute: str, value: str
     ) -> list[ActionResult]:
-        folder.check_own()
-        body = {"edit": [attribute, value], "jobs": list(jobs)}
-        return [ActionResult(result["job"], result["error"]) for result in self._ask(folder, body)]
+        return self._ask(folder, {"edit": [attribute, value], "jobs": list(jobs)})
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        entries = Entries(folder.facts.number, folder.job)
+        entries = QueueState(folder.facts.number, folder.job)
         if folder.events.exists():
             entries.replay(read_log(folder.events).events)
         return entries.ads()
 
     def leave(self, folder: RunFolder) -> str:
         if self.detached or self._leash is None:
-            return f"{folder.label} goes on in the background; `headway status {folder.label}`"
+            return f"{folder.label} goes on in the background: see `headway status {folder.label}`"
         os.close(self._leash)
         self._leash = None
         if self._process is not None and self._process.wait() != 0:
             raise PoolError(
-                f"the local pool of {folder.label} could not end as it should:"
-                f" {last_words(folder)}",
+                f"the local pool of {folder.label} did not end properly: {last_words(folder)}",
                 remedy=f"go on with `headway run --resume {folder.label}`",
             )
         return f"its jobs were stopped; go on with `headway run --resume {folder.label}`"
@@ -137,26 +123,27 @@ class LocalPool(Pool):
         try:
             return "" if folder.is_locked(LOCK) else last_words(folder)
         except (OSError, RunError):
-            return ""  # a folder that may only be read does not tell
+            return ""  # nobody can tell without write permission
 
-    def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        while True:
+    def _ask(self, folder: RunFolder, body: Mapping[str, Any]) -> list[ActionResult]:
+        """Have the supervisor do it or, where none runs, do it in its place."""
+        folder.check_own()
+        answer = None
+        while answer is None:
             if folder.is_locked(LOCK):
                 answer = ask(folder, body, alive=lambda: folder.is_locked(LOCK))
-                if answer is not None:
-                    return list(answer)
             else:
-                with contextlib.suppress(_Busy):
-                    return self._answer(folder, body)
+                answer = self._answer(folder, body)
+        return [ActionResult(result["job"], result["error"]) for result in answer]
 
-    def _answer(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Nobody runs these jobs: do what is asked in their supervisor's place."""
+    def _answer(self, folder: RunFolder, body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """Do what is asked without a supervisor; None if one has just started."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(folder.locked(LOCK))
             except RunError:
                 if folder.is_locked(LOCK):
-                    raise _Busy from None  # a supervisor has started just now
+                    return None
                 raise
             supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
             recover(supervisor)
@@ -167,7 +154,7 @@ class LocalPool(Pool):
         return answer
 
     def _start_supervisor(self, folder: RunFolder) -> None:
-        """Start it and wait until it has read the log, so that what is wrong is told now."""
+        """Start it and wait until it has read the log, so that an error is reported now."""
         ready, tell_ready = os.pipe()
         held, leash = os.pipe()
         command = [*isolated(_PROGRAM), str(folder.path), "--ready", str(tell_ready)]
@@ -212,18 +199,11 @@ class LocalPool(Pool):
                     os.close(descriptor)
 
 
-class _Busy(Exception):
-    """A supervisor has the run's lock."""
-
-
 def last_words(folder: RunFolder) -> str:
-    """The last line of supervisor.log: why the pool of this run is no more."""
-    try:
-        said = read_plain(folder.path / "supervisor.log", _MOST_SAID)
-        lines = said.decode(errors="replace").strip().splitlines()
-    except (RunError, OSError):
-        lines = []
-    if lines:
-        return lines[-1]
-    full = shutil.disk_usage(folder.path).free < _ROOM_FOR_WORDS
+    """The last line of supervisor.log: why the supervisor of this run has ended."""
+    with contextlib.suppress(RunError, OSError):
+        log = read_plain(folder.path / "supervisor.log", _MAX_LOG).decode(errors="replace")
+        if log.strip():
+            return log.strip().splitlines()[-1]
+    full = shutil.disk_usage(folder.path).free < _ROOM_FOR_LOG
     return f"the disk of {folder.path} is full" if full else "it said nothing"

@@ -30,16 +30,14 @@ from headway.pool.policy import (
 )
 from headway.spec import Job
 
-# The jobs of a local run as their event log has them; reading it again gives the same.
-
-
 HELD_BY_USER = 1
 HELD_BY_POLICY = 3
 HELD_AT_START = 6
 HELD_AT_OUTPUT = 12
+EVICTED = 1022
 _EDIT = re.compile(r"Setting job attribute ([A-Z]\w+) to ([0-9]{1,15})\Z", re.ASCII)
 _BEGINS = " phase=check state=begin "
-#: Where a job is in the queue, by what its events say; every other status is a running one.
+# The status of an entry by that of its job's life; every other one means running.
 _IN_QUEUE = {
     Status.IDLE: "idle",
     Status.TRANSFERRING_IN: "idle",  # the 001 is written together with it
@@ -57,22 +55,22 @@ REQUESTS = {
 
 
 @dataclass
-class Entry:
-    """One job of the queue, as its events tell."""
+class QueueEntry:
+    """One job of the queue, as its events have it."""
 
     index: int
     status: str = "new"  # new, idle, running, held, over
-    since: float = 0.0  # the time of day of the event that brought it there
+    since: float = 0.0  # the time of day at which it got this status
     moved: float = 0.0  # the same by the monotonic clock: the time of day may be set back
     starts: int = 0
-    ends: int = 0  # attempts that ended by themselves, those that led to a hold apart
+    ends: int = 0  # attempts that ended by themselves, without those that led to a hold
     holds: int = 0
     input_holds: int = 0
     user_holds: int = 0
     hold: tuple[int, int] = (0, 0)
     sites: list[str] = field(default_factory=list)  # where it has been, newest first
     edits: dict[str, int] = field(default_factory=dict)
-    attempt: str = ""  # the id of the attempt under way, where its agent has told it
+    attempt: str = ""  # the id of the running attempt, once its agent has reported it
     life: Life = field(default=Life(), repr=False)
 
     @property
@@ -82,86 +80,77 @@ class Entry:
 
     @property
     def plain(self) -> bool:
-        """Whether it asks for just what the others ask for, wherever that is."""
+        """Whether it asks for the same as the others, and may run on any site."""
         return not self.edits and not self.blames_place
 
 
-class Entries:
-    """The jobs of one run, as the event log has them."""
+class QueueState:
+    """The jobs of one run as the event log has them; reading the log again gives the same."""
 
     def __init__(self, cluster: int, job: Job) -> None:
         self._cluster = cluster
         self._job = job
         self._request = ResourceRequest.of(job)
-        self._entries = [Entry(index) for index in range(job.size)]
-        self._by_status: dict[str, OrderedDict[int, Entry]] = {
+        self._entries = [QueueEntry(index) for index in range(job.size)]
+        self._by_status: dict[str, OrderedDict[int, QueueEntry]] = {
             status: OrderedDict() for status in ("new", "idle", "running", "held", "over")
         }
         self._by_status["new"].update((entry.index, entry) for entry in self._entries)
-        self._plain: OrderedDict[int, Entry] = OrderedDict()  # of the idle ones
-        self._odd: OrderedDict[int, Entry] = OrderedDict()
+        self._plain: OrderedDict[int, QueueEntry] = OrderedDict()  # of the idle ones
+        self._odd: OrderedDict[int, QueueEntry] = OrderedDict()
         self._due: list[tuple[float, int]] = []  # a heap: when held jobs are released
 
-    def __getitem__(self, index: int) -> Entry:
+    def __getitem__(self, index: int) -> QueueEntry:
         return self._entries[index]
 
-    def get(self, index: int) -> Entry | None:
+    def get(self, index: int) -> QueueEntry | None:
         return self._entries[index] if 0 <= index < len(self._entries) else None
 
-    def in_status(self, status: str) -> list[Entry]:
+    def in_status(self, status: str) -> list[QueueEntry]:
         return list(self._by_status[status].values())
 
-    def first_plain(self) -> Entry | None:
+    def first_plain(self) -> QueueEntry | None:
         """The idle job that has waited longest among those that all ask for the same."""
         return next(iter(self._plain.values()), None)
 
-    def odd(self) -> list[Entry]:
+    def odd(self) -> list[QueueEntry]:
         """The idle jobs that were edited, or that have sites to avoid."""
         return list(self._odd.values())
 
     def has_work(self) -> bool:
-        """Whether any job runs, waits, or will be released by itself."""
+        """Whether any job is running or idle, or will be released automatically."""
         return bool(self._by_status["idle"] or self._by_status["running"]) or any(
             self._will_release(entry) for entry in self._by_status["held"].values()
         )
 
-    def request(self, entry: Entry) -> ResourceRequest:
+    def request(self, entry: QueueEntry) -> ResourceRequest:
         """What a job asks for, with the edits made since it was submitted."""
         return replace(self._request, **entry.edits) if entry.edits else self._request
 
-    def sites_for(self, entry: Entry, sites: Iterable[Site]) -> list[Site]:
+    def sites_for(self, entry: QueueEntry, sites: Iterable[Site]) -> list[Site]:
         """The sites where a job may run now, preferred ones first."""
-        allowed = self.allowed(sites)
-        avoided = self.avoided(entry)
-        # While another site is merely busy, a job waits for it as it would in HTCondor. Where all
-        # allowed sites are bad ones it does not: in a pool others may join meanwhile,
-        # but never on this machine, and somebody sits in front of it and wants to know.
+        allowed, avoided = self.allowed(sites), self.avoided(entry)
+        # A job waits for a site that is merely busy, as it would in HTCondor. It does not wait when
+        # all allowed sites are to be avoided: no others will ever join this machine.
         elsewhere = [site for site in allowed if site.name not in avoided] or allowed
         return sorted(elsewhere, key=lambda site: site.name not in self._job.sites.prefer)
 
-    def avoided(self, entry: Entry) -> Sequence[str]:
-        """The sites of a job's past to which it does not go back yet."""
-        # here a site is one node
+    def avoided(self, entry: QueueEntry) -> Sequence[str]:
+        """The sites where a job has failed, and to which it does not go back yet."""
         waited = time.monotonic() - entry.moved
-        recently = waited <= node_avoidance(entry.ends, self._job.retries)
+        recently = waited <= node_avoidance(entry.ends, self._job.retries)  # a site is one node
         return entry.sites if entry.blames_place and recently else ()
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
         """The sites that the job description allows at all."""
-        wanted = self._job.sites
-        return [
-            site
-            for site in sites
-            if site.name not in wanted.avoid
-            if not wanted.only or site.name in wanted.only
-        ]
+        only, avoid = self._job.sites.only, self._job.sites.avoid
+        named = (site for site in sites if site.name in only or not only)
+        return [site for site in named if site.name not in avoid]
 
-    def _will_release(self, entry: Entry) -> bool:
-        """Whether a held job is released by itself, now or later."""
-        code, subcode = entry.hold
-        return releases(
-            code, subcode, holds=entry.holds, starts=entry.starts, retries=self._job.retries
-        )
+    def _will_release(self, entry: QueueEntry) -> bool:
+        """Whether a held job is released automatically, now or later."""
+        retries = self._job.retries
+        return releases(*entry.hold, holds=entry.holds, starts=entry.starts, retries=retries)
 
     def ads(self) -> Mapping[int, Mapping[str, object]]:
         """The jobs still in the queue, in the words of HTCondor's job ads."""
@@ -181,84 +170,67 @@ class Entries:
         }
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Bring all entries to where the log says they are."""
+        """Bring all entries to the state that the log describes."""
         for event in events:
             entry = self.get(event.proc) if event.cluster == self._cluster else None
             if entry is not None:
-                self._take_in(entry, event)
+                self._apply(entry, event)
 
-    def _take_in(self, entry: Entry, event: Event) -> None:
+    def _apply(self, entry: QueueEntry, event: Event) -> None:
         if entry.status == "over":
             return
         if event.number == EventType.GENERIC:
-            self._said(entry, event.text)  # which moves no job
+            # Before the command starts, only the agent can have written this.
+            if entry.status == "running" and not entry.attempt and _BEGINS in event.text:
+                words = dict(word.partition("=")[::2] for word in event.text.split())
+                entry.attempt = words.get("attempt", "")
             return
         if event.number == EventType.ATTRIBUTE_UPDATE:
             match = _EDIT.match(event.text)
             if match and match[1] in REQUESTS:
-                self._edited(entry, match[1], match[2])
+                name, scale = REQUESTS[match[1]]
+                entry.edits[name] = int(match[2]) * scale
+                self._sort(entry)
         kind = kind_of(event)
         if kind is Kind.OTHER:
             return
         entry.life, _ = step(entry.life, kind)
         status = _IN_QUEUE.get(entry.life.status, "running")
         if kind is Kind.EXECUTING:
-            self._started_at(entry, event.site)
+            entry.starts += 1
+            entry.attempt = ""
+            # HTCondor keeps HISTORY sites, one of which is that of the running attempt.
+            entry.sites = [event.site, *entry.sites][: HISTORY - 1]
         elif kind is Kind.REQUEUED:
             entry.ends += 1
         elif kind is Kind.HELD:
-            self._held_with(entry, event.code or 0, event.subcode or 0)
+            entry.hold = (event.code or 0, event.subcode or 0)
+            entry.holds += 1
+            entry.user_holds += event.code == HELD_BY_USER
+            entry.input_holds += entry.hold == (HELD_BY_POLICY, Exit.INPUT_RETRYABLE)
         if status != entry.status or kind in (Kind.EXECUTING, Kind.HELD):
             self._move(entry, status, event.time)
 
-    def _move(self, entry: Entry, status: str, when: float | None = None) -> None:
+    def _move(self, entry: QueueEntry, status: str, when: float) -> None:
         self._by_status[entry.status].pop(entry.index, None)
         self._by_status[status][entry.index] = entry
-        entry.status = status
-        now = time.time()
-        entry.since = now if when is None else when
+        entry.status, entry.since = status, when
         # An event of the future was written before the clock was set back: it counts as new.
-        entry.moved = time.monotonic() - max(0.0, now - entry.since)
+        entry.moved = time.monotonic() - max(0.0, time.time() - when)
         self._sort(entry)
         if status == "held" and self._will_release(entry):
             pause = backoff(entry.holds, self._job.retries)
             heapq.heappush(self._due, (entry.moved + pause, entry.index))
 
-    def _sort(self, entry: Entry) -> None:
+    def _sort(self, entry: QueueEntry) -> None:
         self._plain.pop(entry.index, None)
         self._odd.pop(entry.index, None)
         if entry.status == "idle":
             (self._plain if entry.plain else self._odd)[entry.index] = entry
 
-    def _said(self, entry: Entry, line: str) -> None:
-        # Before the command starts, only the agent can have said this.
-        if entry.status == "running" and not entry.attempt and _BEGINS in line:
-            words = dict(word.partition("=")[::2] for word in line.split())
-            entry.attempt = words.get("attempt", "")
-
-    def _started_at(self, entry: Entry, site: str) -> None:
-        entry.starts += 1
-        entry.attempt = ""
-        # HTCondor keeps HISTORY sites, one of which is that of the attempt under way.
-        entry.sites = [site, *entry.sites][: HISTORY - 1]
-
-    def _held_with(self, entry: Entry, code: int, subcode: int) -> None:
-        entry.holds += 1
-        entry.user_holds += code == HELD_BY_USER
-        entry.hold = (code, subcode)
-        entry.input_holds += entry.hold == (HELD_BY_POLICY, Exit.INPUT_RETRYABLE)
-
-    def _edited(self, entry: Entry, attribute: str, value: str) -> None:
-        name, scale = REQUESTS[attribute]
-        entry.edits[name] = int(value) * scale
-        self._sort(entry)
-
-
-EVICTED = 1022
-
 
 @dataclass(frozen=True)
-class Hold:
+class HoldReason:
     """Why a job is held, in words and in HTCondor's codes."""
 
     reason: str
@@ -266,8 +238,8 @@ class Hold:
     subcode: int = 0
 
 
-class Queue(Entries):
-    """Each change of a job is an event first; the entry only follows the event."""
+class Queue(QueueState):
+    """Changes jobs: each change is written to the event log, and then applied to the entry."""
 
     def __init__(self, writer: EventWriter, cluster: int, job: Job) -> None:
         super().__init__(cluster, job)
@@ -278,23 +250,20 @@ class Queue(Entries):
         self._writer.close()
 
     def sync(self) -> None:
-        """Have what was written of ended and held jobs on the disk, not only in the system."""
+        """Flush the events of jobs that have ended or are held to the disk."""
         if self._unsynced:
             self._unsynced = False
-            descriptor = os.open(self._writer.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with open(self._writer.path, "rb") as log:
+                os.fsync(log)
 
     def submit_missing(self, host: str) -> None:
         """Write the submit event of each job that has none."""
         with self._writer.group():
             for entry in self.in_status("new"):
-                self._take_in(entry, self._writer.submitted(self._cluster, entry.index, host))
+                self._apply(entry, self._writer.submitted(self._cluster, entry.index, host))
 
-    def started(self, entry: Entry, attempt: RunningAttempt) -> None:
-        """An attempt runs; its files went in the way HTCondor would have sent them."""
+    def started(self, entry: QueueEntry, attempt: RunningAttempt) -> None:
+        """An attempt runs; its input transfer is logged as HTCondor would have done it."""
         site, claim = attempt.site, attempt.claim
         where: dict[str, Value] = {
             "MachineAttrGLIDEIN_ResourceName0": site.name,
@@ -322,83 +291,74 @@ class Queue(Entries):
                 },
             )
         for event in (*events, executing):
-            self._take_in(entry, event)
+            self._apply(entry, event)
 
-    def start_failed(self, entry: Entry, error: Exception) -> None:
-        """The pool itself could not start the agent: held, for people to look at."""
+    def start_failed(self, entry: QueueEntry, error: Exception) -> None:
+        """The pool itself could not start the agent: the job is held."""
         reason = f"the job could not be started on this machine: {error}".replace("\n", " ")
         self.hold(entry, reason, HELD_AT_START, getattr(error, "errno", 0) or 0)
 
-    def said(self, index: int, line: str) -> None:
-        """A line that the agent, or the command, sent by chirp."""
+    def log_line(self, index: int, line: str) -> None:
+        """Log a line that the agent, or the command, sent by chirp."""
         if line.strip():
-            self._take_in(self[index], self._writer.generic(self._cluster, index, line))
+            self._apply(self[index], self._writer.generic(self._cluster, index, line))
 
-    def checkpointed(self, entry: Entry) -> None:
+    def checkpointed(self, entry: QueueEntry) -> None:
         """A checkpoint was saved; the log shows it as HTCondor does, as a pair of 040."""
         with self._writer.group():
             self._transferred_out(entry)
 
-    def exited(self, entry: Entry, status: int, used: ResourceUsage, said: str = "") -> None:
-        """The agent ended by itself: the job ends, goes back into the queue, or is held.
-
-        `said` is the agent's own reason, for that of a hold.
-        """
+    def exited(self, entry: QueueEntry, status: int, used: ResourceUsage, reason: str = "") -> None:
+        """The agent ended by itself, and gave this reason: the job ends, is retried, or is held."""
         outcome = after_exit(status, ends=entry.ends, holds=entry.holds, retries=self._job.retries)
         job = (self._cluster, entry.index)
-        ending: dict[str, Any] = {**_ending(status), **used.in_log(self.request(entry))}
+        how, code = ("exit code", status) if status >= 0 else ("signal", -status)
+        ending: dict[str, Any] = used.in_log(self.request(entry))
+        ending["return_value" if status >= 0 else "signal"] = code
         with self._writer.group():
             self._transferred_out(entry)
             if outcome is AfterExit.END:
                 event = self._writer.terminated(*job, **ending)
             elif outcome is AfterExit.RETRY:
-                event = self._writer.evicted(
-                    *job,
-                    f"the attempt ended with {_in_words(status)}; trying again",
-                    requeued=True,
-                    **ending,
-                )
+                reason = f"the attempt ended with {how} {code}; trying again"
+                event = self._writer.evicted(*job, reason, requeued=True, **ending)
             else:
-                reason = hold_reason(said, holds=entry.holds, retries=self._job.retries)
+                reason = hold_reason(reason, holds=entry.holds, retries=self._job.retries)
                 event = self._writer.held(*job, reason, HELD_BY_POLICY, int(Exit.INPUT_RETRYABLE))
-        self._take_in(entry, event)
+        self._apply(entry, event)
 
     def evicted(
         self,
-        entry: Entry,
+        entry: QueueEntry,
         used: ResourceUsage,
         reason: str,
         *,
         checkpointed: bool = False,
-        held: Hold | None = None,
+        held: HoldReason | None = None,
     ) -> None:
         """The attempt was ended from outside; the job waits for another, or is `held` at once."""
+        job, ending = (self._cluster, entry.index), used.in_log(self.request(entry))
         with self._writer.group():  # a crash must not come between: a held job would run again
-            event = self._writer.evicted(
-                self._cluster,
-                entry.index,
-                reason,
-                EVICTED,
-                checkpointed=checkpointed,
-                **used.in_log(self.request(entry)),
-            )
-            self._take_in(entry, event)
+            event = self._writer.evicted(*job, reason, EVICTED, checkpointed=checkpointed, **ending)
+            self._apply(entry, event)
             if held is not None:
                 self.hold(entry, held.reason, held.code, held.subcode)
 
-    def hold(self, entry: Entry, reason: str, code: int = HELD_BY_USER, subcode: int = 0) -> None:
+    def hold(
+        self, entry: QueueEntry, reason: str, code: int = HELD_BY_USER, subcode: int = 0
+    ) -> None:
         event = self._writer.held(self._cluster, entry.index, reason, code, subcode)
-        self._take_in(entry, event)
+        self._apply(entry, event)
 
-    def _move(self, entry: Entry, status: str, when: float | None = None) -> None:
+    def _move(self, entry: QueueEntry, status: str, when: float) -> None:
         super()._move(entry, status, when)
         self._unsynced = self._unsynced or status in ("held", "over")
 
-    def release(self, entry: Entry, reason: str) -> None:
-        self._take_in(entry, self._writer.released(self._cluster, entry.index, reason))
+    def release(self, entry: QueueEntry, reason: str) -> None:
+        self._apply(entry, self._writer.released(self._cluster, entry.index, reason))
 
     def release_due(self) -> bool:
-        """Release what a passing fault held, once its pause is over; tells whether any was."""
+        """Release jobs that a transient fault held, once their pause is over; True if any was."""
         any_released = False
         while self._due and time.monotonic() > self._due[0][0]:
             due, index = heapq.heappop(self._due)
@@ -410,11 +370,11 @@ class Queue(Entries):
                 any_released = True
         return any_released
 
-    def remove(self, entry: Entry, reason: str) -> None:
-        self._take_in(entry, self._writer.aborted(self._cluster, entry.index, reason))
+    def remove(self, entry: QueueEntry, reason: str) -> None:
+        self._apply(entry, self._writer.aborted(self._cluster, entry.index, reason))
 
-    def act(self, entry: Entry, action: Action, reason: str) -> str:
-        """Carry out what a user asks of a job that is not running; returns why not, or nothing."""
+    def act(self, entry: QueueEntry, action: Action, reason: str) -> str:
+        """Do what a user asks of a job that is not running; returns why not, if so."""
         if entry.status == "over":
             return "it has already left the queue"
         if action is Action.HOLD:
@@ -431,8 +391,8 @@ class Queue(Entries):
             return f"it is not running but {entry.status}"
         return ""
 
-    def edit(self, entry: Entry, attribute: str, value: str) -> str:
-        """Change what a job asks for; returns why not, or nothing."""
+    def edit(self, entry: QueueEntry, attribute: str, value: str) -> str:
+        """Change what a job asks for; returns why that cannot be done, if so."""
         if entry.status == "over":
             return "it has already left the queue"
         if attribute not in REQUESTS:
@@ -441,18 +401,10 @@ class Queue(Entries):
         if not re.fullmatch(r"0*[0-9]{1,12}", value, re.ASCII) or int(value) < least:
             return f"{attribute} must be a whole number from {least} up, not {value!r}"
         event = self._writer.attribute_update(self._cluster, entry.index, attribute, value)
-        self._take_in(entry, event)
+        self._apply(entry, event)
         return ""
 
-    def _transferred_out(self, entry: Entry) -> None:
+    def _transferred_out(self, entry: QueueEntry) -> None:
         for stage in (Stage.STARTED, Stage.FINISHED):
             event = self._writer.transfer(self._cluster, entry.index, Direction.OUTPUT, stage)
-            self._take_in(entry, event)
-
-
-def _ending(status: int) -> dict[str, int]:
-    return {"return_value": status} if status >= 0 else {"signal": -status}
-
-
-def _in_words(status: int) -> str:
-    return f"exit code {status}" if status >= 0 else f"signal {-status}"
+            self._apply(entry, event)

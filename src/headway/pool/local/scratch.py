@@ -1,4 +1,4 @@
-"""The scratch folder of an attempt: what goes in, comes home, and must not stay behind."""
+"""The scratch folder of an attempt, and the processes that an attempt may leave behind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from headway.node.checkpoint import copy_file, find
 from headway.node.plan import OUT
 from headway.pool.folder import RunFolder
 
-_CHECKPOINT = "checkpoint"  # in the output folder; it is kept in the spool and goes no further
+_CHECKPOINT = "checkpoint"  # in the output folder; only the spool keeps it
 _SMALL = 16 * 2**20
+MARK = "HEADWAY_SCRATCH"  # the environment variable that tells whose a process is
+_SET_CHILD_SUBREAPER = 36
+_TRIES = 200  # looks, 10 ms apart, until what was killed is gone
 
 
 def checkpoint_folder(folder: RunFolder, job: int) -> Path:
@@ -27,15 +30,12 @@ def checkpoint_folder(folder: RunFolder, job: int) -> Path:
 
 
 def has_checkpoint(scratch: Path) -> bool:
-    """Whether the agent has left a complete one."""
+    """Whether the agent has left a complete checkpoint."""
     return find(str(scratch / OUT / _CHECKPOINT)) is not None
 
 
 def save_checkpoint(folder: RunFolder, job: int, scratch: Path, *, move: bool = False) -> None:
-    """Keep a copy of the checkpoint that the agent has put into its output folder.
-
-    A copy, because the command goes on to write to those files; `move` where none will.
-    """
+    """Keep a copy of the checkpoint in the output folder; `move` it once the command has ended."""
     made = scratch / OUT / _CHECKPOINT
     final = checkpoint_folder(folder, job)
     draft, old = final / f".{_CHECKPOINT}.new", final / f".{OUT}.old"
@@ -57,7 +57,7 @@ def save_checkpoint(folder: RunFolder, job: int, scratch: Path, *, move: bool = 
 
 
 def restore_checkpoint(saved: Path, scratch: Path) -> None:
-    """Give a new attempt the last checkpoint (`.old`: a crash came between two renames)."""
+    """Give a new attempt the last checkpoint, or `.old` after a crash between two renames."""
     for name in (OUT, f".{OUT}.old"):
         if (saved / name / _CHECKPOINT).is_dir():
             given = scratch / OUT
@@ -68,7 +68,7 @@ def restore_checkpoint(saved: Path, scratch: Path) -> None:
 def bring_home(scratch: Path, home: Path) -> int:
     """Merge a scratch folder's output into `home`; returns its bytes.
 
-    What an earlier attempt left there is kept, and asking again after a crash brings the rest.
+    The output of earlier attempts is kept. After a crash, another call brings the rest.
     """
     out = scratch / OUT
     if not out.is_dir():
@@ -131,9 +131,9 @@ def remove_tree(path: Path) -> None:
 
 
 def move_into_place(source: Path, target: Path, tag: str) -> None:
-    """Move a file or folder, also to another disk, so that at any moment one of the two is whole.
+    """Move a file or folder, also to another disk; at any moment one of the two is complete.
 
-    The same `tag` finds and replaces what a move that was cut off has left.
+    The same `tag` finds and replaces what an interrupted move has left.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".headway-{tag}.part")
@@ -162,14 +162,12 @@ def _put(source: Path, target: Path) -> None:
 
 
 def give(source: Path, target: Path) -> None:
-    """A copy of a file for an attempt; of a large one a second name, which must do."""
-    if source.stat().st_size <= _SMALL:
-        copy_file(str(source), str(target))
-        return
-    try:
-        os.link(source, target)
-    except OSError:
-        copy_file(str(source), str(target))
+    """Give an attempt a copy of a file, or a hard link to a large one."""
+    if source.stat().st_size > _SMALL:
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    copy_file(str(source), str(target))
 
 
 def tree_size(path: Path) -> int:
@@ -182,20 +180,13 @@ def tree_size(path: Path) -> int:
     return total
 
 
-# Orphans: processes that an attempt has left behind, however well they hid.
-#
-# On Linux the supervisor becomes the parent of every orphan below it, so that one look at its own
-# children tells whether there is a stray at all. Whose it is, its environment or its folder tells;
-# one that shows neither ends with the run. After a supervisor's own death only those marks are
-# left.
-
-MARK = "HEADWAY_SCRATCH"
-_SET_CHILD_SUBREAPER = 36
-_TRIES = 200  # looks, 10 ms apart, until what was killed is gone
-
-
 class Orphans:
-    """Finds and ends what outlives an attempt; `agents` are the children that are meant to live."""
+    """Ends the processes that outlive their attempt; `agents` are those of running attempts.
+
+    On Linux the supervisor becomes the parent of every orphan below it, so a look at its own
+    children shows whether there is one. Its environment or its folder tells which attempt it
+    belongs to; an orphan that shows neither ends with the run.
+    """
 
     def __init__(self) -> None:
         self._adopting = False
@@ -205,51 +196,39 @@ class Orphans:
         self._adopting = _become_subreaper() and _children() is not None
 
     def reap(self, agents: Collection[int]) -> None:
-        """Take the status of adopted processes that have ended, which nobody else waits for."""
+        """Reap adopted processes that have ended, since nobody else waits for them."""
         while self._adopting:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
             if ended is None or ended.si_pid in agents:
-                return  # an agent's end is told by its attempt; then the others' turn comes
+                return  # its attempt reaps an agent; then the others are next
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(ended.si_pid, os.WNOHANG)
 
     def end_of(self, scratch: Path, agents: Collection[int]) -> None:
         """Kill what an attempt whose agent has ended left behind."""
-        if not self._adopting:
+        if self._adopting:
+            _kill_all(lambda: [pid for pid in self._adopted(agents) if _is_of(pid, scratch)])
+        else:
             kill_marked(scratch)
-            return
-        for _ in range(_TRIES):
-            self.reap(agents)
-            found = [pid for pid in self._adopted(agents) if _is_of(pid, scratch)]
-            if not found:
-                return
-            for pid in found:
-                _kill(pid)  # its own children are adopted then, and looked at in the next round
-            time.sleep(0.01)
 
     def end_all(self) -> None:
         """Kill every adopted process: no attempt runs any more."""
-        for _ in range(_TRIES if self._adopting else 0):
-            self.reap(())
-            found = self._adopted(())
-            if not found:
-                return
-            for pid in found:
-                _kill(pid)
-            time.sleep(0.01)
+        if self._adopting:
+            _kill_all(lambda: self._adopted(()))
 
     def _adopted(self, agents: Collection[int]) -> set[int]:
+        self.reap(agents)
         return (_children() or set()).difference(agents)
 
 
 @contextlib.contextmanager
 def ended_with_us(folder: Path, grace: float) -> Iterator[None]:
-    """Should this process be killed meanwhile, end what belongs below `folder`, with its grace.
+    """If this process is killed meanwhile, end the processes below `folder`, with their grace.
 
-    An agent notices by itself that its pool is gone, but not from within a container.
+    An agent notices by itself that its pool is gone, but not in a container.
     """
     watched, held = os.pipe()
     pid = os.fork()
@@ -279,8 +258,13 @@ def ended_with_us(folder: Path, grace: float) -> Iterator[None]:
 
 def kill_marked(folder: Path) -> None:
     """Kill every process of this user whose environment says that it belongs below `folder`."""
+    _kill_all(lambda: marked(folder))
+
+
+def _kill_all(find: Callable[[], Collection[int]]) -> None:
+    """Kill what `find` finds until it finds nothing: children show up once their parents end."""
     for _ in range(_TRIES):
-        found = marked(folder)
+        found = find()
         for pid in found:
             _kill(pid)
         if not found:
@@ -290,11 +274,22 @@ def kill_marked(folder: Path) -> None:
 
 def marked(folder: Path) -> list[int]:
     """The processes of this user whose environment says that they belong below `folder`."""
-    return list(_own_processes(lambda pid: _is_marked(pid, folder)))
+    found: list[int] = []
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found  # no /proc on this system: killing the process group has to do
+    for name in names:
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == os.getuid() and _is_marked(int(name), folder):
+                found.append(int(name))
+    return found
 
 
 def _is_of(pid: int, scratch: Path) -> bool:
-    """Only for descendants: other people's shells may stand in that folder too."""
+    """Only for descendants of this process: a user's shell may be in that folder too."""
     with contextlib.suppress(OSError):
         if _is_marked(pid, scratch):
             return True
@@ -309,20 +304,6 @@ def _is_marked(pid: int, folder: Path) -> bool:
         environment = b"\0" + file.read() + b"\0"
     at = environment.find(mark)
     return at >= 0 and environment[at + len(mark)] in b"\0/"
-
-
-def _own_processes(wanted: Callable[[int], bool]) -> Iterator[int]:
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return  # no /proc on this system: the process group's end has to do
-    user, self = os.getuid(), os.getpid()
-    for name in names:
-        if not name.isdigit() or int(name) == self:
-            continue
-        with contextlib.suppress(OSError):
-            if os.stat(f"/proc/{name}").st_uid == user and wanted(int(name)):
-                yield int(name)
 
 
 def _kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -1,7 +1,7 @@
-"""The local pool's working part: runs the jobs of one run folder as processes.
+"""The local pool's supervisor: runs the jobs of one run folder as processes.
 
-All that it knows of a job it reads from the event log when it starts, so it can be killed at any
-time and another one goes on.
+It reads all that it knows of a job from the event log when it starts. So it can be killed at any
+time, and another one goes on.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import errno
 import itertools
 import json
 import os
+import re
 import secrets
 import selectors
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local.attempt import AttemptEnd, ResourceUsage, RunningAttempt, read_record
 from headway.pool.local.machine import Claim, Held, MachineClaims, ResourceRequest, Site, take
-from headway.pool.local.queue import HELD_AT_OUTPUT, HELD_AT_START, Entry, Hold, Queue
+from headway.pool.local.queue import HELD_AT_OUTPUT, HELD_AT_START, HoldReason, Queue, QueueEntry
 from headway.pool.local.scratch import (
     Orphans,
     bring_home,
@@ -40,47 +41,44 @@ from headway.pool.local.scratch import (
 )
 from headway.pool.prepare import compile_agent, encoded_row, image_path
 
-# How one process asks a run's supervisor for something: a file in, a file back.
+LOCK = "supervisor"
+_TICK = 0.2
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_SYNC = 1.0  # seconds of finished jobs that a power cut may undo
 
+# Another process asks a supervisor by a file in the control folder, and gets a file back.
 _PATIENCE = 15.0
 
 
-class Question:
-    """One question found in the control folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.body: Mapping[str, Any] = json.loads(path.read_bytes())
-
-    def answer(self, body: object) -> None:
-        """Answer first, then take the question away: a crash between the two only asks it again."""
-        # One who cannot be answered (a full disk) waits in vain, which must not end the pool.
-        with contextlib.suppress(OSError):
-            write_atomically(self.path.with_suffix(".answer"), json.dumps(body).encode())
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-
-
-def requests(folder: RunFolder) -> Iterator[Question]:
-    """What was asked and not yet answered, oldest first."""
+def answer_requests(folder: RunFolder, answer: Callable[[Mapping[str, Any]], object]) -> None:
+    """Answer the requests in the control folder, oldest first."""
     place = folder.path / "control"
     try:
         names = os.listdir(place)
     except OSError:
         return  # nobody has ever asked
-    for name in sorted(names):
-        if name.endswith(".json") and not name.startswith("."):
-            try:
-                yield Question(place / name)
-            except FileNotFoundError:
-                continue  # who asked did not wait
-            except (OSError, ValueError, RecursionError):
-                with contextlib.suppress(OSError):
-                    (place / name).rename(place / f"{name}.bad")
+    for path in (place / name for name in sorted(names) if name[0] != "."):
+        if path.suffix != ".json":
+            continue
+        try:
+            body = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            continue  # who asked did not wait
+        except (OSError, ValueError, RecursionError):
+            with contextlib.suppress(OSError):
+                path.rename(f"{path}.bad")
+            continue
+        answered = json.dumps(answer(body)).encode()
+        # A request that cannot be answered (a full disk) times out, which must not end the pool.
+        with contextlib.suppress(OSError):
+            write_atomically(path.with_suffix(".answer"), answered)
+        # Only now: after a crash in between, the request is merely carried out again.
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
-def tidy(folder: RunFolder) -> None:
-    """Remove answers that nobody came for."""
+def remove_answers(folder: RunFolder) -> None:
+    """Remove answers that nobody has waited for."""
     with contextlib.suppress(OSError):
         for left in (folder.path / "control").glob("*.answer"):
             left.unlink(missing_ok=True)
@@ -117,23 +115,21 @@ def ask(folder: RunFolder, body: Mapping[str, Any], *, alive: Callable[[], bool]
     )
 
 
-# The pool's end of chirp: the agent's lines on their way into the event log.
-
 _LONGEST_LINE = 8192
-_MOST_STRANGERS = 256  # connections that have shown no cookie yet
+_MOST_STRANGERS = 256  # connections that have sent no cookie yet
 _OK, _NOT_AUTHENTICATED, _UNKNOWN = b"0\n", b"-1\n", b"-7\n"
 
 
 class ChirpServer:
-    """Listens on loopback; a line counts only where an attempt's cookie was shown."""
+    """Listens on loopback for the lines of agents; a line counts only after an attempt's cookie."""
 
     def __init__(
         self, selector: selectors.BaseSelector, on_line: Callable[[str, str], None]
     ) -> None:
-        self._selector = selector
-        self._on_line = on_line
-        self._cookies: dict[str, str] = {}
-        self._connections: list[_Connection] = []  # oldest first
+        self.selector = selector
+        self.on_line = on_line
+        self.cookies: dict[str, str] = {}  # whose each is
+        self.connections: list[_Connection] = []  # oldest first
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._socket.setblocking(False)
         selector.register(self._socket, selectors.EVENT_READ, self._accept)
@@ -141,60 +137,47 @@ class ChirpServer:
     def admit(self, owner: str) -> str:
         """The text of .chirp.config for one attempt."""
         cookie = secrets.token_hex(16)
-        self._cookies[cookie] = owner
+        self.cookies[cookie] = owner
         host, port = self._socket.getsockname()
         return f"{host} {port} {cookie}\n"
 
     def dismiss(self, owner: str) -> None:
-        """Its cookies are worth nothing from now on."""
-        self._cookies = {c: who for c, who in self._cookies.items() if who != owner}
-        for connection in [one for one in self._connections if one.owner == owner]:
+        """Accept the cookies of this owner no longer."""
+        self.cookies = {c: who for c, who in self.cookies.items() if who != owner}
+        for connection in [one for one in self.connections if one.owner == owner]:
             connection.close()
 
     def close(self) -> None:
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
-        self._selector.unregister(self._socket)
+        self.selector.unregister(self._socket)
         self._socket.close()
-
-    def owner(self, cookie: str) -> str | None:
-        return self._cookies.get(cookie)
-
-    def say(self, owner: str, line: str) -> None:
-        self._on_line(owner, line)
-
-    def forget(self, connection: _Connection) -> None:
-        self._connections.remove(connection)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            socket_, _ = self._socket.accept()
-            socket_.setblocking(False)
-            self._connections.append(_Connection(self, self._selector, socket_))
-        # Who never says who he is must not use up all that may be open.
-        strangers = [one for one in self._connections if one.owner is None]
+            self.connections.append(_Connection(self, self._socket.accept()[0]))
+        # Those who never send a cookie must not use up all the files that may be open.
+        strangers = [one for one in self.connections if one.owner is None]
         for connection in strangers[:-_MOST_STRANGERS]:
             connection.close()
 
 
 class _Connection:
-    def __init__(
-        self, server: ChirpServer, selector: selectors.BaseSelector, connection: socket.socket
-    ) -> None:
+    def __init__(self, server: ChirpServer, connection: socket.socket) -> None:
         self._server = server
-        self._selector = selector
         self._socket = connection
+        self._socket.setblocking(False)
         self.owner: str | None = None
         self._closed = False
         self._buffer = b""
-        selector.register(connection, selectors.EVENT_READ, self._receive)
+        server.selector.register(connection, selectors.EVENT_READ, self._receive)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._selector.unregister(self._socket)
+            self._server.selector.unregister(self._socket)
             self._socket.close()
-            self._server.forget(self)
+            self._server.connections.remove(self)
 
     def _receive(self) -> None:
         if self._closed:
@@ -217,36 +200,19 @@ class _Connection:
     def _answer(self, line: str) -> bytes:
         command, _, argument = line.strip("\r").partition(" ")
         if command == "cookie":
-            self.owner = self._server.owner(argument)
+            self.owner = self._server.cookies.get(argument)
             return _OK if self.owner else _NOT_AUTHENTICATED
         if self.owner is None:
             return _NOT_AUTHENTICATED
         if command == "ulog":
-            self._server.say(self.owner, _unescape(argument))
+            # chirp puts a backslash before what would end a word
+            self._server.on_line(self.owner, re.sub(r"\\(.?)", r"\1", argument))
             return _OK
         return _UNKNOWN
 
 
-def _unescape(argument: str) -> str:
-    """Chirp escapes what would end a word with a backslash."""
-    text, escaped = [], False
-    for character in argument:
-        if character == "\\" and not escaped:
-            escaped = True
-            continue
-        text.append(character)
-        escaped = False
-    return "".join(text)
-
-
-LOCK = "supervisor"
-_TICK = 0.2
-_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-_SYNC = 1.0  # seconds of finished jobs that a power cut may undo
-
-
 class Supervisor:
-    """Runs what fits, ends what must end, and leaves when nothing is left that could run."""
+    """Starts the jobs that fit, ends those that must end, and exits when none is left to run."""
 
     def __init__(self, folder: RunFolder) -> None:
         facts = folder.facts
@@ -272,7 +238,7 @@ class Supervisor:
         self.selector.register(self._woken, selectors.EVENT_READ, self._awake)
         self.chirp = ChirpServer(self.selector, self._agent_line)
         self.agent = folder.agent
-        self.claims = MachineClaims() if any(site.told for site in self.sites) else None
+        self.claims = MachineClaims() if any(site.shared for site in self.sites) else None
 
     def close(self) -> None:
         for attempt in self.running.values():
@@ -287,10 +253,10 @@ class Supervisor:
             self.claims.close()
 
     def run(self) -> None:
-        """Work until every job is over, held for good, or the run was asked to stop.
+        """Work until every job is over or held for good, or the run was asked to stop.
 
         When the log or the disk fails, all attempts are ended with their grace before the error is
-        raised. Nothing is written about them: their folders stay, and who resumes reads them.
+        raised. Nothing is logged about them: their folders stay for the next supervisor.
         """
         self.agent = compile_agent(self.folder.agent, self.folder.programs)
         try:
@@ -302,7 +268,7 @@ class Supervisor:
             raise
 
     def ask_to_stop(self) -> None:
-        """What a signal handler may call: the next step of `run` stops."""
+        """For a signal handler: the next step of `run` stops."""
         self._stop_asked = True
 
     def stop(self, reason: str = "headway was stopped") -> None:
@@ -313,7 +279,7 @@ class Supervisor:
                 attempt.end(AttemptEnd(Action.EVICT, reason), self.job.grace)
 
     def answer(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Carry out one request of `control`; one result a job."""
+        """Carry out one request of the control folder; one result for each job."""
         self._look = True
 
         def act(index: int) -> str:
@@ -329,7 +295,7 @@ class Supervisor:
         except (KeyError, TypeError, ValueError) as error:
             return [{"job": -1, "error": f"the request makes no sense: {error}"}]
 
-    def _act(self, entry: Entry, action: Action, reason: str) -> str:
+    def _act(self, entry: QueueEntry, action: Action, reason: str) -> str:
         attempt = self.running.get(entry.index)
         if attempt is not None and action is not Action.RELEASE:
             attempt.end(AttemptEnd(action, reason), self.job.grace)
@@ -370,11 +336,10 @@ class Supervisor:
                 self.orphans.end_of(attempt.scratch, self._agents())
                 self._ended(attempt, status)
         self.orphans.reap(self._agents())
-        for request in requests(self.folder):
-            request.answer(self.answer(request.body))
+        answer_requests(self.folder, self.answer)
 
     def _awake(self) -> None:
-        """A signal, a child's end among them, or a thread that is through."""
+        """After a signal, such as that of a child's end, or when a thread has ended."""
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
         self._next_poll = 0.0
@@ -388,10 +353,10 @@ class Supervisor:
 
     def _agent_line(self, owner: str, line: str) -> None:
         if not self._muted:
-            self.queue.said(int(owner.split(".")[0]), line)
+            self.queue.log_line(int(owner.split(".")[0]), line)
 
     def _sync(self, *, at_once: bool = False) -> None:
-        """Not after each job: a power cut loses what the jobs wrote in that second as well."""
+        """Sync the log, but not after each job: a power cut also loses what they wrote just now."""
         now = time.monotonic()
         if at_once or now >= self._next_sync:
             self._next_sync = now + _SYNC
@@ -411,7 +376,7 @@ class Supervisor:
     # -- starting
 
     def _start_what_fits(self) -> None:
-        """Jobs that have been tried before first; then the others, which all ask for the same."""
+        """First jobs that have been tried before, then the others, which all ask for the same."""
         now = time.monotonic()
         if not self._look and now < self._next_look:
             return
@@ -423,10 +388,10 @@ class Supervisor:
             first = self.queue.first_plain()
             if first is None or not self._start_if_it_fits(first, full):
                 break
-        # A long queue of jobs that find no room must not be all that this process looks at.
+        # A long queue of jobs that find no room must not take all the time of this process.
         self._next_look = now + max(_TICK, 10 * (time.monotonic() - now))
 
-    def _start_if_it_fits(self, entry: Entry, full: set[tuple[object, ...]]) -> bool:
+    def _start_if_it_fits(self, entry: QueueEntry, full: set[tuple[object, ...]]) -> bool:
         """Start or, if it can never start, hold a job; `full` collects what found no room."""
         if self._stop_asked:
             return False
@@ -447,7 +412,7 @@ class Supervisor:
 
     def _place(self, sites: list[Site], request: ResourceRequest) -> tuple[Site, Claim] | None:
         for site in sites:
-            if self.claims is not None and site.told:
+            if self.claims is not None and site.shared:
                 claim = self.claims.claim(site, request, self._held())
             else:
                 mine = [a.claim for a in self.running.values() if a.site.name == site.name]
@@ -456,7 +421,7 @@ class Supervisor:
                 return site, claim
         return None
 
-    def _start(self, entry: Entry, site: Site, claim: Claim) -> None:
+    def _start(self, entry: QueueEntry, site: Site, claim: Claim) -> None:
         taken = {attempt.slot_number for attempt in self.running.values()}
         slot = next(number for number in itertools.count(1) if number not in taken)
         attempt = RunningAttempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
@@ -485,7 +450,7 @@ class Supervisor:
         """The checkpoint is in the spool: the attempt goes on, unless it was asked to end."""
         entry = self.queue[attempt.job]
         if attempt.save_error:
-            self.queue.said(entry.index, f"the checkpoint was not kept: {attempt.save_error}")
+            self.queue.log_line(entry.index, f"the checkpoint was not kept: {attempt.save_error}")
         else:
             self.queue.checkpointed(entry)
         if attempt.ending is None:
@@ -497,14 +462,14 @@ class Supervisor:
         self._finish(attempt, Exit.CHECKPOINT)
 
     def _finish(self, attempt: RunningAttempt, status: int) -> None:
-        """Bring everything home, then say so in the log: in this order a crash loses nothing."""
+        """Bring everything home and only then log it: in this order a crash loses nothing."""
         entry = self.queue[attempt.job]
         stuck = self.bring_home(entry, attempt.scratch, attempt.used)
         if status == Exit.OK and stuck is None:
             self.put_in_place(entry)
         ending = attempt.ending
         if status == ENDED_BY_POOL and ending is None:
-            # Not by us: the machine shuts down, or somebody killed the agent.
+            # Not ended by the pool: the machine shuts down, or somebody killed the agent.
             ending = AttemptEnd(Action.EVICT, "somebody asked the agent to end")
         if stuck is not None:
             self.queue.evicted(entry, attempt.used, stuck.reason, held=stuck)
@@ -518,7 +483,7 @@ class Supervisor:
                 attempt.used,
                 ending.reason,
                 checkpointed=attempt.checkpointed,
-                held=Hold(ending.reason) if ending.action is Action.HOLD else None,
+                held=HoldReason(ending.reason) if ending.action is Action.HOLD else None,
             )
         del self.running[attempt.job]
         self.chirp.dismiss(attempt.owner)
@@ -528,8 +493,10 @@ class Supervisor:
         if entry.status == "over":
             self._over(entry)
 
-    def bring_home(self, entry: Entry, scratch: Path, used: ResourceUsage) -> Hold | None:
-        """Move an attempt's output into the run folder; what cannot be moved holds its job."""
+    def bring_home(
+        self, entry: QueueEntry, scratch: Path, used: ResourceUsage
+    ) -> HoldReason | None:
+        """Move an attempt's output into the run folder; returns why the job is held if it fails."""
         used.scratch_bytes = tree_size(scratch)
         try:
             used.bytes_home += bring_home(scratch, self.folder.job_folder(entry.index))
@@ -537,22 +504,22 @@ class Supervisor:
             if error.errno in _DISK_FAILS:
                 raise
             reason = f"its output cannot be brought home from {scratch}: {error}"
-            return Hold(reason, HELD_AT_OUTPUT, error.errno or 0)
+            return HoldReason(reason, HELD_AT_OUTPUT, error.errno or 0)
         return None
 
-    def record(self, entry: Entry) -> dict[str, Any]:
-        """What the agent of a job's last attempt has recorded, if it is home."""
+    def record(self, entry: QueueEntry) -> dict[str, Any]:
+        """The record of a job's last attempt, if it has come home."""
         name = Path(entry.attempt).name
         attempt = self.folder.job_folder(entry.index) / "attempts" / name
         return read_record(attempt) if name else {}
 
-    def _reason(self, entry: Entry, status: int) -> str:
-        """Why an attempt ended that the job is held for, in the agent's words."""
+    def _reason(self, entry: QueueEntry, status: int) -> str:
+        """Why the inputs of an attempt did not arrive, in the agent's words."""
         record = self.record(entry) if status == Exit.INPUT_RETRYABLE else {}
         return str(record.get("reason") or "") if record.get("exit") == status else ""
 
-    def put_in_place(self, entry: Entry) -> None:
-        """Move outputs that have a place of their own on this machine there."""
+    def put_in_place(self, entry: QueueEntry) -> None:
+        """Move outputs to the paths on this machine that job.toml gives for them."""
         base, row = Path(self.folder.facts.base), self.job.row(entry.index)
         for number, output in enumerate(self.job.outputs):
             if output.to is None or "://" in output.to:
@@ -562,15 +529,17 @@ class Supervisor:
             if not os.path.lexists(source):
                 continue
             if os.path.lexists(target) and not output.overwrite:
-                self.queue.said(entry.index, f"{target} exists: the output stays in {source}")
+                self.queue.log_line(entry.index, f"{target} exists: the output stays in {source}")
                 continue
             try:
                 tag = f"{self.folder.facts.id}-{entry.index}-{number}"
                 move_into_place(source, target, tag)
             except OSError as error:
-                self.queue.said(entry.index, f"{target}: {error.strerror}: it stays in {source}")
+                self.queue.log_line(
+                    entry.index, f"{target}: {error.strerror}: it stays in {source}"
+                )
 
-    def _over(self, entry: Entry) -> None:
+    def _over(self, entry: QueueEntry) -> None:
         """Nothing of the job will run again."""
         remove_tree(checkpoint_folder(self.folder, entry.index))
 
