@@ -6,14 +6,14 @@
     if run.succeeded():
         print(run.outputs())
 
-All names below load when they are first used, so that `import headway` costs next to nothing.
+The names below load when they are first used, so that `import headway` is quick.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # that of `typing`, which would cost a fetch a tenth of its start
+TYPE_CHECKING = False  # instead of `typing`, which would take a tenth of the start of a fetch
 if TYPE_CHECKING:
     from typing import Any
 
@@ -76,28 +76,24 @@ __all__ = [
     "run",
 ]
 
-_HOMES = {
-    **dict.fromkeys(
-        (name for name in __all__ if name.endswith(("Error", "Unreachable"))), "headway.errors"
-    ),
-    "Stopped": "headway.errors",
-    "Report": "headway.report",
-    "Run": "headway.api",
-    "run": "headway.api",
-    "Runs": "headway.pool",
-    "Job": "headway.spec",
-    "load_job": "headway.spec",
-    **dict.fromkeys(("Fetched", "Snapshot", "fetch", "publish", "put"), "headway.transfers"),
+#: The modules of the names above; the others are in `headway.errors`.
+_MODULES = {
+    "api": ("Run", "run"),
+    "pool": ("Runs",),
+    "report": ("Report",),
+    "spec": ("Job", "load_job"),
+    "transfers": ("Fetched", "Snapshot", "fetch", "publish", "put"),
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
     if name == "__version__":
         value: Any = _version()
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
     else:
-        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+        module = next((m for m, names in _MODULES.items() if name in names), "errors")
+        value = getattr(import_module(f"headway.{module}"), name)
     globals()[name] = value
     return value
 

@@ -35,7 +35,7 @@ from headway.spec import Job, load_job
 _log = logging.getLogger(__name__)
 _POOL_LOOK = 2.0  # seconds between looks whether somebody still runs the jobs
 
-__all__ = ["Run", "Submission", "plan_run", "prepare_run", "run"]
+__all__ = ["Run", "Submission", "plan_run", "run"]
 
 
 class Run:
@@ -348,24 +348,6 @@ def find_missing(job: Job, base: Path, runs: Runs) -> Results:
     return find_results(job, base, runs, look)
 
 
-def prepare_run(
-    job: Job, base: Path, pool: Pool, *, runs: Runs, again: bool = False, kept: str = ""
-) -> Run:
-    """The run of this very job that has not ended yet, unless `again`; otherwise a new one.
-
-    So an interrupted `headway run` can be repeated without submitting its jobs twice.
-    """
-    runs.check_own()
-    digest = job_digest(job, base, pool.name)
-    with runs.alone(digest):
-        left = None if again else runs.same(digest)
-        if left is not None:
-            run = Run(left, pool)
-            if not run.settled():
-                return run
-        return Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
-
-
 @dataclass
 class Submission:
     """A run before it is submitted: its jobs, where they will run, and what may go wrong.
@@ -390,6 +372,9 @@ class Submission:
     def prepare(self, *, again: bool = False) -> Run:
         """Make the run and its folder; `Run.submit` submits it.
 
+        So that an interrupted `headway run` can be repeated without submitting its jobs twice,
+        this is the run of the very same job if that has not ended yet.
+
         Args:
             again: make a new run, even if one of the same job has not ended.
 
@@ -401,8 +386,15 @@ class Submission:
             RunError: the run folder cannot be written.
         """
         raise_errors(self.findings)
-        kept = "" if self.results is None else kept_text(self.results.of(KEPT))
-        made = prepare_run(self.job, self.base, self.pool, runs=self.runs, again=again, kept=kept)
+        self.runs.check_own()
+        job, base, pool, runs = self.job, self.base, self.pool, self.runs
+        digest = job_digest(job, base, pool.name)
+        with runs.alone(digest):
+            left = None if again else runs.same(digest)
+            made = None if left is None else Run(left, pool)
+            if made is None or made.settled():
+                kept = "" if self.results is None else kept_text(self.results.of(KEPT))
+                made = Run(prepare(job, base, runs, pool.facts(), digest, kept), pool)
         made.findings = self.findings
         _log.info("%s is in %s", made.label, made.folder.path)
         return made

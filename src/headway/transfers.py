@@ -1,4 +1,4 @@
-"""Transfers by hand: one object fetched, one file sent; what a file must be is `publish`."""
+"""Download, upload or publish one file from Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headway.spec.units import format_size
 
 __all__ = ["Fetched", "Published", "Sent", "Snapshot", "fetch", "left_of", "publish", "put"]
 
-PATIENCE = 1800.0  # seconds without a byte from anywhere: nobody's GPU waits for it
+PATIENCE = 1800.0  # seconds without data; longer than in a job, where a GPU waits for it
 GRACE = 60.0  # seconds for which every source must say that there is no such object
 
 AnyPath = str | os.PathLike[str]
@@ -59,35 +59,36 @@ def fetch(
 ) -> Fetched:
     """Download one object, from one URL or several mirrors of it.
 
-    What has arrived stays in PATH.part when it ends early, and the same call goes on from there.
+    If it ends early, the data stays in PATH.part, and the same call continues from there.
 
     Args:
-        urls: One URL, or several of the same object, the best first.
-        path: Where it shall be; a folder, or None for this one, keeps the URL's name.
-        checksum: What it must have, as "sha256:…".
-        size: The bytes that it must have.
-        manifest: The digest that `headway publish` printed: it proves every chunk.
-        overwrite: Replace a file that is there already. Otherwise one that is proven to be the
-            object is left alone, and any other is refused.
+        urls: One URL, or several URLs of the same object, the best first.
+        path: The file to write, or a folder; default: this folder, with the name in the URL.
+        checksum: The checksum of the object, as "sha256:…".
+        size: The size of the object in bytes.
+        manifest: The digest that `headway publish` printed; with it every chunk is verified.
+        overwrite: Replace a file that exists. Without it, a file that is verified to be the object
+            is left alone, and any other file is an error.
         progress: Called with a snapshot, twice a second at most.
-        patience: Seconds without a byte from anywhere after which it fails.
+        patience: Seconds without data from any source after which the download fails.
         grace: Seconds for which all sources must say that there is no such object.
-        connections: How many to open; all may go to one server. By default 4, and 2 to a server.
-        direct: Have federations give the origin's bytes, not those of a cache.
-        should_stop: Asked often; the download ends when it says so.
+        connections: How many to open, all of them to one server if need be. By default 4, and at
+            most 2 to one server.
+        direct: Download from the origin of a federation, not from its caches.
+        should_stop: Called often; the download ends when it returns True.
 
     Returns:
-        The file, and what proves that it is the object.
+        The file, and how it was verified.
 
     Raises:
         NotFoundError: All sources say that there is no such object.
-        AccessDeniedError: They refuse it, or a token is missing.
-        StalledError: Nothing came for longer than the patience.
-        CorruptError: What they give is not what was declared.
-        TransferError: It failed in some other way, or in several.
+        AccessDeniedError: The sources refuse access, or a token is missing.
+        StalledError: No data came for longer than `patience`.
+        CorruptError: The data is not what was declared.
+        TransferError: The download failed for another reason, or for several.
         NoSpaceError: The disk is full.
         NodeError: The disk fails, or the folder cannot be written to.
-        Stopped: `should_stop` said so.
+        Stopped: `should_stop` returned True.
     """
     begin = time.monotonic()
     grace = min(grace, patience)
@@ -96,7 +97,7 @@ def fetch(
     target = target_of(given[0], path)
     if checksum is not None:
         checksum = _checksum(checksum)
-    here = _stands(target)
+    here = _exists(target)
     if here and not overwrite and checksum is None and manifest is None:
         raise _in_the_way(target, "nothing proves that it is this object")
     _make_folder(target)
@@ -144,9 +145,9 @@ def fetch(
     except Stopped:
         raise
     except Taken:
-        raise _in_the_way(target, "it came while this one was under way") from None
+        raise _in_the_way(target, "it appeared during the download") from None
     except HeadwayError as error:
-        raise _told(error, target) from None
+        raise _with_remedy(error, target) from None
 
 
 def put(
@@ -157,37 +158,32 @@ def put(
     progress: Callable[[int, int | None], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Sent:
-    """Upload one file, and see that it is there.
+    """Upload one file, and verify that it has arrived.
 
     Args:
         path: The file.
-        url: Where it shall be; one that ends in `/` keeps the file's name.
-        overwrite: Replace what is there already.
+        url: Where to upload it; a URL that ends in `/` keeps the file's name.
+        overwrite: Replace a file that is there already.
         progress: Called with the bytes that were sent and the total, twice a second at most.
-        should_stop: Asked often; the upload ends when it says so.
+        should_stop: Called often; the upload ends when it returns True.
 
     Returns:
-        What was sent, and how it was found to be there.
+        What was sent, and how it was verified.
 
     Raises:
-        NotFoundError: There is no such file, or no such place at the server.
-        AccessDeniedError: The server refuses it, or a token is missing.
-        TransferError: It failed in some other way.
-        Stopped: `should_stop` said so.
+        NotFoundError: There is no such file, or no such place on the server.
+        AccessDeniedError: The server refuses access, or a token is missing.
+        TransferError: The upload failed for another reason.
+        Stopped: `should_stop` returned True.
     """
-    path = _sayable(os.fspath(path))
+    path = _checked_path(path)
     _check_urls([url])
+    if os.path.isdir(path):
+        raise _refusal(f"{path} is a folder", "name a file")
     if not os.path.isfile(path):
-        if os.path.isdir(path):
-            raise TransferError(f"{path} is a folder", retryable=False, remedy="name a file")
-        raise NotFoundError(f"{path} is not there", retryable=False, remedy="name a file")
-    return _put(
-        path,
-        destination(path, url),
-        overwrite=overwrite,
-        progress=progress,
-        should_stop=should_stop,
-    )
+        raise NotFoundError(f"{path} does not exist", retryable=False, remedy="name a file")
+    to = destination(path, url)
+    return _put(path, to, overwrite=overwrite, progress=progress, should_stop=should_stop)
 
 
 def publish(
@@ -197,102 +193,92 @@ def publish(
     index: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Published:
-    """Write PATH.headway, the manifest that says what the file must be.
+    """Write PATH.headway, the manifest with which jobs verify the file.
 
     Args:
         path: The file.
-        chunk_size: Bytes of the chunks that are proven one by one; None: as suits its size.
-        index: Note where each member of a tar file is, so that it can be read in any order.
+        chunk_size: The size of the chunks that are verified one by one, in bytes; default: by the
+            size of the file.
+        index: Record where each member of a tar file is, so that jobs can read it in any order.
         progress: Called with the bytes that were read and the total.
 
     Returns:
-        The manifest's path, and its `digest`, which jobs pin.
+        The manifest's path and its `digest`, which goes into job.toml.
 
     Raises:
         ManifestError: The file cannot be read, or changes meanwhile.
     """
-    return _publish(
-        _sayable(os.fspath(path)), chunk_size=chunk_size, index=index, progress=progress
-    )
+    file = _checked_path(path)
+    return _publish(file, chunk_size=chunk_size, index=index, progress=progress)
 
 
 def destination(path: AnyPath, url: str) -> str:
-    """The URL under which `put` leaves a file."""
+    """The URL to which `put` uploads a file."""
     if url.partition("?")[0].endswith("/"):
         return below(url, os.path.basename(os.fspath(path)))
     return url
 
 
 def target_of(url: str, path: AnyPath | None = None) -> Path:
-    """Where `fetch` puts the object of a URL: a folder, or no path, keeps the URL's name."""
+    """The file that `fetch` writes; in a folder, or without a path, it has the URL's name."""
     _check_urls([url])
     if path is not None and not (os.fspath(path).endswith("/") or os.path.isdir(path)):
-        return Path(_sayable(os.fspath(path)))
+        return Path(_checked_path(path))
     name = url_basename(url) or ""
     if name in ("", ".", "..") or not name.isprintable() or len(os.fsencode(name)) > 200:
-        raise TransferError(
-            f"{shown(url)} does not end with the name of a file",
-            retryable=False,
-            remedy="say under which name to keep it",
-        )
+        what = f"{shown(url)} does not end with the name of a file"
+        raise _refusal(what, "give a path with the name of the file")
     return Path(path or "", name)
 
 
 def left_of(path: Path) -> Path | None:
-    """The part of a file that the same call would go on from, if there is one."""
+    """The part of a file from which the same call would continue, if there is one."""
     part = Path(f"{path}{_PART}")
     return part if os.path.exists(f"{part}{_JOURNAL}") and part.is_file() else None
 
 
-def _sayable(path: str) -> str:
-    """A path that the system can be asked for."""
-    if "\0" in path:
-        raise TransferError(f"{path!r} is not a path", retryable=False, remedy="remove the NUL")
-    return path
+def _refusal(what: str, remedy: str) -> TransferError:
+    return TransferError(what, retryable=False, remedy=remedy)
+
+
+def _checked_path(path: AnyPath) -> str:
+    text = os.fspath(path)
+    if "\0" in text:
+        raise _refusal(f"{text!r} is not a path", "remove the NUL character")
+    return text
 
 
 def _check_urls(given: list[str]) -> None:
     if not given:
-        raise TransferError("there is no URL", retryable=False, remedy="name one")
+        raise _refusal("there is no URL", "name one")
     for url in given:
         if not isinstance(url, str):
-            raise TransferError(f"{url!r} is not a URL", retryable=False, remedy="write it as text")
+            raise _refusal(f"{url!r} is not a URL", "write it as text")
         try:
             _name(url)
         except ValueError as error:
-            raise TransferError(
-                str(error), retryable=False, remedy="use https://, osdf:/// or file:///"
-            ) from None
+            raise _refusal(str(error), "use https://, osdf:/// or file:///") from None
 
 
 def _checksum(text: str) -> str:
     try:
         return checked_checksum(text)
     except Wrong as wrong:
-        raise TransferError(
-            f"the checksum {wrong.what}", retryable=False, remedy=wrong.remedy
-        ) from None
+        raise _refusal(f"the checksum {wrong.what}", wrong.remedy) from None
 
 
-def _stands(target: Path) -> bool:
-    """Whether a file lies there already; what is no file is never replaced."""
-    if not os.path.lexists(target):
-        return False
-    if not target.is_file():
-        raise TransferError(
-            f"{target} is in the way and is not a file",
-            retryable=False,
-            remedy="choose another path",
-        )
-    return True
+def _exists(target: Path) -> bool:
+    """Whether there is a file already; anything else is never replaced."""
+    if os.path.lexists(target) and not target.is_file():
+        raise _refusal(f"{target} is in the way and is not a file", "choose another path")
+    return target.is_file()
 
 
 def _in_the_way(target: Path, why: str) -> TransferError:
-    return TransferError(
+    return _refusal(
         f"{target} is here already, and {why}",
-        retryable=False,
-        remedy="choose another path, or replace it with overwrite (--overwrite), which happens once"
-        " the new one is whole and proven; a checksum proves one that is here",
+        "choose another path; or use overwrite (--overwrite), which replaces the file once the new"
+        " one is complete and verified; or give a checksum to verify the file that is here",
     )
 
 
@@ -312,19 +298,19 @@ def _already(target: Path, seconds: float, proof: str) -> Fetched:
     return Fetched(str(target), size, seconds, "", True, proof, Snapshot(size, size, 0, 0, [], ""))
 
 
-def _told(error: HeadwayError, target: Path) -> HeadwayError:
-    """The engine's error, with what it means for somebody who sits before this machine."""
+def _with_remedy(error: HeadwayError, target: Path) -> HeadwayError:
+    """The engine's error, with a remedy for the user of this machine."""
     if isinstance(error, DiskError):
         folder = target.absolute().parent
         error.message = error.message.replace("the node's disk", "the disk")
         with contextlib.suppress(FileNotFoundError):  # the folder itself may be what is gone
             free = format_size(shutil.disk_usage(folder).free)
             error.remedy = f"choose another folder, or make room: {folder} has {free} left"
-    told = [error.remedy]
+    remedies = [error.remedy]
     if isinstance(error, TransferError) and error.retryable:
-        told.append("`headway sources` shows how each source is right now")
+        remedies.append("`headway sources` shows how well each source works right now")
     left = left_of(target)
     if left is not None:
-        told.append(f"what has arrived stays in {left.name}, and the same call goes on from there")
-    error.remedy = "; ".join(filter(None, told))
+        remedies.append(f"the data stays in {left.name}, and the same call continues from there")
+    error.remedy = "; ".join(filter(None, remedies))
     return error

@@ -98,7 +98,7 @@ def test_a_sweep_with_a_container_and_federated_data(folder: Path) -> None:
     assert job.requirements == "(HAS_CVMFS_oasis == true)"
     assert job.submit == {"+ProjectName": '"Headway_Tests"'}
     assert (job.duration, job.retries.command) == ("Long", 2)
-    assert "Not taken over" not in text
+    assert "Not converted" not in text
     assert "# line 9: log = logs/$(Cluster).log  (the run's events.log" in text
 
 
@@ -128,7 +128,7 @@ def test_jobs_by_number_on_staging(folder: Path) -> None:
     gpus = job.resources.gpus
     assert gpus is not None and (gpus.capability, gpus.memory) == (8.0, 40000 * 2**20)
     assert job.submit == {"+WantGPULab": "true"}
-    assert "Not taken over" not in text
+    assert "Not converted" not in text
 
 
 def test_docker_with_the_folders_kept(folder: Path) -> None:
@@ -349,7 +349,7 @@ def test_what_is_not_taken_over_stays_with_its_line_and_the_reason(
     (folder / "job.sub").write_text(f"executable = run.sh\n{line}\nqueue\n")
     target, text, made = convert_file(folder / "job.sub")
     assert any(why in each.reason for each in made.skipped), made.skipped
-    assert why in text.partition("# Not taken over")[2]
+    assert why in text.partition("# Not converted")[2]
     assert load_job(target).command == ("./run.sh",)
 
 

@@ -245,8 +245,8 @@ def test_data_above_the_folder_is_named(tmp_path: Path) -> None:
     found = guess(tmp_path / "train.py")
     assert found.above == {"../data": 2, "../../x/a b.csv": 3}
     _, text = write_job_toml(tmp_path / "train.py")
-    assert "# Line 2 names ../data, which leads out of the job's folder" in text
-    assert "Bring it as data, and let the script look there" in text
+    assert "# Line 2 names ../data, which is outside the job's folder" in text
+    assert "Let the script read data instead, and copy the file into this folder" in text
     (tmp_path / "go.sh").write_text("python3 train.py --data ../sets/b.tar\n")
     assert guess(tmp_path / "go.sh").above == {
         "../sets/b.tar": 1,

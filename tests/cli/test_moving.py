@@ -139,7 +139,7 @@ def test_put(shell: Shell, tmp_path: Path) -> None:
     shell("put", "model.pt", f"file://{target}")
     assert target.read_bytes() == b"other"
     assert "is a folder" in shell("put", "there", "https://h/", code=2)
-    assert "is not there" in shell("put", "nothing", "https://h/", code=2)
+    assert "does not exist" in shell("put", "nothing", "https://h/", code=2)
     assert "sources" in shell("caches", code=2)
 
 

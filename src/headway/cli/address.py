@@ -1,4 +1,4 @@
-"""Which run, and which job of it, a word on the command line means.
+"""Find the run, or the job of a run, that a word on the command line names.
 
 cifar10-3       the run of that label
 cifar10         the newest run of that name
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Address:
-    """A run and, unless the whole of it is meant, one of its jobs."""
+    """A run, or one of its jobs."""
 
     folder: RunFolder
     job: int | None = None
@@ -34,7 +34,7 @@ class Address:
 
 
 def find(text: str | None, runs: Runs | None = None) -> Address:
-    """What `text` means; a run's own name goes before every other reading."""
+    """What `text` names; the name of a run goes before every other meaning."""
     found = _find(text, runs or Runs.here())
     _log.info("%s is in %s", found, found.folder.path)
     return found
@@ -44,23 +44,20 @@ def _find(text: str | None, runs: Runs) -> Address:
     known = list(runs)
     if not text or not known:
         return Address(runs.find(text or None))
-    whole = _named(text, known)
-    if whole is not None:
-        return Address(whole)
-    match = _JOB.match(text)
-    if match:
-        job = int(match["job"])
-        if not match["run"]:
+    if run := _named(text, known):
+        return Address(run)
+    if match := _JOB.match(text):
+        name, job = match["run"], int(match["job"])
+        if not name:
             return _job_of(known[-1], job)
-        run = _named(match["run"], known) or _by_cluster(match["run"], known)
-        return _job_of(run or _other(match["run"], runs), job)
+        return _job_of(_named(name, known) or _by_cluster(name, known) or _other(name, runs), job)
     if _NUMBER.match(text):
         return _by_number(text, known)
     return Address(_other(text, runs))
 
 
 def find_run(text: str | None, runs: Runs | None = None) -> RunFolder:
-    """The run that `text` means, where a single job makes no sense."""
+    """The run that `text` names, for commands that work on whole runs."""
     address = find(text, runs)
     if address.job is not None:
         raise RunError(
@@ -87,7 +84,7 @@ def _other(text: str, runs: Runs) -> RunFolder:
 
 
 def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:
-    """The run that the pool knows under this number; a real pool's numbers go first."""
+    """The run with this cluster; HTCondor's clusters go before those of the local pool."""
     if not _NUMBER.match(text):
         return None
     having = [run for run in known if run.facts.cluster == int(text)]
@@ -102,10 +99,8 @@ def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:
 
 def _by_number(text: str, known: list[RunFolder]) -> Address:
     """A bare number: a job of the newest run or, beyond its jobs, a cluster."""
-    if int(text) >= known[-1].job.size:
-        run = _by_cluster(text, known)
-        if run is not None:
-            return Address(run)
+    if int(text) >= known[-1].job.size and (run := _by_cluster(text, known)):
+        return Address(run)
     return _job_of(known[-1], int(text))
 
 
@@ -113,7 +108,6 @@ def _job_of(folder: RunFolder, job: int) -> Address:
     size = folder.job.size
     if job < size:
         return Address(folder, job)
-    jobs = (
-        f"only {folder.label}.0" if size == 1 else f"{folder.label}.0 to {folder.label}.{size - 1}"
-    )
-    raise RunError(f"{folder.label} has no job {job}", remedy=f"it has {jobs}")
+    label = folder.label
+    jobs = f"only {label}.0" if size == 1 else f"{label}.0 to {label}.{size - 1}"
+    raise RunError(f"{label} has no job {job}", remedy=f"it has {jobs}")

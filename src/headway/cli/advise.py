@@ -10,7 +10,7 @@ import shlex
 import shutil
 import time
 from argparse import Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,28 +37,20 @@ if TYPE_CHECKING:
     from headway.holds.hold import Hold
     from headway.pool.folder import RunFolder
 
-_STYLES = {
-    Act.RELEASE: "green",
-    Act.CHANGE: "yellow",
-    Act.REMOVE: "red",
-    Act.WAIT: "cyan",
-    Act.UNKNOWN: "dim",
-    Act.LEAVE: "dim",
+#: What to do, in words, and its colour; what can be done at once comes first.
+_VERDICTS = {
+    Act.RELEASE: ("release", "green"),
+    Act.CHANGE: ("change, then release", "yellow"),
+    Act.WAIT: ("wait, then release", "cyan"),
+    Act.REMOVE: ("remove", "red"),
+    Act.UNKNOWN: ("cannot tell", "dim"),
+    Act.LEAVE: ("leave it", "dim"),
 }
-_WORDS = {
-    Act.RELEASE: "release",
-    Act.CHANGE: "change, then release",
-    Act.REMOVE: "remove",
-    Act.WAIT: "wait, then release",
-    Act.UNKNOWN: "cannot tell",
-    Act.LEAVE: "leave it",
-}
-#: What can be done at once comes first.
-_ORDER = (Act.RELEASE, Act.CHANGE, Act.WAIT, Act.REMOVE, Act.UNKNOWN, Act.LEAVE)
+_ORDER = list(_VERDICTS)
 _WIDEST = 96
 _LONGEST_COMMAND = 500
 MOST = 50  # rows of the table, unless all are asked for
-_JOB = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\Z", re.ASCII)
+_JOB = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\Z", re.ASCII)
 _PAUSE = 10_000  # holds that are judged between two updates of the progress
 
 
@@ -109,12 +101,12 @@ def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
     hold = advice.hold
     print(f"{paint(_name(advice, asked), 'bold')}  {_verdict(advice)}{_chance(advice)}")
     if advice.until_words and advice.act is Act.WAIT:
-        _print(f"Wait {advice.until_words}.", "")
-    _print(advice.headline, "", style="bold")
+        _print(f"Wait {advice.until_words}.")
+    _print(advice.headline, style="bold")
     print(paint(f"  {_circumstances(advice, now)}", "dim"))
     if hold.reason:
         where = f" (012 of {hold.job} in {hold.log[:200]})" if hold.log else ""
-        _print(f"the log says{where}: {hold.reason[:600]}", "", style="dim")
+        _print(f"the log says{where}: {hold.reason[:600]}", style="dim")
     print()
     for reason in advice.reasons:
         _print(reason, "- ")
@@ -126,12 +118,9 @@ def print_card(advice: Advice, asked: HeldJobs, now: float) -> None:
                 _print(f"for future jobs: {change.line}", "  ", style="dim")
     if advice.cost_release is not None and advice.cost_remove is not None:
         release, remove = _hours(advice.cost_release), _hours(advice.cost_remove)
+        loss = f"Expected loss: {release} {advice.cost_unit} if it is released as it is"
         print()
-        _print(
-            f"Expected loss: {release} {advice.cost_unit} if it is released as it is, {remove} if"
-            " it is removed.",
-            "",
-        )
+        _print(f"{loss}, {remove} if it is removed.")
     if advice.command:
         print()
         if advice.act is Act.CHANGE and not any(change.new for change in advice.changes):
@@ -147,33 +136,28 @@ def print_many(advices: Sequence[Advice], asked: HeldJobs, now: float, most: int
     print(f"{paint(printable(asked.what), 'bold')}: {number}")
     if not advices:
         return
-    for members in _groups(advices):
+    groups: defaultdict[str, list[Advice]] = defaultdict(list)
+    for advice in advices:
+        groups[group_of(advice)].append(advice)
+    for members in sorted(groups.values(), key=lambda g: (_ORDER.index(g[0].act), -len(g))):
         print()
         _print_group(members, asked)
     print()
     _print_jobs(advices, asked, now, most)
 
 
-def _groups(advices: Sequence[Advice]) -> list[list[Advice]]:
-    found: dict[str, list[Advice]] = {}
-    for advice in advices:
-        found.setdefault(group_of(advice), []).append(advice)
-    return sorted(found.values(), key=lambda group: (_ORDER.index(group[0].act), -len(group)))
-
-
 def _print_group(members: Sequence[Advice], asked: HeldJobs) -> None:
     first = members[0]
     print(f"{_verdict(first)}  {many(len(members), 'job')}{_chances(members)}")
     others = "" if len({each.headline for each in members}) == 1 else " (and others like it)"
-    _print(f"{first.headline}{others}", "", style="bold")
+    _print(f"{first.headline}{others}", style="bold")
     if first.act is Act.WAIT and first.until_words:
-        _print(f"Wait {members[-1].until_words}.", "")
+        _print(f"Wait {members[-1].until_words}.")
     for change in first.changes:
         _print(change.words, "- ")
     if not first.changes:
-        _print(first.reasons[-1], "")
-    command = _group_command(members, asked)
-    if command:
+        _print(first.reasons[-1])
+    if command := _group_command(members, asked):
         print(f"  {paint(printable(command), 'cyan')}")
 
 
@@ -226,13 +210,14 @@ def _print_jobs(advices: Sequence[Advice], asked: HeldJobs, now: float, most: in
     print_table(
         ("job", "advice", "chance", "held for", "hold", "site", "why"),
         rows,
-        [_STYLES[each.act] for each in shown],
+        [_VERDICTS[each.act][1] for each in shown],
     )
     print_hidden(len(ordered) - len(shown), "--all shows them")
 
 
 def _verdict(advice: Advice) -> str:
-    return paint(_WORDS[advice.act], f"bold {_STYLES[advice.act]}")
+    words, style = _VERDICTS[advice.act]
+    return paint(words, f"bold {style}")
 
 
 def _chance(advice: Advice) -> str:
@@ -257,15 +242,15 @@ def _chances(members: Sequence[Advice]) -> str:
 
 def _circumstances(advice: Advice, now: float) -> str:
     hold = advice.hold
-    parts = [f"held {span(max(0.0, now - hold.time))} ago", f"hold number {hold.holds}"]
-    if hold.starts:
-        parts.append(many(hold.starts, "start"))
-    if hold.site:
-        parts.append(f"at {printable(hold.site[:80])}")
-    if advice.avoid_site:
-        parts.append("better elsewhere next time")
-    parts.append(f"code {hold.code}/{hold.subcode}")
-    return ", ".join(parts)
+    parts = [
+        f"held {span(max(0.0, now - hold.time))} ago",
+        f"hold number {hold.holds}",
+        many(hold.starts, "start") if hold.starts else "",
+        f"at {printable(hold.site[:80])}" if hold.site else "",
+        "better elsewhere next time" if advice.avoid_site else "",
+        f"code {hold.code}/{hold.subcode}",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _percent(share: float) -> str:
@@ -279,7 +264,7 @@ def _hours(hours: float) -> str:
     return f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
 
 
-def _print(text: str, lead: str, style: str = "") -> None:
+def _print(text: str, lead: str = "", style: str = "") -> None:
     """Print a paragraph, wrapped at the terminal's edge."""
     width = min(_WIDEST, shutil.get_terminal_size().columns) - 2 - len(lead)
     for number, line in enumerate(wrapped(printable(text), max(20, width))):
@@ -540,7 +525,5 @@ def _chosen(history: History, jobs: Sequence[tuple[int, int]]) -> list[Hold]:
 
 
 def _job(word: str) -> tuple[int, int]:
-    match = _JOB.match(word)
-    if match is None:
-        raise UsageError(f"{word!r} is not a job", "name it such as 8123.4")
-    return int(match[1]), int(match[2])
+    cluster, _, proc = word.partition(".")
+    return int(cluster), int(proc)

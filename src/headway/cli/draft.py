@@ -1,13 +1,15 @@
-"""A first job.toml for a script: what can be read off it is filled in, the rest is explained."""
+"""What a script needs and writes, guessed by reading it; `headway init` puts it into job.toml."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from headway.pool.lint.script_traps import is_python, read_script
@@ -36,13 +38,13 @@ _WORD = re.compile(r"[\w./-]+", re.ASCII)
 
 @dataclass
 class Guess:
-    """What a script seems to need and to leave behind; each with the line that says so."""
+    """What a script seems to need and to write; the numbers are the lines that say so."""
 
     command: list[str]
     files: list[str]
     outputs: dict[str, int] = field(default_factory=dict)
     perhaps: dict[str, int] = field(default_factory=dict)  # written only under a condition
-    above: dict[str, int] = field(default_factory=dict)  # paths that lead out of the folder
+    above: dict[str, int] = field(default_factory=dict)  # paths outside the folder
     urls: dict[str, int] = field(default_factory=dict)
     gpu_module: str = ""
     file_bytes: int = 0  # of `files`, with all that is in their folders
@@ -56,24 +58,17 @@ def guess(script: Path) -> Guess:
         _read_python(text, script, found)
     else:
         _read_text(text, script, found)
-    found.file_bytes = sum(
-        _size(path) for _, path in packed_files(tuple(found.files), script.parent)
-    )
+    for _, path in packed_files(tuple(found.files), script.parent):
+        with contextlib.suppress(OSError):
+            found.file_bytes += path.stat().st_size if path.is_file() else 0
     return found
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
-
-
 def program_words(program: Path, name: str) -> list[str]:
-    """How a program that HTCondor starts by itself is started: so, or by its interpreter.
+    """The command for a program that HTCondor starts: the program, or its interpreter first.
 
     Args:
-        program: the file, which may be one of the node's.
+        program: the file; it may exist only on the node.
         name: what the job calls it.
     """
     if name.startswith("/") or ("/" not in name and not program.is_file()):
@@ -92,7 +87,7 @@ def is_program(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(4).startswith((b"#!", b"\x7fELF"))
     except OSError:
-        return True  # whoever reads it says so
+        return True  # reading it will give the error
 
 
 def _command(script: Path, text: str) -> list[str]:
@@ -127,15 +122,15 @@ def _read_import(node: ast.Import | ast.ImportFrom, script: Path, found: Guess) 
         top = name.split(".")[0]
         if top in _GPU_MODULES:
             found.gpu_module = found.gpu_module or top
-        for beside in (f"{top}.py", top) if top else ():
-            there = script.with_name(beside)
-            is_module = there.is_file() or (there / "__init__.py").exists()
-            if is_module and beside not in found.files:
-                found.files.append(beside)
+        for file in (f"{top}.py", top) if top else ():
+            path = script.with_name(file)
+            is_module = path.is_file() or (path / "__init__.py").exists()
+            if is_module and file not in found.files:
+                found.files.append(file)
 
 
 class _Writes:
-    """What a script writes under fixed names: whenever it runs, or only under a condition."""
+    """Finds what a script writes under fixed names, always or only under a condition."""
 
     def __init__(self, tree: ast.Module, found: Guess) -> None:
         self.tree = tree
@@ -156,7 +151,7 @@ class _Writes:
                 self._option(node)
         used = {each.attr for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)}
         self._block(self.tree.body, sure=True)
-        for name in self.functions:  # what nobody seems to call may still be called
+        for name in self.functions:  # a function without a visible call may still be called
             self._enter(name, sure=False)
         for dest, (path, line) in self.options.items():
             written = path in self.found.outputs or path in self.found.perhaps
@@ -187,7 +182,7 @@ class _Writes:
                 for text, line in self.writes(node):
                     _add_output(text, line, self.found.outputs if sure else self.found.perhaps)
                 self._enter(_called(node), sure)
-            elif isinstance(node, ast.Name):  # handed on to be called, as in spawn(main)
+            elif isinstance(node, ast.Name):  # passed as an argument, as in spawn(main)
                 self._enter(node.id, sure)
             self._block(list(ast.iter_child_nodes(node)), sure=sure)
 
@@ -235,18 +230,16 @@ class _Writes:
 
 
 def _paths_in(nodes: Sequence[ast.AST], writes: _Writes) -> set[str]:
-    """What is written in a branch, wherever in it, under names that can be outputs."""
+    """What a branch writes under names that can be outputs."""
     found: dict[str, int] = {}
-    for node in nodes:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call):
-                for path, line in writes.writes(inner):
-                    _add_output(path, line, found)
+    calls = (call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call))
+    for path, line in chain.from_iterable(map(writes.writes, calls)):
+        _add_output(path, line, found)
     return set(found)
 
 
 def _is_main(test: ast.expr) -> bool:
-    """`if __name__ == "__main__":`, which holds for a job's script."""
+    """Whether it is `if __name__ == "__main__":`, which is true in a job's script."""
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
 
 
@@ -268,8 +261,8 @@ def _read_literal(text: str, line: int, script: Path, found: Guess) -> None:
     if _ABOVE.fullmatch(text):
         found.above.setdefault(text, line)
     if _LITERAL_PATH.match(text) and text not in found.files and text not in found.outputs:
-        there = script.parent / text
-        if ".." not in text.split("/") and there.is_file() and there.name != "job.toml":
+        path = script.parent / text
+        if ".." not in text.split("/") and path.is_file() and path.name != "job.toml":
             found.files.append(text)
 
 
@@ -286,22 +279,19 @@ def _read_text(text: str, script: Path, found: Guess) -> None:
             if inside and (script.parent / name).is_file() and name not in found.files:
                 found.files.append(name)
         if re.search(r"\bpython3?\b|\btorchrun\b", code) and not found.gpu_module:
-            _gpu_of_called(script, found)
+            _read_called(script, found)
 
 
-def _gpu_of_called(script: Path, found: Guess) -> None:
+def _read_called(script: Path, found: Guess) -> None:
     """A shell script that starts a Python script needs what that one needs."""
-    for name in found.files[1:]:
-        if name.endswith(".py"):
+    for file in found.files[1:]:
+        if file.endswith(".py"):
             inner = Guess([], [])
-            _read_python(read_script(script.parent / name) or "", script.parent / name, inner)
+            _read_python(read_script(script.parent / file) or "", script.parent / file, inner)
             found.gpu_module = found.gpu_module or inner.gpu_module
-            for path, line in inner.outputs.items():
-                found.outputs.setdefault(path, line)
-            for path, line in inner.perhaps.items():
-                found.perhaps.setdefault(path, line)
-            for path, line in inner.above.items():
-                found.above.setdefault(path, line)
+            for name in ("outputs", "perhaps", "above"):
+                for path, line in getattr(inner, name).items():
+                    getattr(found, name).setdefault(path, line)
 
 
 def _text(node: ast.expr) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from headway.cli.draft import Guess
     from headway.pool.lint.evaluate import SkippedLine
 
-# Bytes of disk: for what a command writes, for models and their checkpoints, how exact a request
-# is, and what is too little to speak of.
+# Bytes of disk: for what a command writes, for models and their checkpoints, the step of a
+# request, and what is too little to mention.
 _ROOM, _ROOM_WITH_MODELS, _STEP, _LITTLE = 10**9, 2 * 10**9, 10**8, 10**7
-_MOST_ROWS = 30  # of a table that stands in job.toml itself
+_MOST_ROWS = 30  # of a table in job.toml itself
 
 
 def parser(name: str) -> Parser:
@@ -72,31 +72,31 @@ def call(arguments: Namespace) -> int:
 
 
 def write_job_toml(script: Path) -> tuple[Path, str]:
-    """Write job.toml beside a script, whole or not at all, and never over another."""
+    """Write a job.toml next to a script, atomically, and never over another file."""
     from headway.cli.draft import guess, is_program
 
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "there is no such file"
-        raise SpecError([Problem(str(script), what, "name the script that the job shall run")])
+        raise SpecError([Problem(str(script), what, "name the script that the job runs")])
     if not is_program(script):
         what = "is neither a script nor a submit file: no interpreter is known for it"
-        remedy = "name the script; one of another language begins with #! or is executable"
+        remedy = "name a script; make it executable, or let it begin with #!"
         raise SpecError([Problem(str(script), what, remedy)])
     target = script.with_name("job.toml")
     _refuse_to_overwrite(target)
     text = job_toml(script.name, guess(script))
-    _place(target, text)
+    _write_new(target, text, 0o644)
     return target, text
 
 
 def convert_file(path: Path) -> tuple[Path, str, Converted]:
-    """Write what a submit file describes as a job.toml, and its rows beside it if they are many.
+    """Convert a submit file to a job.toml, with a CSV file next to it if there are many rows.
 
     Returns:
         The job.toml, its text, and what became of the lines.
 
     Raises:
-        ConversionError: there is nothing to write; no file is there then.
+        ConversionError: the file cannot be converted; then nothing is written.
     """
     from headway.cli.convert import convert, folder_of
 
@@ -104,19 +104,17 @@ def convert_file(path: Path) -> tuple[Path, str, Converted]:
     target = base / "job.toml"
     _refuse_to_overwrite(target)
     made = convert(path, base)
-    mode = path.stat().st_mode & 0o666  # what may be read of the original, and no more
-    rows = base / f"{made.document['name']}.rows.csv"
-    if not made.rows[0] or len(made.rows) <= _MOST_ROWS:
-        text = converted_toml(made, None)
-        _place(target, text, mode)
-        return target, text, made
-    _refuse_to_overwrite(rows)
-    _link(rows, csv_of(made.rows), mode)
+    mode = path.stat().st_mode & 0o666  # readable by the same users as the original
+    rows = None
+    if made.rows[0] and len(made.rows) > _MOST_ROWS:
+        rows = base / f"{made.document['name']}.rows.csv"
+        _write_new(rows, csv_of(made.rows), mode)
     try:
-        text = converted_toml(made, rows.name)
-        _place(target, text, mode)
+        text = converted_toml(made, rows.name if rows else None)
+        _write_new(target, text, mode)
     except BaseException:
-        rows.unlink()
+        if rows is not None:
+            rows.unlink()
         raise
     return target, text, made
 
@@ -127,24 +125,16 @@ def _refuse_to_overwrite(target: Path) -> None:
         raise SpecError([Problem(str(target), "exists already", remedy)])
 
 
-def _place(target: Path, text: str, mode: int = 0o644) -> None:
-    """Put a job.toml in place that has been loaded once: what is handed out must be good."""
-    from headway.spec import load_job
-
-    _link(target, text, mode, check=load_job)
-
-
-def _link(
-    target: Path, text: str, mode: int, check: Callable[[Path], object] | None = None
-) -> None:
-    """Write a file whole or not at all, and over no other."""
+def _write_new(target: Path, text: str, mode: int) -> None:
+    """Write a file atomically and over no other; a job.toml is loaded once to check it."""
     from headway.node.files import write_atomically
+    from headway.spec import load_job
 
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write_atomically(draft, text.encode(), mode)
-        if check is not None:
-            check(draft)
+        if target.name == "job.toml":
+            load_job(draft)
         os.link(draft, target)
     except FileExistsError:
         _refuse_to_overwrite(target)
@@ -164,7 +154,7 @@ def job_toml(script: str, found: Guess) -> str:
         f"# On HTCondor: headway run job.toml --pool htcondor\n",
         f"name = {quoted(name_of(Path(script).stem))}",
         _command(found),
-        "\n# What the job needs from this folder, as it is at submit.\n"
+        "\n# The files of this folder that the job needs; they are packed at submit.\n"
         f"files = [{', '.join(quoted(name) for name in found.files)}]",
         "\n# Many jobs: one per row of a table, whose columns fill {placeholders} in the command.\n"
         '# table = "parameters.csv"',
@@ -172,7 +162,7 @@ def job_toml(script: str, found: Guess) -> str:
         _gpus(found),
         _inputs(found),
         _outputs(found),
-        "\n# A command that saves its state and exits with 85 goes on from there when evicted.\n"
+        "\n# A command that saves its state and exits with 85 continues from there when evicted.\n"
         '# [checkpoint]\n# paths = ["checkpoint.pt"]\n# interval = "1 h"',
     ]
     return "\n".join(part for part in parts if part) + "\n"
@@ -184,7 +174,7 @@ def _command(found: Guess) -> str:
 
 
 def _resources(found: Guess) -> str:
-    """The requests, and how that for disk was reckoned, so that a person can do better."""
+    """The requests, and how the one for disk was estimated, so that the user can correct it."""
     from headway.spec import format_size
 
     room = _ROOM_WITH_MODELS if found.gpu_module else _ROOM
@@ -215,18 +205,15 @@ def _inputs(found: Guess) -> str:
     for path, line in found.above.items():
         name = path.rstrip("/").rpartition("/")[2]
         lines += [
-            f"\n# Line {line} names {one_line(path)}, which leads out of the job's folder: on a"
-            f" node nothing is there.\n# Bring it as {one_line(name)}, and let the script look"
-            " there: copy it into this folder and add it to\n# `files`; or, if it is large, put it"
+            f"\n# Line {line} names {one_line(path)}, which is outside the job's folder: on a"
+            f" node nothing is there.\n# Let the script read {one_line(name)} instead, and copy the"
+            " file into this folder and add it to\n# `files`; or, if it is large, put it"
             " behind a URL (`headway publish`) and declare it as an input."
         ]
-    lines += ["\n# Data that is fetched, and proven whole, before the command starts."]
-    for url, line in found.urls.items():
-        lines += [f"# [[inputs]]  # line {line} fetches it", f"# url = {quoted(url)}"]
-        lines += ['# checksum = "sha256:…"']
-    if not found.urls:
-        lines += ["# [[inputs]]", '# url = "https://example.org/data.tar"']
-        lines += ['# checksum = "sha256:…"']
+    lines += ["\n# Data that Headway fetches and verifies before the command starts."]
+    urls = {url: f"  # line {line} fetches it" for url, line in found.urls.items()}
+    for url, why in (urls or {"https://example.org/data.tar": ""}).items():
+        lines += [f"# [[inputs]]{why}", f"# url = {quoted(url)}", '# checksum = "sha256:…"']
     return "\n".join(lines)
 
 
@@ -274,7 +261,7 @@ def converted_toml(made: Converted, table: str | None) -> str:
     if "outputs" not in document:
         lines += ["", "# What the command leaves behind; a job without it counts as failed."]
         lines += ["# [[outputs]]", '# path = "model.pt"']
-    lines += _told(made)
+    lines += _comments(made)
     return "\n".join(lines) + "\n"
 
 
@@ -299,24 +286,22 @@ def _table(made: Converted, table: str | None) -> list[str]:
     return [f"count = {len(made.rows)}"] if len(made.rows) > 1 else []
 
 
-def _told(made: Converted) -> list[str]:
+def _comments(made: Converted) -> list[str]:
     lines: list[str] = []
     if made.skipped:
-        lines += ["", f"# Not taken over from {one_line(made.name)}; look at each of these:"]
+        lines += ["", f"# Not converted from {one_line(made.name)}; check each of these:"]
     for each in made.skipped:
         where = f"line {each.line}: " if each.line else ""
         lines += [f"# {where}{one_line(each.text)}", f"#   {one_line(each.reason)}"]
     if made.own:
-        lines += ["", "# What Headway does by itself:"]
+        lines += ["", "# What Headway does itself:"]
     lines += [f"# line {e.line}: {one_line(e.text)}  ({one_line(e.reason)})" for e in made.own]
     return lines
 
 
 def _pairs(table: dict[str, Any]) -> list[str]:
-    plain_keys = [key for key, value in table.items() if not isinstance(value, dict)]
-    lines = [f"{_key(key)} = {_toml(table[key])}" for key in plain_keys]
-    nested = [key for key in table if key not in plain_keys]
-    return [*lines, *(f"{_key(key)} = {_toml(table[key])}" for key in nested)]
+    nested_last = sorted(table.items(), key=lambda item: isinstance(item[1], dict))
+    return [f"{_key(key)} = {_toml(value)}" for key, value in nested_last]
 
 
 def _key(key: str) -> str:
@@ -336,7 +321,7 @@ def _toml(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text for a comment."""
+    """A text that is safe in a comment."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -45,7 +45,7 @@ from headway.cli.terminal import (
 from headway.errors import HeadwayError
 from headway.events import Jobs, JobState, Skip, read_log
 from headway.events.files import NO_LOGS, LogFile, find_logs
-from headway.events.opening import Format, open_log
+from headway.events.opening import Format, LogReader
 from headway.pool.folder import RunFolder, Runs
 from headway.pool.results import read_kept
 from headway.text import printable
@@ -136,7 +136,7 @@ def _is_plain(file: LogFile) -> bool:
     """Whether events can be read at any place of the file."""
     if file.format is not Format.TEXT:
         return False
-    with open_log(file.path) as opened:
+    with LogReader(file.path) as opened:
         return not opened.compression
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headway.cli.commands import OK, WRONG
 from headway.cli.parser import Parser
@@ -60,22 +60,25 @@ def parser(name: str) -> Parser:
 
 
 def call(arguments: Namespace) -> int:
-    from headway.pool.lint.wrap import wrap_file
+    from headway.cli.run import finding_document, print_findings
+    from headway.pool.lint.wrap import risks_left, wrap_file
 
     path = Path(arguments.file)
     if arguments.check:
         return _check(path, arguments.json)
-    target = None
+    target, text = None, {}
     if arguments.to == "-":
         wrapped = _wrap_text(path)
-        extra: dict[str, Any] = {"text": wrapped.text}
+        text = {"text": wrapped.text}
     else:
         to = Path(arguments.to) if arguments.to else None
         target, wrapped = wrap_file(path, to, overwrite=arguments.overwrite)
-        extra = {}
+    risks = risks_left(wrapped, path)
     if arguments.json:
-        written = str(target) if target else None
-        print_json({"file": str(path), "written": written, **_document(path, wrapped), **extra})
+        document = {"file": str(path), "written": str(target) if target else None}
+        lists = {"added": list(wrapped.added), "notes": list(wrapped.notes)}
+        findings = [finding_document(finding) for finding in risks]
+        print_json({**document, **lists, "findings": findings, **text})
         return OK
     if target is not None:
         print(wrapped.diff(path.name, target.name), end="", flush=True)
@@ -83,7 +86,9 @@ def call(arguments: Namespace) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(wrapped.text.encode("utf-8", errors="surrogateescape"))
         sys.stdout.flush()
-    _print_risks(path, wrapped)
+    print_findings(risks)
+    for note in wrapped.notes:
+        print_stderr(f"note: {note}")
     if target is not None:
         print_stderr(f"wrote {near(target)}; submit it with: condor_submit {near(target)}")
     return OK
@@ -120,24 +125,6 @@ def _wrap_text(path: Path) -> Wrapped:
     base = submit_folder(read(text), path.parent, Path())
     beside = agent.parent == base.absolute()
     return wrap(text, path.stem, base=base, agent=None if beside else agent.as_posix())
-
-
-def _print_risks(path: Path, wrapped: Wrapped) -> None:
-    """What is still risky, and which lines Headway left alone."""
-    from headway.cli.run import print_findings
-    from headway.pool.lint.wrap import risks_left
-
-    print_findings(risks_left(wrapped, path))
-    for note in wrapped.notes:
-        print_stderr(f"note: {note}")
-
-
-def _document(path: Path, wrapped: Wrapped) -> dict[str, Any]:
-    from headway.cli.run import finding_document
-    from headway.pool.lint.wrap import risks_left
-
-    findings = [finding_document(finding) for finding in risks_left(wrapped, path)]
-    return {"added": list(wrapped.added), "notes": list(wrapped.notes), "findings": findings}
 
 
 def plugin(arguments: Namespace) -> int:

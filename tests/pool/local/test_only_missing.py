@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headway
-from headway.api import find_missing, look, prepare_run
+from headway.api import Submission, find_missing, look
 from headway.cli import main
 from headway.errors import PreflightError
 from headway.events import EventWriter
@@ -317,8 +317,8 @@ def test_two_who_ask_at_the_same_moment_get_the_same_run(base: Path, made: Made)
     def ask_too() -> None:
         found = find_missing(job, base, runs)
         start.wait()
-        part, kept = found.missing_part(job), kept_text(found.of(KEPT))
-        got.append(prepare_run(part, base, pool, runs=runs, kept=kept).label)
+        part = found.missing_part(job)
+        got.append(Submission(part, base, pool, runs, results=found).prepare().label)
 
     threads = [threading.Thread(target=ask_too) for _ in range(4)]
     for thread in threads:

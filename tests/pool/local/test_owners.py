@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.api import Run, prepare_run
+from headway.api import Run, Submission
 from headway.check import check
 from headway.cli import main
 from headway.errors import HeadwayError, RunError
@@ -109,7 +109,7 @@ def test_what_others_can_change_is_not_acted_on(tmp_path: Path, how: str) -> Non
     job = build_job({"name": "new", "command": "true"}, folder=place)
     pool = open_pool("local:cpus=1", place)
     with pytest.raises(RunError) as refused:
-        prepare_run(job, place, pool, runs=Runs.here(place))
+        Submission(job, place, pool, Runs.here(place)).prepare()
     told = f"{refused.value.message} {refused.value.remedy}"
     assert str(place) in told
     assert any(word in told for word in ("`chmod", "`sudo", "`cd`")), told
