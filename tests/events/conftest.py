@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.events import Event, EventWriter, Jobs, JobState, Parser
+from headway.events import Event, EventParser, EventWriter, Jobs, JobState
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -40,7 +40,7 @@ def written(tmp_path: Path) -> Callable[[Callable[[EventWriter], None]], list[Ev
         path.unlink(missing_ok=True)
         with EventWriter(path) as writer:
             act(writer)
-        parser = Parser()
+        parser = EventParser()
         events = parser.feed(path.read_bytes())
         assert not parser.skipped
         assert not parser.pending

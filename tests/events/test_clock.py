@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.events import Follower, Parser, read_log
+from headway.events import EventParser, Follower, read_log
 from headway.events.clock import Clock, Hint, judge, utc_hint
 
 CHICAGO = ZoneInfo("America/Chicago")
@@ -169,7 +169,7 @@ def test_a_follower_believes_a_hint_from_where_it_is(
 
 def test_words_of_users_are_no_hints(tmp_path: Path) -> None:
     text = ended(utc(2001, 1, 1, 0, 0, 0), timezone.utc).replace("005 (", "009 (")
-    parser = Parser()
+    parser = EventParser()
     parser.feed(text.encode())
     assert parser.clock.again() is None
 

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.events import Event, Follower, Jobs, read_log
-from headway.events.ads import AdParser, JsonParser, XmlParser
 from headway.events.clock import Clock
 from headway.events.opening import Format, sniff
+from headway.events.read import AdParser, JsonParser, XmlParser
 
 FORMATS = Path(__file__).parent / "formats"
 LOGS = Path(__file__).parent / "logs"

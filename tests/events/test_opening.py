@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headway.errors import EventLogError
 from headway.events import read_log
-from headway.events.opening import open_log
+from headway.events.opening import LogReader
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -41,7 +41,7 @@ quick = settings(
 
 
 def content(path: Path, size: int = 1000) -> tuple[bytes, str]:
-    with open_log(path) as file:
+    with LogReader(path) as file:
         data = b""
         while block := file.read(size):
             assert len(block) <= size
@@ -59,7 +59,7 @@ def test_by_content_whatever_the_name(kind: str, size: int, tmp_path: Path) -> N
     path = tmp_path / "log.txt"
     path.write_bytes(PACK[kind](LOG[:20_000]))
     assert content(path, size) == (LOG[:20_000], "")
-    with open_log(path) as file:
+    with LogReader(path) as file:
         assert file.compression == kind
         assert file.read(10)
         file.rewind()
@@ -147,7 +147,7 @@ def test_a_bomb_takes_no_memory(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "bomb"
     path.write_bytes(PACK[kind](b"\0" * (64 << 20)))
     tracemalloc.start()
-    with open_log(path) as file:
+    with LogReader(path) as file:
         while file.read(1 << 16):
             pass
         assert file.offset == 64 << 20
@@ -177,6 +177,6 @@ def test_a_window_that_is_too_large(tmp_path: Path) -> None:
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        open_log(tmp_path / "none")
+        LogReader(tmp_path / "none")
     with pytest.raises(EventLogError, match="cannot be read: Is a directory"):
         read_log(tmp_path)

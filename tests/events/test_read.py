@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import EventLogError
-from headway.events import Event, EventType, Expr, Parser, read_log
+from headway.events import Event, EventParser, EventType, Expr, read_log
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -31,7 +31,7 @@ ONE, TWO, THREE = (event(f"Job submitted from host: <{n}>", ident=f"1.{n}.0") fo
 
 
 def events(data: bytes, reference: float | None = None) -> list[Event]:
-    return Parser(reference).feed(data)
+    return EventParser(reference).feed(data)
 
 
 def procs(data: bytes) -> list[int]:
@@ -100,7 +100,7 @@ def test_new_year_without_years(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["2026-13-01 00:00:00", "2026-02-30 00:00:00", "00/00 00:00:00"])
 def test_a_date_that_is_none_is_skipped_and_counted(when: str) -> None:
-    parser = Parser()
+    parser = EventParser()
     bad = event("x", when)
     assert [e.proc for e in parser.feed(ONE + bad + TWO)] == [0, 1]
     (skip,) = parser.skipped
@@ -124,7 +124,7 @@ def test_damage() -> None:
 def test_torn_events_give_way_to_whole_ones() -> None:
     torn = b"005 (1.7.0) 2026-11-15 22:19:56 Job terminated.\n\t(1) Norm"
     for gap in (b"\n", b"\0\0\0", b"\r\n"):
-        parser = Parser()
+        parser = EventParser()
         data = ONE + torn + gap + TWO
         assert [e.proc for e in parser.feed(data)] == [0, 1]
         assert not parser.pending
@@ -134,7 +134,7 @@ def test_torn_events_give_way_to_whole_ones() -> None:
 
 
 def test_skips_tell_where() -> None:
-    parser = Parser()
+    parser = EventParser()
     parser.feed(ONE + b"stray\n" + TWO + b"\n \n" + THREE)
     (skip,) = parser.skipped
     assert (skip.offset, skip.length, skip.why) == (len(ONE), 6, "no event")
@@ -153,10 +153,10 @@ def test_latin_1_and_unknown_numbers() -> None:
 
 
 def test_an_unterminated_event_waits() -> None:
-    parser = Parser()
+    parser = EventParser()
     data = ONE + TWO
     for at in range(len(ONE), len(data)):
-        parser = Parser()
+        parser = EventParser()
         assert [e.proc for e in parser.feed(data[:at])] == [0]
         assert (parser.offset, parser.pending) == (len(ONE), at - len(ONE))
         assert [e.proc for e in parser.feed(data[at:])] == [1]
@@ -164,7 +164,7 @@ def test_an_unterminated_event_waits() -> None:
 
 
 def test_endless_garbage_does_not_pile_up() -> None:
-    parser = Parser()
+    parser = EventParser()
     for _ in range(20):
         assert parser.feed(b"\0" * (1 << 20)) == []
     assert parser.pending < 5 << 20
@@ -211,9 +211,9 @@ pieces = st.sampled_from(
 @quick
 def test_pieces_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
     data = b"".join(parts)
-    whole = Parser(0)
+    whole = EventParser(0)
     expected = whole.feed(data)
-    pieced = Parser(0)
+    pieced = EventParser(0)
     found: list[Event] = []
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, end in pairwise(bounds):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headway.events import Columns, Event, Parser, columns_of
+from headway.events import Columns, Event, EventParser, columns_of
 from headway.events.clock import Clock
 from headway.events.columnar.assemble import File, assemble
 from headway.events.columnar.columns import NONE, column_names
@@ -28,7 +28,7 @@ TEXTS = ("site", "slot", "host", "user", "text")
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-class Recording(Parser):
+class Recording(EventParser):
     """The careful reader, with where it found its events."""
 
     def __init__(self, clock: Clock) -> None:
@@ -47,8 +47,7 @@ def careful(data: bytes, modified: float = NOW) -> Columns:
     while clock:
         parser = Recording(clock)
         events = parser.feed(data)
-        if parser.ends_with(data[-4:]):
-            events += parser.feed(b"\n")
+        events += parser.close()
         clock = clock.again()
     return columns_of(events, offsets=parser.offsets, skipped=parser.skipped)
 

@@ -18,9 +18,9 @@ from headway.cli import main
 from headway.collect.tail import Cursor, OpenLog
 from headway.events import Event, Follower, opening, read_columns, read_log
 from headway.events import opening as limits
-from headway.events.ads import JsonParser
 from headway.events.clock import Clock
 from headway.events.opening import LINE_LIMIT, LONG_LINE, MORE, SKIPS_LIMIT, ZEROS, Skips
+from headway.events.read import JsonParser
 from headway.holds.history import read_hold_events
 from headway.node.classad import parse_lines, read_ads, read_old_ad
 
@@ -312,7 +312,7 @@ def test_a_compressed_file_of_any_ratio_ends_somewhere(
     monkeypatch.setattr(opening, "INFLATED_LIMIT", 2 << 20)
     path = tmp_path / "log"
     path.write_bytes(gzip.compress(os.urandom(1 << 10).hex().encode() * (1 << 11), 1))
-    with opening.open_log(path) as file:
+    with opening.LogReader(path) as file:
         size = sum(
             block if isinstance(block, int) else len(block) for block in file.blocks(1 << 18)
         )

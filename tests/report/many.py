@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from headway.events.read import Skip
+from headway.events.opening import Skip
 from headway.report.accounts import ATTEMPTS, HOLDS, JOBS, PIECES, Accounts
 from headway.report.enums import Cause, JobOutcome, Phase
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from headway.events.read import Skip
+from headway.events.opening import Skip
 from headway.report import report
 from headway.report.accounts import Accounts
 from headway.report.compare import Comparison, compare

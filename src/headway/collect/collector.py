@@ -33,7 +33,7 @@ from headway.collect.tail import Cursor, EventRow, Gap, OpenLog, StoredLog, Tail
 from headway.errors import CollectError, EventLogError
 from headway.events.collected import LEDGER
 from headway.events.files import Rotation, find_logs
-from headway.events.opening import HEAD_SIZE, Format, open_log, sniff
+from headway.events.opening import HEAD_SIZE, Format, LogReader, sniff
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Finder:
         if is_log or (size == entry.stat.st_size or size >= HEAD_SIZE):
             return is_log
         try:
-            with open_log(entry.path) as file:
+            with LogReader(entry.path) as file:
                 is_log = sniff(file.head(HEAD_SIZE)) is not Format.NONE
             self.unread.pop(str(entry.path), None)
         except OSError as error:
@@ -390,7 +390,9 @@ class Collector:
             if self._writer.knows(log) is None and self._is_of_another(log.path, known):
                 return None
             source = self._writer.source(log)
-            self._tails[log.path] = Tail(log.path, source, self.key, self._writer)
+            self._tails[log.path] = Tail(
+                log.path, source, self.key, self._writer.add, self._writer.lost
+            )
         return self._tails[log.path]
 
     def _is_of_another(self, path: Path, known: Mapping[Ident, Cursor]) -> bool:

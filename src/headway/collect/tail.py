@@ -8,12 +8,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from headway.events.clock import Clock, ad_time, utc_hint
 from headway.events.event import Event
@@ -31,7 +31,6 @@ from headway.events.opening import (
     end_of_hole,
     find_header,
     is_zeros,
-    open_log,
     sniff,
     split,
 )
@@ -299,7 +298,7 @@ class OpenLog:
         self._key = key
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would never end
-        self._reader: LogReader = open_log(path)
+        self._reader = LogReader(path)
         #: The bytes before the reader's place in a compressed file, which cannot go back.
         self._buffer = b""
         try:
@@ -432,23 +431,19 @@ _BLOCK = 4 << 20
 _SETTLED = 60
 
 
-class Sink(Protocol):
-    """Takes events, and what was lost."""
-
-    def add(self, source: StoredLog, cursor: Cursor, rows: list[EventRow], size: int) -> None:
-        """Add events; the cursor is after them already."""
-
-    def lost(self, gap: Gap) -> None:
-        """Record what was lost."""
+#: Takes some events of a log, the cursor after them, and how many of the log's bytes they are.
+AddRows = Callable[[StoredLog, Cursor, list[EventRow], int], None]
 
 
 class Tail:
     """Passes on each complete event of a log once, as the log grows and is rotated."""
 
-    def __init__(self, path: Path, source: StoredLog, key: bytes, sink: Sink) -> None:
+    def __init__(
+        self, path: Path, source: StoredLog, key: bytes, add: AddRows, lost: Callable[[Gap], None]
+    ) -> None:
         self.path = path
         self.source = source
-        self._key, self._sink = key, sink
+        self._key, self._add, self._lost = key, add, lost
         self._seen: tuple[int, int, int, int] | None = None
         # The newest file: it can be read to its end even after it was deleted.
         self._open: OpenLog | None = None
@@ -645,13 +640,13 @@ class Tail:
             cursor.size = max(file.stat.st_size if not file.packed else 0, cursor.offset)
             if found.used or cursor.size != before:
                 # Half an event counts, too: it may be gone before it is complete.
-                self._sink.add(self.source, cursor, found.rows, found.used)
+                self._add(self.source, cursor, found.rows, found.used)
                 before = cursor.size
             if at_end:
                 return
 
     def _gap(self, why: str, since: float | None = None) -> None:
-        self._sink.lost(Gap(self.source.name, time.time(), why, since))
+        self._lost(Gap(self.source.name, time.time(), why, since))
 
 
 #: Name, device, inode and size of each.
@@ -679,8 +674,8 @@ def _read_ads(head: bytes, data: bytes, cursor: Cursor, final: bool) -> Sliced:
     """Events of a log that is written as XML or JSON."""
     parser = parser_for(head, Clock(cursor.modified))
     events = parser.feed(data)
-    if final and parser.ends_with(data[-4:]):
-        events += parser.feed(b"\n")
+    if final:
+        events += parser.close()
     # The parser does not say where each begins, but no two are at the same place.
     rows = [row_of(event, cursor.offset + place) for place, event in enumerate(events)]
     used = min(parser.offset, len(data)) if events or parser.skipped else 0

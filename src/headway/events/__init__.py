@@ -14,7 +14,8 @@ from headway.events.format import (
     Value,
     inert,
 )
-from headway.events.read import Log, Parser, Skip, read_log
+from headway.events.opening import Skip
+from headway.events.read import EventParser, Log, read_log
 from headway.events.state import Jobs, JobState, fold
 from headway.events.write import EventWriter
 from headway.node.classad import Expr
@@ -29,6 +30,7 @@ __all__ = [
     "Columns",
     "Direction",
     "Event",
+    "EventParser",
     "EventType",
     "EventWriter",
     "Expr",
@@ -37,7 +39,6 @@ __all__ = [
     "Jobs",
     "Log",
     "Outcome",
-    "Parser",
     "Resource",
     "Skip",
     "Stage",

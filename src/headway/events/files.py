@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headway.errors import EventLogError
 from headway.events.clock import Clock
-from headway.events.opening import HEAD_SIZE, Format, open_log, sniff
+from headway.events.opening import HEAD_SIZE, Format, LogReader, sniff
 from headway.events.read import parser_for
 
 _log = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ def _walk(top: Path, unread: list[tuple[str, str]]) -> Iterator[Path]:
 
 
 def _head(path: Path, size: int) -> bytes:
-    with open_log(path) as file:
+    with LogReader(path) as file:
         head = file.head(HEAD_SIZE)
         if size > HEAD_SIZE and sniff(head) is Format.NONE:
             head += file.head(size - HEAD_SIZE)

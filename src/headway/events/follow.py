@@ -12,12 +12,11 @@ from datetime import tzinfo
 from pathlib import Path
 
 from headway.errors import EventLogError
-from headway.events.ads import AdParser
 from headway.events.clock import Clock
 from headway.events.event import Event
 from headway.events.files import back_in_time
-from headway.events.opening import HEAD_SIZE, LogReader, file_blocks, open_log
-from headway.events.read import Parser, Skip, parser_for
+from headway.events.opening import HEAD_SIZE, LogReader, Skip, file_blocks
+from headway.events.read import EventParser, LogParser, parser_for
 
 _READ_SIZE = 1 << 20
 _MARK_SIZE = 64
@@ -47,7 +46,7 @@ class Follower:
         self._file: tuple[int, int] | None = None
         self._seen: tuple[int, int, int, int] | None = None
         self._drained: tuple[int, int] | None = None
-        self._parser: Parser | AdParser = Parser()
+        self._parser: LogParser = EventParser()
         # The bytes before the parser's offset: they tell whether this is still the same log.
         self._mark = b""
         # What hints have told of the log's zone.
@@ -136,18 +135,13 @@ class Follower:
         start = parser.offset - len(self._mark)
         if parser.offset and os.pread(self._fd, len(self._mark), start) != self._mark:
             self.skipped += parser.skipped
-            parser = self._parser = Parser(now.st_mtime)
+            parser = self._parser = EventParser(now.st_mtime)
         if parser.offset == 0:
             clock = Clock(now.st_mtime, self._zone)
             parser = self._parser = parser_for(os.pread(self._fd, HEAD_SIZE, 0), clock)
         # What had no end at the last poll may have been cut off and replaced since.
         parser.rewind()
-        events: list[Event] = []
-        for block in file_blocks(self._fd, parser.offset, None, _READ_SIZE):
-            if isinstance(block, int):
-                parser.zeros(block)
-            else:
-                events += parser.feed(block)
+        events = parser.feed_blocks(file_blocks(self._fd, parser.offset, None, _READ_SIZE))
         parser.clock = parser.clock.onward()
         self._zone = parser.clock.zone
         begin = max(0, parser.offset - _MARK_SIZE)
@@ -192,7 +186,7 @@ class Follower:
         """The rotated files, open, the newest first."""
         for path in back_in_time(self.path):
             with suppress(OSError):  # gone, or not ours to read
-                file = stack.enter_context(open_log(path))
+                file = stack.enter_context(LogReader(path))
                 sign, _ = _sign(file.head(HEAD_SIZE))
                 if sign:
                     yield sign, file
@@ -201,12 +195,7 @@ class Follower:
         file.rewind()
         head = file.head(HEAD_SIZE)
         parser = parser_for(head, Clock(file.stat.st_mtime, self._zone))
-        events = parser.feed(head)
-        for block in file.blocks(_READ_SIZE):
-            if isinstance(block, int):
-                parser.zeros(block)
-            else:
-                events += parser.feed(block)
+        events = parser.feed(head) + parser.feed_blocks(file.blocks(_READ_SIZE))
         parser.finish()
         self.skipped += parser.skipped
         self.skipped += [file.damage] if file.damage else []
@@ -215,7 +204,7 @@ class Follower:
     def _forget(self) -> None:
         self._parser.finish()
         self.skipped += self._parser.skipped
-        self._parser = Parser()
+        self._parser = EventParser()
         self._mark = b""
         self._file = None
         self._drained = None

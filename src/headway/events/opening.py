@@ -39,6 +39,7 @@ SKIPS_LIMIT = 1000
 LONG_LINE = f"the rest of a line of more than {LINE_LIMIT >> 10} KiB"
 NO_END = "an event without an end"
 NO_EVENT = "no event"
+NO_DATE = "a date that is none"
 ZEROS = "zeros, as a crash or a hole in the file leaves them"
 MORE = "more places like the ones before"
 
@@ -110,7 +111,8 @@ HEADER = re.compile(_HEADER_PATTERN)
 _RESYNC = re.compile(rb"(?:\A|(?<=[\n\0])|(?<=\xef\xbb\xbf))" + _HEADER_PATTERN)
 _NESTED = re.compile(rb"\n\d\d\d \(")
 _NESTED_AMONG_NULS = re.compile(rb"[\n\0]\d\d\d \(")  # five times slower
-_BLANK = b"\xef\xbb\xbf \t\r\n"
+BOM = b"\xef\xbb\xbf"
+_BLANK = BOM + b" \t\r\n"
 
 
 class ChunkHeader(NamedTuple):
@@ -231,7 +233,7 @@ class _Decompressor(Protocol):
 
 
 class LogReader:
-    """The decompressed bytes of a file, in pieces, with never more in memory than one piece.
+    """The bytes of a file in pieces, decompressed if gzip, xz, bzip2 or zstd made them.
 
     Of a damaged or truncated file come all the bytes before the damage; then `damage` says what
     is wrong. So it does where a compressed file gives more than a log would: see `RATIO_LIMIT` and
@@ -359,11 +361,6 @@ def file_blocks(descriptor: int, at: int, stop: int | None, size: int) -> Iterat
         end = end if stop is None else min(end, stop)
         yield len(data) + max(0, end - at)
         at = max(at, end)
-
-
-def open_log(path: str | os.PathLike[str]) -> LogReader:
-    """A reader of the file's bytes, decompressed if gzip, xz, bzip2 or zstd made them."""
-    return LogReader(path)
 
 
 class _Damaged(Exception):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from headway.events.read import Skip
+from headway.events.opening import Skip
 from headway.report.enums import Cause, JobOutcome, Phase, Worth
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events import Event, JobState, Parser, Skip, read_columns
+from headway.events import Event, EventParser, JobState, Skip, read_columns
 from headway.events.columnar.columns import Columns, Longs
 from headway.events.event import AGENT_KINDS, Kind, Phase, Status
 from headway.events.format import EventType
@@ -530,4 +530,4 @@ def _read_events(columns: Columns, rows: Longs) -> dict[int, Event]:
 
 
 def _first(data: bytes) -> Iterable[Event]:
-    return Parser().feed(data + b"\n")[:1]
+    return EventParser().feed(data + b"\n")[:1]

@@ -32,7 +32,7 @@ from headway.events.columnar.columns import (
 )
 from headway.events.columnar.headers import DAYS, YEAR, YEARLESS, ZONE, Dates
 from headway.events.event import Event
-from headway.events.opening import Skip, bounded
+from headway.events.opening import NO_DATE, Skip, bounded
 
 # The years of files whose dates have none: the files of one folder agree.
 #
@@ -529,7 +529,7 @@ def _without_dateless(part: EventArrays) -> EventArrays:
     files = np.repeat(part.files, part.sizes)
     for row in np.flatnonzero(bad).tolist():
         offset, length = int(part.columns["offset"][row]), int(part.columns["length"][row])
-        part.skipped.append((int(files[row]), Skip(offset, length, "a date that is none")))
+        part.skipped.append((int(files[row]), Skip(offset, length, NO_DATE)))
     part.skipped = bounded(part.skipped)
     return selected(part, ~bad)
 

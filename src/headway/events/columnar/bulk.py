@@ -33,12 +33,12 @@ from headway.events.opening import (
     NO_END,
     NO_EVENT,
     Format,
+    LogReader,
     Skip,
     blank,
     end_of_hole,
     file_blocks,
     is_zeros,
-    open_log,
 )
 from headway.events.read import read_log
 from headway.node.host import usable_processors
@@ -307,7 +307,7 @@ def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
     """What there is to read of the last file."""
     place, file = len(files) - 1, files[-1]
     try:
-        with open_log(file.name) as reader:
+        with LogReader(file.name) as reader:
             size, file.modified = reader.stat.st_size, reader.stat.st_mtime
             if reader.compression or format in (Format.XML, Format.JSON):
                 yield Piece(place, file.name, 0, size, format, False, True)
@@ -408,7 +408,7 @@ def _scan_range(piece: Piece) -> PieceResult:
 
 def _scan_stream(piece: Piece) -> PieceResult:
     scanner = Scanner()
-    with open_log(piece.path) as reader:
+    with LogReader(piece.path) as reader:
         _feed(scanner, _filled(reader.blocks(_BLOCK)))
         result = _scanned(piece, scanner)
         if reader.damage:

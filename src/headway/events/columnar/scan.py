@@ -253,7 +253,8 @@ class _BlockReader:
     def _read_terminated(self, rows: Longs, bodies: Bodies) -> Endings:
         columns, endings = self._columns, Endings(bodies, np.zeros(len(rows), np.bool_))
         pairs = [self._caches.endings[line] for line in endings.lines(0)]
-        endings.odd |= [pair is None for pair in pairs]
+        if None in pairs:
+            endings.odd |= [pair is None for pair in pairs]
         columns["value"][rows], columns["signal"][rows] = value, _ = columns_of_pairs(pairs)
         columns["kind"][rows] = np.where(value == 0, Kind.SUCCEEDED, Kind.FAILED)
         usual = ~endings.odd
@@ -269,7 +270,8 @@ class _BlockReader:
         pairs = [
             caches.evicted_codes[text] for text in self._block.slices(bodies.text, header_ends)
         ]
-        endings.odd |= [pair is None for pair in pairs]
+        if None in pairs:
+            endings.odd |= [pair is None for pair in pairs]
         columns["code"][rows], columns["subcode"][rows] = code, _ = columns_of_pairs(pairs)
         kinds = np.where(np.isin(code, list(TRANSFER_CODES)), Kind.TRANSFER_FAILED, Kind.EVICTED)
         columns["kind"][rows] = np.where(requeued, Kind.REQUEUED, kinds)
