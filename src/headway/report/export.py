@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from headway.report.compare import Comparison, letters
 from headway.report.compare_text import titles
 
 #: How many of a file's first bytes may be looked at to tell whose it is.
-GLANCE = 4096
+FIRST_BYTES = 4096
 
 Ours = Callable[[Path, bytes], bool]
 
@@ -27,13 +26,11 @@ Ours = Callable[[Path, bytes], bool]
 def check_targets(targets: Sequence[Path], ours: Ours, *, force: bool) -> None:
     """Refuse before anything is written if one of the files is somebody else's."""
     for target in targets:
-        if force or not _is_regular(target):
-            continue
-        try:
+        with _written(target):
+            if force or not target.is_file():
+                continue
             with target.open("rb") as file:
-                mine = ours(target, file.read(GLANCE))
-        except OSError as error:
-            raise _cannot(target, error) from error
+                mine = ours(target, file.read(FIRST_BYTES))
         if not mine:
             raise ReportError(
                 f"{target} is there already, and no report of ours",
@@ -44,56 +41,40 @@ def check_targets(targets: Sequence[Path], ours: Ours, *, force: bool) -> None:
 @contextlib.contextmanager
 def placed(target: Path) -> Iterator[Path]:
     """A temporary name to write to; the file gets its own when all of it is there."""
-    try:
+    with _written(target):
         if target.is_dir():
             raise ReportError(f"{target} is a folder", remedy="name a file in it")
-        if target.exists() and not _is_regular(target):
+        if target.exists() and not target.is_file():
             yield target  # a device or a pipe is written into, never replaced
             return
         final = target.resolve()  # a link stays one
         handle, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name[:80]}.")
         os.close(handle)
-    except OSError as error:
-        raise _cannot(target, error) from error
-    temporary = Path(name)
+        temporary = Path(name)
+        try:
+            yield temporary
+            os.umask(mask := os.umask(0))
+            temporary.chmod(0o666 & ~mask)
+            temporary.replace(final)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def _written(target: Path) -> Iterator[None]:
+    """Errors of the disk, also in polars' own words, as errors of ours."""
     try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(final)
+        yield
     except OSError as error:
-        raise _cannot(target, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
-def made_folder(folder: Path) -> Path:
-    """The folder, made if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot(folder, error) from error
-    return folder
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _cannot(target: Path, error: OSError) -> ReportError:
-    return ReportError(
-        f"{target} cannot be written: {error.strerror or error}",
-        remedy="is there space and permission, and is the folder there?",
-    )
+        raise ReportError(
+            f"{target} cannot be written: {error.strerror or error}",
+            remedy="is there space and permission, and is the folder there?",
+        ) from error
+    except pl.exceptions.PolarsError as error:
+        raise ReportError(
+            f"{target} cannot be written: {error}", remedy="is there space for it?"
+        ) from error
 
 
 FORMAT = 1
@@ -148,10 +129,10 @@ def write_csv(
 ) -> list[Path]:
     """Write the tables into a folder or, to a name that ends in .csv, the jobs alone."""
     files = _files(found, target, "csv")
-    headers = {_header(table) for table in found.values()}
+    headers = {",".join(table.columns).encode() for table in found.values()}
     check_targets(list(files), lambda _, start: start.partition(b"\r\n")[0] in headers, force=force)
     for path, name in files.items():
-        with placed(path) as temporary, _in_words(path):
+        with placed(path) as temporary:
             csv(found[name], temporary)
     return list(files)
 
@@ -163,7 +144,7 @@ def write_parquet(
     files = _files(found, target, "parquet")
     check_targets(list(files), _is_our_parquet, force=force)
     for path, name in files.items():
-        with placed(path) as temporary, _in_words(path):
+        with placed(path) as temporary:
             found[name].write_parquet(temporary, compression="zstd", metadata=_MARK)
     return list(files)
 
@@ -213,7 +194,7 @@ def write_comparison(found: Comparison, target: Path, *, force: bool = False) ->
     """Write a comparison to a file, as CSV."""
     ours = f"{','.join(_HEADS)},".encode()
     check_targets([target], lambda _, start: start.startswith(ours), force=force)
-    with placed(target) as temporary, _in_words(target):
+    with placed(target) as temporary:
         csv(comparison_table(found), temporary)
     return target
 
@@ -283,27 +264,12 @@ def _dated(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@contextlib.contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """A disk that fills up is no bug: polars has errors of its own for it."""
-    try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        raise ReportError(
-            f"{path} cannot be written: {error}", remedy="is there space for it?"
-        ) from error
-
-
 def _files(found: Mapping[str, pl.DataFrame], target: Path, suffix: str) -> dict[Path, str]:
-    alone = target.suffix.lower() == f".{suffix}" or (target.exists() and not target.is_dir())
-    if alone:
+    if target.suffix.lower() == f".{suffix}" or (target.exists() and not target.is_dir()):
         return {target: TABLES[0]}
-    folder = made_folder(target)
-    return {folder / f"{name}.{suffix}": name for name in found}
-
-
-def _header(table: pl.DataFrame) -> bytes:
-    return ",".join(table.columns).encode()
+    with _written(target):
+        target.mkdir(parents=True, exist_ok=True)
+    return {target / f"{name}.{suffix}": name for name in found}
 
 
 def _is_our_parquet(path: Path, start: bytes) -> bool:

@@ -126,26 +126,22 @@ def _check(events: Thin, found: Sequence[Path | RunFolder]) -> None:
     if len(events):
         return
     columns = events.columns()
-    names = ", ".join(map(name_of, found[:3]))
-    why = "; ".join(f"{inert(file, 200)} {inert(said, 200)}" for file, said in columns.unread[:3])
     remedy = "name the file that `log =` of your submit file names, or a folder with such files"
     skipped = sum(skip.length for _, skip in columns.skipped)
-    if why:
-        raise ReportError(f"there is no event to report of in {names}: {why}", remedy=remedy)
-    if skipped:
-        raise ReportError(
-            f"there is no event in {names}: all of its {skipped:,} bytes were skipped",
-            remedy="is it an HTCondor event log, the file that `log =` of a submit file names?",
-        )
-    what = "it is empty" if columns.files else "there is no event log"
-    raise ReportError(
-        f"there is no event in {names}: {what}",
-        remedy=remedy,
-    )
+    if columns.unread:
+        why = "; ".join(f"{inert(file, 200)} {inert(why, 200)}" for file, why in columns.unread[:3])
+    elif skipped:
+        why = f"all of its {skipped:,} bytes were skipped"
+        remedy = "is it an HTCondor event log, the file that `log =` of a submit file names?"
+    else:
+        why = "it is empty" if columns.files else "there is no event log"
+    report_of = " to report of" if columns.unread else ""
+    raise ReportError(f"there is no event{report_of} in {_names(found)}: {why}", remedy=remedy)
 
 
-def name_of(place: Path | RunFolder) -> str:
-    return inert(place.label if isinstance(place, RunFolder) else str(place), 200)
+def _names(found: Sequence[Path | RunFolder]) -> str:
+    labels = (each.label if isinstance(each, RunFolder) else str(each) for each in found[:3])
+    return ", ".join(inert(label, 200) for label in labels)
 
 
 def _nothing(text: str, runs: Runs) -> ReportError:
@@ -153,10 +149,9 @@ def _nothing(text: str, runs: Runs) -> ReportError:
 
     labels = [run.label for run in runs]
     folder = Path(text).parent
-    try:
-        beside = [str(folder / name) if folder != Path() else name for name in os.listdir(folder)]
-    except OSError:
-        beside = []
+    beside: list[str] = []
+    with contextlib.suppress(OSError):
+        beside = [str(folder / name) for name in os.listdir(folder)]
     shown: Any = inert(text, 200)
     close = closest(text, [*labels, *beside])
     hint = f"did you mean {inert(close, 200)}? " if close else ""
@@ -203,7 +198,8 @@ def load(
     """
     begin = time.perf_counter()
     notes: list[str] = []
-    rows = [row for folder in _folders(events) for row in read_records(folder)]
+    folders = _folders(events)
+    rows = [row for folder in folders for row in read_records(folder)]
     proof = _proof(events, outputs, notes) if outputs else None
     alive = _alive(found)
     newest = int(events.last_events().max(initial=0)) / 1e6
@@ -217,10 +213,9 @@ def load(
     notes += _without_year(events)
     if since is not None:
         notes += _left_out(newest, accounts, since)
-    folders = _folders(events)
     del events  # its memory is better used by what is worked out from here on
     records = matched(accounts, rows)
-    name = ", ".join(map(name_of, found[:3])) + (f" and {len(found) - 3} more" if found[3:] else "")
+    name = _names(found) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
     accounts = _with_rows(accounts, folders)
     seconds = time.perf_counter() - begin
@@ -280,15 +275,9 @@ def _proof(
     ended = np.flatnonzero(kind == Kind.SUCCEEDED)
     folders = [Path(log).parent for log in events.logs]
     found: dict[tuple[int, int], bool] = {}
-    for *ids, log in zip(
-        cluster[ended].tolist(),
-        proc[ended].tolist(),
-        events.log[ended].tolist(),
-        strict=True,
-    ):
-        beside = folders[log]
-        job = (int(ids[0]), int(ids[1]))
-        found[job] = all(_is_there(name(*job), beside) for name in names)
+    jobs = (cluster[ended], proc[ended], events.log[ended])
+    for *job, log in zip(*(column.tolist() for column in jobs), strict=True):
+        found[job[0], job[1]] = all(_is_there(name(*job), folders[log]) for name in names)
     if found and not any(found.values()):
         example = names[0](*next(iter(found)))
         notes.append(
@@ -300,32 +289,23 @@ def _proof(
 
 def _is_there(name: str, beside: Path) -> bool:
     for path in (name, beside / name):
-        try:
-            if os.path.isdir(path):
-                if next(os.scandir(path), None) is not None:
-                    return True
-            elif os.stat(path).st_size > 0:
+        with contextlib.suppress(OSError, ValueError):
+            if any(os.scandir(path)) if os.path.isdir(path) else os.stat(path).st_size > 0:
                 return True
-        except (OSError, ValueError):
-            continue
     return False
 
 
 def _alive(found: Sequence[Path | RunFolder]) -> bool:
-    """Whether all that is reported of goes on: a plain log may have been left years ago."""
-    for each in found:
-        if not isinstance(each, RunFolder):
-            return False
-        if each.facts.pool.get("kind") == "local" and not _supervised(each):
-            return False
-    return True
+    """Whether all of these go on: a plain log may have been left years ago."""
+    return all(isinstance(each, RunFolder) and _goes_on(each) for each in found)
 
 
-def _supervised(folder: RunFolder) -> bool:
-    try:
-        return folder.is_locked("supervisor")
-    except HeadwayError:
-        return False
+def _goes_on(run: RunFolder) -> bool:
+    if run.facts.pool.get("kind") != "local":
+        return True
+    with contextlib.suppress(HeadwayError):
+        return run.is_locked("supervisor")
+    return False
 
 
 def _not_over(going: pl.DataFrame) -> list[str]:
@@ -380,16 +360,10 @@ def _with_rows(accounts: Accounts, folders: Sequence[RunFolder]) -> Accounts:
                 words[os.path.abspath(folder.events)] = RowWords(folder.job.rows)
     if not words:
         return accounts
-    none = RowWords(None)
-    logs = {
-        log: words.get(os.path.abspath(log or ""), none) for log in accounts.jobs["log"].unique()
-    }
-    rows = [
-        logs[log](proc) or None for log, proc in accounts.jobs.select("log", "proc").iter_rows()
-    ]
-    return replace(
-        accounts, jobs=accounts.jobs.with_columns(pl.Series("row", rows, dtype=pl.String))
-    )
+    none, jobs = RowWords(None), accounts.jobs
+    logs = {log: words.get(os.path.abspath(log or ""), none) for log in jobs["log"].unique()}
+    rows = [logs[log](proc) or None for log, proc in jobs.select("log", "proc").iter_rows()]
+    return replace(accounts, jobs=jobs.with_columns(pl.Series("row", rows, dtype=pl.String)))
 
 
 def _folders(events: Thin) -> list[RunFolder]:
