@@ -27,7 +27,6 @@ from headway.report.enums import Cause, JobOutcome, Worth
 from headway.report.tables import (
     AccountedJobs,
     AttemptArrays,
-    HoldArrays,
     JobArrays,
     PieceArrays,
     TableBuilder,
@@ -371,7 +370,7 @@ def account_parts(
         attempts = _attempts(columns, timeline)
         jobs = _jobs(timeline, attempts)
         pieces = pieces_of(timeline, attempts, jobs)
-        return AccountedJobs(columns, timeline, jobs, attempts, pieces, _holds(timeline)), left
+        return AccountedJobs(columns, timeline, jobs, attempts, pieces), left
 
     # The next jobs are accounted while the tables of these are made, if there is room for both.
     room = events is None or events <= MANY
@@ -567,11 +566,3 @@ def _jobs(timeline: Timeline, attempts: AttemptArrays) -> JobArrays:
             np.int64
         ),
     )
-
-
-def _holds(timeline: Timeline) -> HoldArrays:
-    """Each 012, and the event that ended that hold: another 012 holds the job anew."""
-    held = np.flatnonzero(timeline.kind == Kind.HELD)
-    ends = np.flatnonzero((timeline.phase != PHASE[Phase.HELD]) | (timeline.kind == Kind.HELD))
-    end = np.append(ends, len(timeline.rows))[np.searchsorted(ends, held, side="right")]
-    return HoldArrays(held, np.where(end > timeline.last[timeline.job[held]], -1, end))

@@ -71,14 +71,6 @@ class PieceArrays:
     length_us: Longs
 
 
-@dataclass
-class HoldArrays:
-    """One entry a 012; both are places of events, -1 where nothing ended the hold."""
-
-    held: Longs
-    ended: Longs
-
-
 class AccountedJobs(NamedTuple):
     """The accounts of some jobs as arrays, and the events that they were made from."""
 
@@ -87,7 +79,6 @@ class AccountedJobs(NamedTuple):
     jobs: JobArrays
     attempts: AttemptArrays
     pieces: PieceArrays
-    holds: HoldArrays
 
 
 class Texts:
@@ -329,10 +320,10 @@ class TableBuilder:
 
     def add(self, made: AccountedJobs) -> None:
         """Take these jobs in."""
-        columns, timeline, jobs, attempts, pieces, holds = made
+        columns, timeline, jobs, attempts, pieces = made
         before, about = self._count, AttemptFacts(columns, timeline)
-        end_events = attempts.end_event[attempts.end_event >= 0]
-        reasons = (columns.text[timeline.rows[rows]] for rows in (end_events, holds.held))
+        with_reason = (attempts.end_event[attempts.end_event >= 0], timeline.kind == Kind.HELD)
+        reasons = (columns.text[timeline.rows[events]] for events in with_reason)
         texts = Texts(columns, *reasons, about.user)
         about.cpu_s = cpu_time(pieces, about.cpu_s, about.cpus)
         self._idle.add(made, about.cpu_s)
@@ -367,7 +358,7 @@ class TableBuilder:
 
         Args:
             events: How many events there are, where the columns did not have all of them.
-            left_out: JobArrays that the columns had and that were not taken in.
+            left_out: How many jobs the columns had that were not taken in.
 
         Returns:
             The accounts; there is nothing left here.
@@ -466,7 +457,7 @@ _MEASURED = (
 
 
 def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, before: Counts) -> Frame:
-    columns, timeline, _, attempts, pieces, _ = made
+    columns, timeline, _, attempts, pieces = made
     count = len(attempts.job)
     mine = np.flatnonzero(pieces.attempt >= 0)
     owner, length = pieces.attempt[mine], pieces.length_us[mine]
@@ -551,7 +542,7 @@ def _job_frame(
     last: Ints,
     before: Counts,
 ) -> Frame:
-    columns, timeline, jobs, attempts, pieces, _ = made
+    columns, timeline, jobs, attempts, pieces = made
     count = len(jobs.outcome)
     row = timeline.rows[timeline.first]
     ended = _at(timeline.rows, jobs.ended, -1)
@@ -659,17 +650,22 @@ def _piece_frame(pieces: PieceArrays, before: Counts) -> Frame:
 
 
 def _hold_frame(made: AccountedJobs, texts: Texts, before: Counts) -> Frame:
-    columns, timeline, attempts, holds = made.columns, made.timeline, made.attempts, made.holds
-    row = timeline.rows[holds.held]
-    begin, until = timeline.time[holds.held], timeline.until[timeline.job[holds.held]]
-    end = _at(timeline.time, holds.ended, -1)
-    released = ~np.isin(_at(timeline.kind, holds.ended, Kind.HELD), (Kind.HELD, Kind.REMOVED))
+    columns, timeline, attempts = made.columns, made.timeline, made.attempts
+    held = np.flatnonzero(timeline.kind == Kind.HELD)
+    # What ended each hold: another 012 holds the job anew.
+    ends = np.flatnonzero((timeline.phase != PHASE[Phase.HELD]) | (timeline.kind == Kind.HELD))
+    ended = np.append(ends, len(timeline.rows))[np.searchsorted(ends, held, side="right")]
+    ended = np.where(ended > timeline.last[timeline.job[held]], -1, ended)
+    row = timeline.rows[held]
+    begin, until = timeline.time[held], timeline.until[timeline.job[held]]
+    end = _at(timeline.time, ended, -1)
+    released = ~np.isin(_at(timeline.kind, ended, Kind.HELD), (Kind.HELD, Kind.REMOVED))
     told = np.flatnonzero(attempts.end_event >= 0)
     attempt = np.full(len(timeline.rows), -1, np.int64)
     attempt[attempts.end_event[told]] = told + before.attempts
     return {
-        "job": timeline.job[holds.held] + before.jobs,
-        "attempt": _optional(attempt[holds.held], -1),
+        "job": timeline.job[held] + before.jobs,
+        "attempt": _optional(attempt[held], -1),
         "time": _seconds(begin),
         "code": _optional(columns.code[row]),
         "subcode": _optional(columns.subcode[row]),

@@ -28,6 +28,7 @@ from headway.report.findings.finding import (
     Rows,
     Step,
     Table,
+    both,
     do,
     job_toml,
     shell,
@@ -234,19 +235,20 @@ def _release(accounts: Accounts, lost: Rows, held: pl.DataFrame) -> str:
         names = [str(name) for name in mine.get_column("id").to_list()]
         return f"condor_release {' '.join(names)}" if len(names) <= _MOST_NAMED else ""
     where = " || ".join(f"ClusterId == {cluster}" for cluster in clusters.to_list())
-    which = f"HoldReasonCode == {code}" + (f" && HoldReasonSubCode == {subcode}" if subcode else "")
-    return f"condor_release -constraint '{which} && ({where})'"
+    return f"condor_release -constraint '{_same_hold(held)} && ({where})'"
+
+
+def _same_hold(held: pl.DataFrame) -> str:
+    code, subcode = held.select("code", "subcode").row(0)
+    return f"HoldReasonCode == {code}" + (f" && HoldReasonSubCode == {subcode}" if subcode else "")
 
 
 def _automatic(held: pl.DataFrame) -> tuple[Step, ...]:
     """How such holds are released without anybody."""
-    row = held.row(0, named=True)
-    which = f"HoldReasonCode == {row['code']}"
-    which += f" && HoldReasonSubCode == {row['subcode']}" if row["subcode"] else ""
     return (
         submit(
             "Let HTCondor release such holds by itself, within bounds.",
-            f"periodic_release = {which} && NumHolds < 5 && "
+            f"periodic_release = {_same_hold(held)} && NumHolds < 5 && "
             "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
         ),
         shell(
@@ -305,9 +307,8 @@ def unreleased(accounts: Accounts) -> list[Finding]:
     longest = float(stuck.get_column("held_s").max() or 0.0)  # type: ignore[arg-type]
     kinds = stuck.group_by("cause").agg(jobs=pl.len(), held_s=pl.col("held_s").max())
     kinds = kinds.sort("jobs", "cause", descending=[True, False]).head(_MOST)
-    evidence = [
-        ("held for (median / longest)", f"{days(_median(stuck))} / {days(longest)}"),
-    ]
+    middle = median(stuck.get_column("held_s"))
+    evidence = [("held for (median / longest)", f"{days(middle)} / {days(longest)}")]
     why = "A held job does nothing until somebody releases it."
     if accounts.uses_osdf:
         may = f"more than {OSPOOL / _DAY:.0f} days: the OSPool may remove them"
@@ -330,15 +331,11 @@ def unreleased(accounts: Accounts) -> list[Finding]:
                 ("code", "jobs", "longest", "what it is", "what to do"),
                 tuple(_row(stuck, kind) for kind in kinds.iter_rows(named=True)),
             ),
-            advice=_unreleased_advice(),
+            advice=_RELEASE_OR_REMOVE,
             lost=about.lost,
             slot_waiting=False,
         )
     ]
-
-
-def _median(stuck: pl.DataFrame) -> float | None:
-    return median(stuck.get_column("held_s"))
 
 
 def _row(stuck: pl.DataFrame, kind: dict[str, Any]) -> tuple[str, ...]:
@@ -347,20 +344,19 @@ def _row(stuck: pl.DataFrame, kind: dict[str, Any]) -> tuple[str, ...]:
     return codes, count(kind["jobs"]), days(kind["held_s"]), told.headline, told.do
 
 
-def _unreleased_advice() -> tuple[Step, ...]:
-    return (
-        shell(
-            "See why each is held, then mend and release it, or remove it.",
-            "condor_q -hold -af:j HoldReasonCode HoldReasonSubCode HoldReason",
-            "condor_release JOB",
-            "condor_rm JOB",
-        ),
-        job_toml(
-            "In job.toml plainly transient holds are released by themselves, this many times.",
-            "[retries]",
-            "holds = 5",
-        ),
-    )
+_RELEASE_OR_REMOVE = (
+    shell(
+        "See why each is held, then mend and release it, or remove it.",
+        "condor_q -hold -af:j HoldReasonCode HoldReasonSubCode HoldReason",
+        "condor_release JOB",
+        "condor_rm JOB",
+    ),
+    job_toml(
+        "In job.toml plainly transient holds are released by themselves, this many times.",
+        "[retries]",
+        "holds = 5",
+    ),
+)
 
 
 #: Twice or three times may be bad luck; this often, with nothing gained, is a loop.
@@ -494,10 +490,12 @@ def duration(accounts: Accounts) -> list[Finding]:
     over = (pl.col("ending") == Cause.OVER_TIME.value) | code.is_in(list(CODES)) | by_policy
     # What computed nothing until then is no matter of time, and another finding's.
     over = over.fill_null(False) & (pl.col("cause") != Cause.IDLE.value).fill_null(True)
-    cut = accounts.attempts.filter(over).with_columns(reason=reason)
+    asked = ("attempt", "ending", "code", "cause", "reason", "compute_s", "checkpoints")
+    cut = accounts.attempts.select(asked).filter(over).with_columns(reason=reason)
     if not cut.height:
         return []
-    limits = {text: _limit(text) for text in cut.get_column("reason").unique().to_list()}
+    allowed = {text: allowed_duration(text) for text in cut.get_column("reason").unique()}
+    limits = {text: found[1] if found else None for text, found in allowed.items()}
     cut = cut.with_columns(
         limit=pl.col("reason").replace_strict(limits, default=None, return_dtype=pl.Float64)
     )
@@ -511,11 +509,6 @@ def _stopped_by_rules(accounts: Accounts) -> pl.Series:
     """The attempts that a rule of the job or of the pool ended because of their time."""
     ruled = pl.col("code").is_in(POLICIES) & pl.col("cause").is_in(TOO_LONG)
     return caused_ends(accounts).filter(ruled).get_column("attempt")
-
-
-def _limit(reason: str | None) -> float | None:
-    found = allowed_duration(reason)
-    return found[1] if found else None
 
 
 def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -> Finding:
@@ -595,29 +588,23 @@ def _duration_advice(
         if whole
         else "the limit then counts from the last checkpoint, and nothing is lost."
     )
+    paths = 'paths = ["checkpoint.pt"]'
     steps: list[Step] = [
         submit(
             f"Write a checkpoint, exit with 85 and be started again: {gain}",
             "checkpoint_exit_code = 85",
             "transfer_checkpoint_files = checkpoint.pt",
         ),
-        job_toml(
-            "The same in job.toml.",
-            "[checkpoint]",
-            'paths = ["checkpoint.pt"]',
-            'interval = "1 h"',
-        ),
+        job_toml("The same in job.toml.", "[checkpoint]", paths, 'interval = "1 h"'),
     ]
     ospool = at == MEDIUM and bool(accounts.site_names)
     if ospool and (typical is None or typical > MEDIUM / 4):
-        steps += [
-            submit(
-                "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "
-                "which is held at 40 hours.",
-                '+JobDurationCategory = "Long"',
-            ),
-            job_toml("The same in job.toml.", 'duration = "Long"'),
-        ]
+        steps += both(
+            "A job that needs 10 to 20 hours belongs in the longer category of the OSPool, "
+            "which is held at 40 hours.",
+            '+JobDurationCategory = "Long"',
+            'duration = "Long"',
+        )
     if site:
         steps += stay_away(accounts, site)
     if about.held:
@@ -642,6 +629,3 @@ def _released(at: float | None, typical: float | None, job: str) -> Step:
         f"condor_qedit {job} JobDurationCategory '\"Long\"' AllowedExecuteDuration {RAN_LONG:.0f}",
         f"condor_release {job}",
     )
-
-
-__all__ = ["hold_burst", "longest_run"]

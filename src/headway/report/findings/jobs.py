@@ -24,7 +24,7 @@ from headway.report.findings.affected import (
     read_error_file,
 )
 from headway.report.findings.clusters import wilson
-from headway.report.findings.finding import Finding, Step, Table, do, job_toml, shell, shown, submit
+from headway.report.findings.finding import Finding, Step, Table, both, do, shell, shown, submit
 from headway.report.findings.reasons import HoldText, caused_ends, caused_holds, what
 from headway.report.numbers import UNKNOWN, binary, count, percent, span
 from headway.spec.units import exact_size
@@ -56,12 +56,12 @@ class _Resource:
     def asked(self) -> pl.Expr:
         return (pl.col(f"{self.name}_asked") * self.unit).alias("asked")
 
-    def lines(self, size: float) -> tuple[str, str]:
-        return self.exact_lines(max(1, math.ceil(size / 2**30)) * 1024)
+    def line(self, megabytes: int) -> str:
+        return f"request_{self.name} = {exact_size(megabytes).replace('iB', 'B')}"
 
-    def exact_lines(self, megabytes: int) -> tuple[str, str]:
-        size = exact_size(megabytes)
-        return f"request_{self.name} = {size.replace('iB', 'B')}", f'{self.name} = "{size}"'
+    def ask(self, text: str, megabytes: int) -> tuple[Step, Step]:
+        toml = f'{self.name} = "{exact_size(megabytes)}"'
+        return both(text, self.line(megabytes), "[resources]", toml)
 
 
 MEMORY = _Resource(
@@ -104,7 +104,6 @@ def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
         return None
     top = groups.row(0, named=True)
     want = top["most"] * ROOM
-    submit_line, toml_line = kind.lines(want)
     concerned = jobs.join(groups, on=["user", "asked"], how="semi", nulls_equal=True)
     about = affected(accounts, None, jobs=concerned.get_column("job"))
     share = percent(top["p95"] / top["asked"])
@@ -128,13 +127,15 @@ def _over(accounts: Accounts, kind: _Resource) -> Finding | None:
             asked=("asked", binary),
             p95=("95th percentile", binary),
             most=("largest", binary),
-            line=("line", lambda size: kind.lines(size)[0]),
+            line=("line", lambda size: kind.line(_whole_gigabytes(size))),
         ),
-        advice=(
-            submit("Ask for less.", submit_line),
-            job_toml("The same in job.toml.", "[resources]", toml_line),
-        ),
+        advice=kind.ask("Ask for less.", _whole_gigabytes(want)),
     )
+
+
+def _whole_gigabytes(size: float) -> int:
+    """So many bytes, rounded up, in megabytes."""
+    return max(1, math.ceil(size / 2**30)) * 1024
 
 
 def under_asked(accounts: Accounts) -> list[Finding]:
@@ -178,27 +179,16 @@ def _more(kind: _Resource, want: int, held: tuple[str, ...]) -> tuple[Step, ...]
     """What to do where `want` MB would be enough."""
     if not want:
         return (do(f"Ask for more {kind.name}: request_{kind.name}, or [resources] of job.toml."),)
-    submit_line, toml_line = kind.exact_lines(want)
-    lines: tuple[str, ...] = (submit_line,)
+    more, toml = kind.ask("Ask for more.", want)
     if kind is MEMORY:
-        lines += (f"retry_{kind.exact_lines(2 * want)[0]}",)
-    steps = [
-        submit("Ask for more, and for a second try with twice that.", *lines)
-        if kind is MEMORY
-        else submit("Ask for more.", *lines),
-        job_toml("The same in job.toml.", "[resources]", toml_line),
-    ]
-    if held:
-        name = {"memory": "RequestMemory", "disk": "RequestDisk"}[kind.name]
-        value = want * 2**20 // kind.unit
-        steps.append(
-            shell(
-                "Jobs that are held can be changed and released.",
-                f"condor_qedit {held[0]} {name} {value}",
-                f"condor_release {held[0]}",
-            )
-        )
-    return tuple(steps)
+        text = "Ask for more, and for a second try with twice that."
+        more = submit(text, *more.lines, f"retry_{kind.line(2 * want)}")
+    if not held:
+        return more, toml
+    edit = f"Request{kind.name.capitalize()} {want * 2**20 // kind.unit}"
+    text = "Jobs that are held can be changed and released."
+    lines = (f"condor_qedit {held[0]} {edit}", f"condor_release {held[0]}")
+    return more, toml, shell(text, *lines)
 
 
 def _most(values: pl.Series) -> float | None:
@@ -321,17 +311,11 @@ def _steps(accounts: Accounts, jobs: pl.DataFrame, value: int, about: Affected) 
         return _memory(jobs)
     if value == _NOT_FOUND:
         image = example(accounts, "image.sif")
-        return (
-            submit("Bring a container that holds it.", f"container_image = {image}"),
-            job_toml("The same in job.toml.", f'container = "{image}"'),
-        )
+        text = "Bring a container that holds it."
+        return both(text, f"container_image = {image}", f'container = "{image}"')
     if value in (_SIGABRT, _SIGSEGV) and about.gpu:
-        return (
-            submit("Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"),
-            job_toml(
-                "The same in job.toml.", "[resources]", "gpus = { count = 1, capability = 7.5 }"
-            ),
-        )
+        text, line = "Ask for GPUs that your build supports.", "gpus_minimum_capability = 7.5"
+        return both(text, line, "[resources]", "gpus = { count = 1, capability = 7.5 }")
     return ()
 
 
@@ -341,18 +325,12 @@ def _memory(jobs: pl.DataFrame) -> tuple[Step, ...]:
         for name in ("used", "asked")
     )
     if asked and 0 < used < _FAR_BELOW * asked:
-        told = f"at most {binary(used * 2**20)} of the {binary(asked * 2**20)} asked for"
-        return (
-            do(f"They used {told}: see what else ends them, such as a limit of the node's own."),
-        )
+        most = f"at most {binary(used * 2**20)} of the {binary(asked * 2**20)} asked for"
+        return (do(f"They used {most}: see what else ends them, such as a limit of the node."),)
     want = enough_for(max(used, asked))
     if not want:
         return (do("Ask for more memory: request_memory, or memory in [resources] of job.toml."),)
-    submit_line, toml_line = MEMORY.exact_lines(want)
-    return (
-        submit("Ask for more memory.", submit_line),
-        job_toml("The same in job.toml.", "[resources]", toml_line),
-    )
+    return MEMORY.ask("Ask for more memory.", want)
 
 
 _MEANINGS = {
@@ -423,10 +401,11 @@ def _holds(accounts: Accounts) -> Iterator[Finding]:
             words=f"{were} held: {_PURPOSE.get(cause, told.headline)} ({told.number})",
             why=told.why,
             # Nearly every reason names its own file or slot: the first stands for all.
-            evidence=(("the reason", shown(told.reason)), ("code/subcode", told.number))
-            if told.reason
-            else (("code/subcode", told.number),),
-            advice=(do(told.do), *_about_holds(accounts, held)),
+            evidence=(
+                *((("the reason", shown(told.reason)),) if told.reason else ()),
+                ("code/subcode", told.number),
+            ),
+            advice=(do(told.do), _advise(accounts, held)),
         )
 
 
@@ -516,12 +495,10 @@ def _unnamed_finding(
     )
 
 
-def _about_holds(accounts: Accounts, held: pl.DataFrame) -> tuple[Step, ...]:
+def _advise(accounts: Accounts, held: pl.DataFrame) -> Step:
     logs = accounts.jobs.get_column("log").gather(held.get_column("job")).cast(pl.String)
     logs = logs.drop_nulls().unique().sort()
-    return (
-        shell(
-            "See what the hold means, whether a release helps, and what to change.",
-            f"headway advise {shown(logs[0], 200) if logs.len() else 'LOG'}",
-        ),
+    return shell(
+        "See what the hold means, whether a release helps, and what to change.",
+        f"headway advise {shown(logs[0], 200) if logs.len() else 'LOG'}",
     )

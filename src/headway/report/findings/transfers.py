@@ -23,6 +23,7 @@ from headway.report.findings.finding import (
     Finding,
     Step,
     Table,
+    both,
     config,
     do,
     job_toml,
@@ -238,11 +239,12 @@ def transfer_queue(accounts: Accounts) -> list[Finding]:
                 ),
             ),
             advice=(
-                submit(
+                *both(
                     "Take large inputs off the access point: a URL is fetched by the node itself.",
                     f"transfer_input_files = {example(accounts, 'DATA.tar')}",
+                    "[[inputs]]",
+                    'url = "https://CACHE/DATA.tar"',
                 ),
-                job_toml("The same in job.toml.", "[[inputs]]", 'url = "https://CACHE/DATA.tar"'),
                 submit("Start fewer jobs at once.", "max_materialize = 50"),
                 config(
                     "The owner of the access point can let more transfers run at once, if its disk "
