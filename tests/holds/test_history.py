@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,10 @@ def test_holds_are_counted_and_the_last_one_lasts() -> None:
     assert (hold.cluster, hold.proc, hold.holds, hold.starts) == (1, 0, 2, 2)
     assert hold.time == BEGIN + 70 and hold.reason == RESET and hold.code == 13
     assert hold.attempt == pytest.approx(10 / 3600) and hold.spent == pytest.approx(20 / 3600)
-    assert [each.holds for each in history.holds(1, 0)] == [1, 2]
-    assert history.hold(1, 0) == hold and history.hold(1, 1) is None
+    assert [(str(each.job), each.holds) for each in history.every_hold()] == [
+        ("1.0", 1),
+        ("1.0", 2),
+    ]
     assert history.knows(1, 1) and not history.knows(2)
 
 
@@ -77,7 +80,7 @@ def test_the_site_is_known_by_the_machine_once_a_start_has_told() -> None:
         [submitted(0), made.executing(0, 5), submitted(1), made.transferring(1, 20), remote,
          made.held(1, 31)]
     )  # fmt: skip
-    assert history.hold(1, 1).site == "Site"  # type: ignore[union-attr]
+    assert [(hold.proc, hold.site) for hold in history.held()] == [(1, "Site")]
 
 
 def test_usage_becomes_facts() -> None:
@@ -89,6 +92,11 @@ def test_usage_becomes_facts() -> None:
     assert hold.facts == {"RequestMemory": 8192, "MemoryUsage": 9000, "RequestGpus": 1}
 
 
+def jobs(history: History, folder: Path) -> float:
+    """How many jobs of cluster 1 the logs in the folder have."""
+    return history.total(("jobs", str(folder), 1), Cut(math.inf))[0]
+
+
 def test_a_log_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     events = made.in_order(*(made.released_and(n, n * 7, n % 2 == 0) for n in range(6)))
     one = made.written(tmp_path / "a.log", events)
@@ -96,7 +104,7 @@ def test_a_log_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     both = History.from_logs([one, two])
     once = History.from_logs([one])
     assert ends(both) == ends(once) == Ends(success=3, again=3)
-    assert len(both) == len(once) == 6 and len(both.held()) == 3
+    assert jobs(both, tmp_path) == jobs(once, tmp_path) == 6 and len(both.held()) == 3
     # The same file twice over: every event is there again, after the first time.
     three = tmp_path / "c.log"
     three.write_bytes(one.read_bytes() * 2)
@@ -118,7 +126,7 @@ def test_two_access_points_may_both_have_a_job_1_0(tmp_path: Path) -> None:
     one = made.written(tmp_path / "a.log", [submitted(0), *made.tried(0, 1)])
     two = made.written(tmp_path / "b.log", [submitted(0, 5), *made.went(0, 6)])
     history = History.from_logs([one, two])
-    assert len(history) == 2 and [hold.log for hold in history.held()] == [str(one)]
+    assert jobs(history, tmp_path) == 2 and [hold.log for hold in history.held()] == [str(one)]
 
 
 def test_a_number_that_is_used_again_is_another_job() -> None:

@@ -11,7 +11,7 @@ from headway.holds.advice import Act
 from headway.holds.audit import HealState, Intent
 from headway.holds.decisions import Decision, HeldJob, claim_of, decide
 from headway.holds.hold import CLAIM, HEAL, HEALS, Key, QueuedHold
-from headway.holds.rules import CLOSED, NEVER, Rules
+from headway.holds.rules import NEVER, Rules
 
 from . import held_made as made
 
@@ -171,7 +171,7 @@ class Mind:
         now, rules = self.world.now, self.world.rules
         for breaker in state.breakers.values():
             under_way = breaker.under_way(now, rules)
-            if breaker.state(now, rules) != CLOSED:
+            if breaker.is_open(rules):
                 assert under_way <= 1, f"more than a canary through {breaker}"
             assert under_way <= max(breaker.window, 1)
         assert state.in_last_hour(now).total() <= rules.most_per_hour

@@ -210,10 +210,6 @@ def key_of(path: Path, *, may_make: bool) -> tuple[bytes, bool]:
         raise CollectError(
             f"the key {path} cannot be read: {error.strerror}", remedy="see to its permissions"
         ) from error
-    return _made(path), True
-
-
-def _made(path: Path) -> bytes:
     key = secrets.token_bytes(_KEY_SIZE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +219,7 @@ def _made(path: Path) -> bytes:
             f"the key {path} cannot be written: {error.strerror}",
             remedy="name another file with --key",
         ) from error
-    return key
+    return key, True
 
 
 MASKED = "masked"

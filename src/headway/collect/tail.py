@@ -259,7 +259,7 @@ def _rows(cuts: Iterable[_Cut], clock: Clock) -> tuple[list[EventRow], int]:
         if number == _TERMINATED and (utc := utc_hint(rest)) is not None:
             clock.hint(at, utc)
         if number == _AD and minute[2] == 0x2F and (told := ad_time(rest)) is not None:
-            clock.told(at, told)
+            clock.year_hint(at, told)
         text = decoded(rest)
         if "\n..." in text:
             text = _harmless(text)

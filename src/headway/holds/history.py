@@ -376,22 +376,12 @@ class History:
 
     def held(self) -> list[Hold]:
         """The holds of jobs that are held now, in the order in which they began."""
-        found = [job.hold for job in self._jobs.values() if job.hold]
-        return sorted(found, key=lambda hold: hold.at)
-
-    def holds(self, cluster: int, proc: int) -> list[Hold]:
-        """All holds of a job so far, in any log."""
-        found = (h for job, h in self._holds.items() if (job.cluster, job.proc) == (cluster, proc))
-        return sorted((hold for holds in found for hold in holds), key=lambda hold: hold.at)
+        holds = (job.hold for job in self._jobs.values() if job.hold)
+        return sorted(holds, key=lambda hold: hold.at)
 
     def every_hold(self) -> Iterator[Hold]:
         """All holds of all jobs, including those that ended."""
         return itertools.chain.from_iterable(self._holds.values())
-
-    def hold(self, cluster: int, proc: int) -> Hold | None:
-        """The hold that a job is in now."""
-        found = [h for h in self.held() if (h.cluster, h.proc) == (cluster, proc)]
-        return found[-1] if found else None
 
     def knows(self, cluster: int, proc: int | None = None) -> bool:
         """Whether the logs have this job, or any job of this cluster."""
@@ -408,9 +398,6 @@ class History:
         """When something last happened before the cut."""
         series = self._series.get(key)
         return series.last(cut) if series else None
-
-    def __len__(self) -> int:
-        return len(self._jobs)
 
     def _with_moments(self, rows: list[HoldEvent], now: float) -> Iterator[tuple[Cut, HoldEvent]]:
         log = rows[0].log
@@ -442,8 +429,7 @@ class History:
             self._place(job, event)
         if event.facts:
             job.facts.update(event.facts)
-        before = job.life.status
-        if before in TERMINAL or kind is Kind.OTHER:
+        if job.life.status in TERMINAL or kind is Kind.OTHER:
             return
         job.life, effect = step(job.life, kind)
         if effect:  # what it is costs more to ask
@@ -454,8 +440,7 @@ class History:
                 self._closed(job, event)
         if job.hold and job.life.status is not Status.HELD:
             self._released(job, job.hold)
-        act = _ACTS.get(kind)
-        if act:
+        if act := _ACTS.get(kind):
             act(self, job, event, at)
         if job.life.status in TERMINAL:
             job.marks.clear()  # nothing changes it any more

@@ -1,4 +1,4 @@
-"""Where held jobs are, a schedd or a run of the embedded pool, and what the queue knows of them."""
+"""The queue of held jobs, at a schedd or of a run on the local pool, and how to act on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headway.pool.htcondor.pool import HTCondorPool
 from headway.pool.htcondor.schedd import Schedd, run_scope
 from headway.pool.policy import AVOID, release_expression
 
-#: Of held jobs: which they are, their hold, their own policy, their needs, and what heal left.
+#: Of held jobs: their ids, their hold, their own policy, their requests, and what heal has set.
 _ATTRIBUTES = (
     "ClusterId", "ProcId", "Owner", "JobStatus", "ServerTime", "UserLog", "Iwd",
     "EnteredCurrentStatus", "HoldReason", "HoldReasonCode", "HoldReasonSubCode",
@@ -47,11 +47,11 @@ _ATTRIBUTES = (
     HEAL, HEALS, CLAIM, AVOID, f"{FIRST}RequestMemory", f"{FIRST}RequestDisk",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
-_PROMPT = 10.0  # seconds; the embedded pool releases jobs as soon as their pause is over
+_PROMPT = 10.0  # seconds; the local pool releases jobs as soon as their pause is over
 
 
 class QueuedJob(NamedTuple):
-    """Where a job is in the queue, and what it was last held for."""
+    """The state of a job in the queue, and what it was last held for."""
 
     status: int
     holds: int
@@ -61,7 +61,7 @@ class QueuedJob(NamedTuple):
 
 
 class JobQueue(Protocol):
-    """What heal needs of a place where jobs are."""
+    """What heal needs of a queue."""
 
     name: str
     is_here: bool  # whether this machine is the jobs' access point
@@ -71,7 +71,7 @@ class JobQueue(Protocol):
         """The jobs that are held now."""
 
     def logs(self) -> list[str]:
-        """The event logs of all of its jobs, also of those that are not held."""
+        """The event logs of all of its jobs, including those that are not held."""
 
     def where(self, keys: Sequence[Key]) -> Mapping[Key, QueuedJob]:
         """Those that are still in the queue."""
@@ -80,15 +80,15 @@ class JobQueue(Protocol):
         """Whether no job is left in it."""
 
     def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
-        """Do what is intended, however far an earlier try of it has come."""
+        """Carry out the intents; it does not matter how far an earlier try has come."""
 
 
 class CondorQueue:
     """A part of a schedd's queue; `scope` is a constraint."""
 
-    def __init__(self, schedd: Schedd, scope: str, name: str) -> None:
+    def __init__(self, schedd: Schedd, scope: str, name: str, commands: Commands = CONDOR) -> None:
         self.name = name
-        self.commands = CONDOR
+        self.commands = commands
         self.is_here = schedd.name is None
         self._schedd = schedd
         self._scope = f"({scope})"
@@ -103,22 +103,20 @@ class CondorQueue:
                 remedy=f"submit it with `headway run --resume {folder.label}`",
             )
         schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
-        made = cls(schedd, run_scope(facts.cluster, facts.id), folder.label)
-        made.commands = Commands(folder.label, local=False)
-        return made
+        scope = run_scope(facts.cluster, facts.id)
+        return cls(schedd, scope, folder.label, Commands(folder.label))
 
     def held(self, *, edits: bool = True) -> list[QueuedHold]:
-        """The jobs that are held; `edits`: with what they were submitted with."""
+        """The jobs that are held; `edits`: with the ads of clusters, which show what was edited."""
         held = f"JobStatus == {HELD_STATUS}"
-        # The ads of clusters too: what a job has and its cluster has not was edited.
         which = f"({held} || ProcId is undefined)" if edits else held
         constraint = f"{self._scope} && {which}"
         _log.debug("asking %s for jobs with %s", self.name, constraint)
         ads = self._schedd.query(constraint, _ATTRIBUTES, clusters=edits)
         clusters = {ad["ClusterId"]: ad for ad in ads if not _is_job(ad)}
-        found = [QueuedHold.of_ad(ad, clusters.get(ad["ClusterId"])) for ad in ads if _is_job(ad)]
-        _log.info("%s: %d jobs are held", self.name, len(found))
-        return found
+        jobs = [QueuedHold.of_ad(ad, clusters.get(ad["ClusterId"])) for ad in ads if _is_job(ad)]
+        _log.info("%s: %d jobs are held", self.name, len(jobs))
+        return jobs
 
     def logs(self) -> list[str]:
         ads = self._schedd.query(self._scope, ["UserLog", "Iwd"])
@@ -148,7 +146,7 @@ def _is_job(ad: Mapping[str, Any]) -> bool:
 
 
 class LocalQueue:
-    """One run of the embedded pool: its event log is its queue."""
+    """One run on the local pool: its event log is its queue."""
 
     is_here = True
 
@@ -163,8 +161,7 @@ class LocalQueue:
         self._user = own_name()
 
     def held(self) -> list[QueuedHold]:
-        states = self._states()
-        held = [state for state in states.values() if state.status is Status.HELD]
+        held = [state for state in self._states().values() if state.status is Status.HELD]
         ads = self._pool.query(self._folder) if held else {}
         return [self._held(state, ads.get(state.proc, {})) for state in held]
 
@@ -187,28 +184,19 @@ class LocalQueue:
         }
 
     def is_empty(self) -> bool:
-        states = self._states()
-        return len(states) >= self._folder.job.size and all(
-            state.terminal for state in states.values()
-        )
+        states = self._states().values()
+        return len(states) >= self._folder.job.size and all(state.terminal for state in states)
 
     def carry_out(self, intents: Sequence[Intent]) -> Mapping[str, ActResult]:
-        found: dict[str, ActResult] = {}
-        for intent in intents:
-            state = self._states().get(intent.key.proc)
-            same = (
-                state is not None
-                and state.status is Status.HELD
-                and state.holds == intent.holds
-                and state.hold_code == intent.code
-            )
-            if same:
-                found[intent.id] = carry_out_locally(self._pool, self._folder, intent)
-            elif state is None or (state.holds, state.status) == (intent.holds, Status.HELD):
-                found[intent.id] = False, "it is held for something else now"
-            else:
-                found[intent.id] = True, "it had been done before"
-        return found
+        return {intent.id: self._carry_out(intent) for intent in intents}
+
+    def _carry_out(self, intent: Intent) -> ActResult:
+        state = self._states().get(intent.key.proc)
+        if state is not None and (state.holds, state.status) != (intent.holds, Status.HELD):
+            return True, "it had been done before"
+        if state is None or state.hold_code != intent.code:
+            return False, "it is held for something else now"
+        return carry_out_locally(self._pool, self._folder, intent)
 
     def _states(self) -> Mapping[int, JobState]:
         for event in self._follower.poll():
@@ -246,7 +234,7 @@ class LocalQueue:
 
 
 def queue_of_run(folder: RunFolder, pool: Pool) -> JobQueue:
-    """The queue in which a run's jobs are."""
+    """The queue of a run's jobs."""
     return LocalQueue(folder, pool) if pool.kind == "local" else CondorQueue.of_run(folder)
 
 
@@ -257,12 +245,12 @@ def queue_of_pool(
     job: tuple[int, int] | None = None,
     logs: Sequence[Path] = (),
 ) -> CondorQueue:
-    """Jobs at a schedd.
+    """The queue of jobs at a schedd.
 
     Args:
         name: `htcondor` or `htcondor:schedd=NAME`.
-        user: Whose jobs; your own unless told, everybody's where it is empty.
-        job: One job alone, by its cluster and number, whoever's it is.
+        user: The owner of the jobs; None: you, empty: all users.
+        job: Only this job, by its cluster and number, whoever owns it.
         logs: Only the jobs that write these logs.
 
     Raises:
@@ -295,14 +283,14 @@ def _string(path: Path) -> str:
 
 
 def logs_of(held: Sequence[QueuedHold]) -> list[str]:
-    """The event logs that the jobs write, as far as they are here to be read."""
+    """The event logs that the jobs write, if they can be read here."""
     logs = dict.fromkeys(job.log for job in held if job.log)
     return [log for log in logs if os.access(log, os.R_OK) and os.path.isfile(log)]
 
 
 def holds_of(held: Sequence[QueuedHold], history: History) -> list[Hold]:
-    """Each job's hold as its log tells it, if the queue agrees, with what the queue knows."""
-    told: dict[Key, list[Hold]] = {}
+    """The hold of each job: as its log has it, if the queue agrees, with the queue's facts."""
+    logged: dict[Key, list[Hold]] = {}
     for hold in history.held():
-        told.setdefault(Key(hold.cluster, hold.proc), []).append(hold)
-    return [job.as_hold(told.get(job.key, ())) for job in held]
+        logged.setdefault(Key(hold.cluster, hold.proc), []).append(hold)
+    return [job.as_hold(logged.get(job.key, ())) for job in held]
