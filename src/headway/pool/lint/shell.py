@@ -1,7 +1,7 @@
 """A shell script as simple commands: enough of the grammar to know what runs, and where.
 
-Knows continuations, comments, quotes, heredocs, substitutions, pipelines, conditions, loops and
-functions. It never fails: what it cannot read becomes words.
+It knows continuations, comments, quotes, heredocs, substitutions, pipelines, conditions, loops and
+functions. It never fails: whatever it cannot read becomes words.
 """
 
 from __future__ import annotations
@@ -9,133 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-CONTINUATION = "\\\n"
-
-
-class WordReader:
-    """Reads words from `text` at `at` and counts lines; a scanner says what becomes of the rest."""
-
-    def __init__(self, text: str, line: int) -> None:
-        self.text = text
-        self.line = line
-        self.at = 0
-
-    # What a scanner wants to know of
-
-    def on_join(self) -> None:
-        """A line ends in a backslash within a word."""
-
-    def on_blanks(self) -> None:
-        """A backslash stands before blanks at a line's end: it joins nothing."""
-
-    def on_substitution(self, inside: str, line: int) -> None:
-        """Commands stand in `$( )` or backticks."""
-
-    # -- words
-
-    def read_word(self) -> str:
-        parts: list[str] = []
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character in " \t\n\r\f\v;&|()<>":
-                break
-            if character == "\\":
-                if self.text.startswith(CONTINUATION, self.at):
-                    self.on_join()
-                    self.at += 2
-                    self.line += 1
-                    continue
-                if re.compile(r"\\[ \t]+(?=\n|\Z)").match(self.text, self.at):
-                    self.on_blanks()
-                parts.append(self.text[self.at + 1 : self.at + 2])
-                self.at += 2
-            elif character == "'":
-                parts.append(self._until("'"))
-            elif character == '"':
-                parts.append(self._double_quoted())
-            elif character in "$`":
-                parts.append(self._dollar())
-            else:
-                parts.append(character)
-                self.at += 1
-        return "".join(parts)
-
-    def _until(self, quote: str) -> str:
-        end = self.text.find(quote, self.at + 1)
-        end = len(self.text) if end < 0 else end
-        inside = self.text[self.at + 1 : end]
-        self.line += inside.count("\n")
-        self.at = end + 1
-        return inside
-
-    def _double_quoted(self) -> str:
-        self.at += 1
-        parts: list[str] = []
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            character = self.text[self.at]
-            if character == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
-                self.line += following == "\n"
-                parts.append("" if following == "\n" else following)
-                self.at += 2
-            elif character in "$`":
-                parts.append(self._dollar())
-            else:
-                self.line += character == "\n"
-                parts.append(character)
-                self.at += 1
-        self.at += 1
-        return "".join(parts)
-
-    def _dollar(self) -> str:
-        """`$x`, `${x}`, `$(…)`, backticks: kept as they are, the commands inside are read."""
-        start, line = self.at, self.line
-        if self.text[self.at] == "`":
-            inside = self._until("`")
-            self.on_substitution(inside, line)
-        elif self.text.startswith("$((", self.at) or self.text.startswith("${", self.at):
-            self._balanced("(" if self.text[self.at + 1] == "(" else "{")
-        elif self.text.startswith("$(", self.at):
-            inside = self._balanced("(")
-            self.on_substitution(inside, line)
-        elif self.text.startswith("$'", self.at):
-            self.at += 1
-            return self._until("'")
-        else:
-            self.at += 1
-        return self.text[start : self.at]
-
-    def _balanced(self, opener: str) -> str:
-        closer = {"(": ")", "{": "}"}[opener]
-        self.at += 2
-        start = self.at
-        level = 1
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character == "'":
-                self._until("'")
-                continue
-            if character == '"':
-                self._skip_quoted()
-                continue
-            if character == "\\":
-                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
-                self.at += 2
-                continue
-            level += {opener: 1, closer: -1}.get(character, 0)
-            self.line += character == "\n"
-            self.at += 1
-            if not level:
-                break
-        return self.text[start : max(start, self.at - 1)]
-
-    def _skip_quoted(self) -> None:
-        match = re.compile(r'"(?:\\.|[^"\\])*"?', re.S).match(self.text, self.at)
-        end = match.end() if match else self.at + 1
-        self.line += self.text.count("\n", self.at, end)
-        self.at = end
-
-
+_CONTINUATION = "\\\n"
 _OPERATORS = ("&&", "||", ";;&", ";;", ";&", "|&", ";", "&", "|", "(", ")")
 _REDIRECTIONS = ("&>>", "&>", "<<<", "<<-", "<<", "<>", ">>", ">&", ">|", "<&", ">", "<")
 _OPENERS = {"if", "while", "until", "for", "select", "case", "{"}
@@ -146,7 +20,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 @dataclass
 class ShellCommand:
-    """One simple command: its words without quotes, and what stands around it."""
+    """One simple command: its words without quotes, and its surroundings."""
 
     line: int
     words: list[str] = field(default_factory=list)
@@ -161,18 +35,18 @@ class ShellCommand:
     @property
     def name(self) -> str:
         """The program, without its folder; empty for a bare assignment."""
-        return self.words[0].rsplit("/", 1)[-1] if self.words else ""
+        return self.words[0].rpartition("/")[2] if self.words else ""
 
     @property
     def arguments(self) -> list[str]:
         return self.words[1:]
 
     def operands(self) -> list[str]:
-        """The arguments that are no options."""
+        """The arguments that are not options."""
         return [word for word in self.words[1:] if not word.startswith("-")]
 
     def has_flag(self, short: str, *long: str) -> bool:
-        """Whether an option is given, alone or in a bundle such as -xzf."""
+        """Whether an option is given, alone or in a group such as -xzf."""
         return any(
             (word.startswith("--") and word.split("=")[0] in long)
             or (re.fullmatch(r"-[A-Za-z]+", word) is not None and short in word)
@@ -182,16 +56,16 @@ class ShellCommand:
 
 @dataclass(frozen=True)
 class Break:
-    """A backslash at a line's end that does not do what it looks like."""
+    """A backslash at the end of a line that does not continue the command."""
 
     kind: str  # "space", "comment" or "blank": what follows it
     line: int  # of the backslash
-    next_line: int  # of the text that is cut off; 0: nothing follows
+    next_line: int  # of the text that it cuts off; 0: nothing follows
 
 
 @dataclass
 class ShellScript:
-    """What a shell script does, in order."""
+    """The commands of a shell script, in order."""
 
     lines: list[str]
     commands: list[ShellCommand] = field(default_factory=list)
@@ -200,7 +74,7 @@ class ShellScript:
     functions: set[str] = field(default_factory=set)
 
     def text(self, line: int) -> str:
-        """A line as it stands in the file."""
+        """A line of the file."""
         return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
 
     def calls(self, *names: str) -> list[ShellCommand]:
@@ -208,7 +82,7 @@ class ShellScript:
 
 
 def scan(text: str) -> ShellScript:
-    """Read a script; line ends of any kind."""
+    """Read a script with line ends of any kind."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     script = ShellScript(text.split("\n"))
     _Scanner(text, script).run()
@@ -217,9 +91,11 @@ def scan(text: str) -> ShellScript:
     return script
 
 
-class _Scanner(WordReader):
+class _Scanner:
     def __init__(self, text: str, script: ShellScript, line: int = 1, nested: bool = False) -> None:
-        super().__init__(text, line)
+        self.text = text
+        self.line = line
+        self.at = 0
         self.script = script
         self.nested = nested
         self.open: list[str] = []  # constructs that are not closed yet
@@ -239,7 +115,7 @@ class _Scanner(WordReader):
                 self._newline()
             elif character in " \t\r\f\v":
                 self.at += 1
-            elif self.text.startswith(CONTINUATION, self.at):
+            elif self.text.startswith(_CONTINUATION, self.at):
                 self._continuation()
             elif character == "#":
                 self._skip_to_line_end()
@@ -294,45 +170,34 @@ class _Scanner(WordReader):
         if not (self.command.words or self.command.assignments):
             self.command.line = self.line
 
-    # -- what the words tell
-
-    def on_join(self) -> None:
-        self.script.joins.append(self.line)
-
-    def on_blanks(self) -> None:
-        after = self._next_text(self.line + 1)
-        if after == self.line + 1 and not self.nested:
-            self.script.breaks.append(Break("space", self.line, after))
-
-    def on_substitution(self, inside: str, line: int) -> None:
-        _Scanner(inside, self.script, line, nested=True).run()
-
     # -- pieces
 
     def _continuation(self) -> None:
         self.script.joins.append(self.line)
         here = self.line
-        self.at += 2
-        self.line += 1
+        self._move(2)
         following = self.script.text(self.line).strip()
         if self.nested or not (self.command.words or self.command.before in ("&&", "||", "|")):
             return
-        if following.startswith("#"):
-            after = self._next_text(self.line + 1)
-            if following.endswith("\\") or self.script.text(after).lstrip().startswith("-"):
-                self.script.breaks.append(Break("comment", here, after))
-        elif not following:
-            after = self._next_text(self.line + 1)
-            if self.script.text(after).lstrip().startswith("-"):
-                self.script.breaks.append(Break("blank", here, after))
+        after = self._next_text(self.line + 1)
+        option_follows = self.script.text(after).lstrip().startswith("-")
+        if following.startswith("#") and (following.endswith("\\") or option_follows):
+            self.script.breaks.append(Break("comment", here, after))
+        elif not following and option_follows:
+            self.script.breaks.append(Break("blank", here, after))
+
+    def _move(self, count: int) -> None:
+        """Go on in the text, and count the lines."""
+        self.line += self.text.count("\n", self.at, self.at + count)
+        self.at += count
+
+    def _match(self, pattern: str) -> re.Match[str] | None:
+        return re.compile(pattern, re.S).match(self.text, self.at)
 
     def _next_text(self, line: int) -> int:
-        while line <= len(self.script.lines):
-            text = self.script.text(line).strip()
-            if text and not text.startswith("#"):
-                return line
-            line += 1
-        return 0
+        """The first line from here on that is neither empty nor a comment; 0 if there is none."""
+        texts = enumerate(self.script.lines[line - 1 :], line)
+        return next((n for n, text in texts if text.strip() and text.strip()[0] != "#"), 0)
 
     def _skip_to_line_end(self) -> None:
         end = self.text.find("\n", self.at)
@@ -340,16 +205,16 @@ class _Scanner(WordReader):
 
     def _skip_heredoc(self, delimiter: str, tabs: bool) -> None:
         while self.at < len(self.text):
-            end = self.text.find("\n", self.at)
-            end = len(self.text) if end < 0 else end
-            body = self.text[self.at : end]
-            self.at = min(end + 1, len(self.text))
+            start = self.at
+            self._skip_to_line_end()
+            body = self.text[start : self.at]
+            self.at = min(self.at + 1, len(self.text))
             self.line += 1
             if (body.lstrip("\t") if tabs else body) == delimiter:
                 return
 
     def _redirection(self) -> bool:
-        match = re.compile(r"\d*").match(self.text, self.at)
+        match = self._match(r"\d*")
         start = match.end() if match else self.at
         kind = next((r for r in _REDIRECTIONS if self.text.startswith(r, start)), None)
         if kind is None or self.text.startswith(("<(", ">("), start):
@@ -366,7 +231,7 @@ class _Scanner(WordReader):
 
     def _case_pattern(self) -> None:
         self.pattern = False
-        if re.compile(r"esac\b").match(self.text, self.at):
+        if self._match(r"esac\b"):
             return
         while self.at < len(self.text) and self.text[self.at] != ")":
             start = self.at
@@ -391,7 +256,7 @@ class _Scanner(WordReader):
 
     def _open_parenthesis(self) -> None:
         words = self.command.words
-        rest = re.compile(r"[ \t]*\)").match(self.text, self.at)
+        rest = self._match(r"[ \t]*\)")
         if rest and len(words) == 1:  # name() { … }
             self.at = rest.end()
             self._function(words[0])
@@ -403,10 +268,9 @@ class _Scanner(WordReader):
 
     def _function(self, name: str) -> None:
         self.script.functions.add(name)
-        brace = re.compile(r"\s*\{").match(self.text, self.at)
-        self.line += self.text.count("\n", self.at, brace.end() if brace else self.at)
-        self.at = brace.end() if brace else self.at
+        brace = self._match(r"\s*\{")
         if brace:
+            self._move(len(brace[0]))
             self._push("function")
         self._fresh("")
 
@@ -426,16 +290,13 @@ class _Scanner(WordReader):
                 self.read_word()
                 continue
             level += {"(": 1, ")": -1}.get(character, 0)
-            self.line += character == "\n"
-            self.at += 1
-
-    # -- words
+            self._move(1)
 
     def _word(self) -> None:
         line = self.line
         start = self.at
         word = self.read_word()
-        if self.at == start:  # a stray character: never stand still
+        if self.at == start:  # a stray character: go on in any case
             self.at += 1
             return
         quoted = self.text[start] in "'\"\\"
@@ -451,7 +312,7 @@ class _Scanner(WordReader):
         command.words.append(word)
         if len(command.words) == 2 and command.words[0] == "function":
             command.words.clear()
-            rest = re.compile(r"[ \t]*\(\s*\)").match(self.text, self.at)
+            rest = self._match(r"[ \t]*\(\s*\)")
             self.at = rest.end() if rest else self.at
             self._function(word)
 
@@ -470,19 +331,101 @@ class _Scanner(WordReader):
         return True
 
     def _skip_header(self) -> None:
-        """The words of `for x in …` and `case x in` are data; `do` and patterns come after."""
-        match = re.compile(r"[^;\n]*?\bin\b|[^;\n]*").match(self.text, self.at)
+        """Skip the words of `for x in …` and `case x in`, which are data."""
+        match = self._match(r"[^;\n]*?\bin\b|[^;\n]*")
         if self.open[-1] == "case":
             self.at = match.end() if match else self.at
             self.pattern = True
             return
         while self.at < len(self.text) and self.text[self.at] not in ";\n":
-            if self.text.startswith(CONTINUATION, self.at):
-                self.at += 2
-                self.line += 1
+            if self.text.startswith(_CONTINUATION, self.at):
+                self._move(2)
             elif self.text[self.at] in " \t\r":
                 self.at += 1
             else:
                 start = self.at
                 self.read_word()
                 self.at = max(self.at, start + 1)
+
+    # -- words
+
+    def read_word(self) -> str:
+        parts: list[str] = []
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in " \t\n\r\f\v;&|()<>":
+                break
+            if character == "\\":
+                if self.text.startswith(_CONTINUATION, self.at):
+                    self.script.joins.append(self.line)
+                    self._move(2)
+                    continue
+                next_line = self.line + 1
+                blanks = self._match(r"\\[ \t]+(?=\n|\Z)") and not self.nested
+                if blanks and self._next_text(next_line) == next_line:
+                    self.script.breaks.append(Break("space", self.line, next_line))
+                parts.append(self.text[self.at + 1 : self.at + 2])
+                self.at += 2
+            elif character == "'":
+                parts.append(self._until("'"))
+            elif character == '"':
+                parts.append(self._double_quoted())
+            elif character in "$`":
+                parts.append(self._dollar())
+            else:
+                parts.append(character)
+                self.at += 1
+        return "".join(parts)
+
+    def _until(self, quote: str) -> str:
+        end = self.text.find(quote, self.at + 1)
+        end = len(self.text) if end < 0 else end
+        inside = self.text[self.at + 1 : end]
+        self._move(end + 1 - self.at)
+        return inside
+
+    def _double_quoted(self) -> str:
+        self.at += 1
+        parts: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] != '"':
+            character = self.text[self.at]
+            if character == "\\":
+                parts.append(self.text[self.at + 1 : self.at + 2].strip("\n"))
+                self._move(2)
+            elif character in "$`":
+                parts.append(self._dollar())
+            else:
+                parts.append(character)
+                self._move(1)
+        self.at += 1
+        return "".join(parts)
+
+    def _dollar(self) -> str:
+        """`$x`, `${x}`, `$(…)` or backticks as they are; the commands inside are read too."""
+        start, line = self.at, self.line
+        if self.text[self.at] == "`":
+            _Scanner(self._until("`"), self.script, line, nested=True).run()
+        elif self.text.startswith("$((", self.at) or self.text.startswith("${", self.at):
+            self._balanced("(" if self.text[self.at + 1] == "(" else "{")
+        elif self.text.startswith("$(", self.at):
+            _Scanner(self._balanced("("), self.script, line, nested=True).run()
+        elif self.text.startswith("$'", self.at):
+            self.at += 1
+            return self._until("'")
+        else:
+            self.at += 1
+        return self.text[start : self.at]
+
+    def _balanced(self, opener: str) -> str:
+        closer = {"(": ")", "{": "}"}[opener]
+        self.at += 2
+        start = self.at
+        level = 1
+        while self.at < len(self.text) and level:
+            quoted = self._match(r"""\\.?|'[^']*'?|"(?:\\.|[^"\\])*"?""")
+            if quoted:
+                self._move(len(quoted[0]))
+                continue
+            level += {opener: 1, closer: -1}.get(self.text[self.at], 0)
+            self._move(1)
+        return self.text[start : self.at if level else self.at - 1]
