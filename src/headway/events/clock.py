@@ -1,4 +1,4 @@
-"""The clock of a log: what moment a header's date means, when it names neither year nor zone."""
+"""The clock of a log: which time a header's date means when it has neither year nor zone."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _CLOSE = 60
 
 
 class Clock:
-    """The moments of one log's headers, minute by minute, in the order of the log.
+    """Turns the dates in the headers of one log into times, in the order of the log.
 
-    Contract, for every reader of logs:
+    How every reader of logs uses it:
 
-    1. `Clock(mtime)`, with the log's modification time.
-    2. For each event in order `seconds(minute, zone)`: the epoch of the beginning of its minute,
-       where `minute` is the header's `MM/DD HH:MM` or `YYYY-MM-DD HH:MM` (or with `T`) and `zone`
-       its `Z` or `+hh:mm` or None. The reader adds seconds and fraction. None: there is no such
-       date; the event is skipped and leaves no trace in the clock. Equal neighbours may be asked
-       for once: a second call in a row changes nothing.
-    3. For each event whose body has a UTC time (see `utc_hint`) `hint(at, utc)`, with the event's
-       own time as this clock gave it. Order does not matter, and of the hints of one UTC day of
-       `utc` only the one with the smallest `at - utc` does.
-       For each 028 whose date has no year and whose body has one (see `ad_time`) `told(at, time)`.
-       Only the first counts.
-    4. At the end of the log `again()`: None, or the clock with which the log has to be read once
-       more from its start, because a hint contradicts the zone or the year that this one assumed.
+    1. Make `Clock(mtime)` with the log's modification time.
+    2. For each event in order, call `seconds(minute, zone)`. It gives the epoch of the beginning of
+       that minute; the reader adds seconds and fraction. `minute` is the header's `MM/DD HH:MM` or
+       `YYYY-MM-DD HH:MM` (or with `T`), `zone` its `Z` or `+hh:mm` or None. None means that there
+       is no such date: the event is skipped, and the clock stays as it was. A reader may ask once
+       for neighbours that are equal: a second call in a row changes nothing.
+    3. For each event whose body has a UTC time (see `utc_hint`), call `hint(at, utc)` with the
+       event's own time as this clock gave it, in any order. Of the hints of one UTC day of `utc`,
+       only the one with the smallest `at - utc` counts.
+       For each 028 whose date has no year and whose body has one (see `ad_time`), call
+       `year_hint(at, time)`. Only the first counts.
+    4. At the end of the log, call `again()`. It gives None, or the clock with which to read the log
+       once more from its start, because a hint contradicts the zone or year that this one assumed.
 
-    A reader that cannot begin again (a follower) takes `onward()` instead: the times that it has
+    A reader that cannot begin again (a follower) calls `onward()` instead: the times that it has
     already given stay as they are.
 
-    Without a year, the first date is put as late as possible but not after `reference` (one day is
-    allowed for zones), or after `latest` where that is told, and no date is put more than a week
-    before the one that precedes it. Where dates with a year follow, those without one end there.
+    Without a year, the first date is put as late as possible, but not after `reference` plus a day
+    (for zones), or not after `latest` where that is given. No date is put more than a week before
+    the one that precedes it. Where dates with a year follow, those without one end there.
 
     Without a zone, dates are this machine's local time with its daylight saving rules; the hour
-    that occurs twice in autumn is taken for its first run. Where hints contradict that, there is
-    one offset for the whole log; if they show two offsets an hour apart, it is the zone of America
-    or Europe that has both. A log from elsewhere whose hints all lie on one side of a change of
-    daylight saving time reads an hour wrong on the other side.
+    that occurs twice in autumn counts as its first run. Where hints contradict that, the whole log
+    has one offset; if they show two offsets an hour apart, it is the zone of America or Europe that
+    has both. A log from elsewhere whose hints all lie on one side of a change of daylight saving
+    time is read an hour wrong on the other side.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Clock:
         self._known: dict[tuple[bytes, bytes | None], float] = {}
         self._hints: dict[int, Hint] = {}
         # Years to add, as the first ad tells.
-        self._told: int | None = None
+        self._years_off: int | None = None
         self._fresh = False
 
     def seconds(self, minute: bytes, zone: bytes | None) -> float | None:
@@ -101,11 +101,11 @@ class Clock:
             self._hints[day] = Hint(at, utc)
             self._fresh = True
 
-    def told(self, at: float, time: float) -> None:
-        """Note that the ad of an event which this clock puts at `at` says `time`, if in UTC."""
-        if self._told is None:
+    def year_hint(self, at: float, time: float) -> None:
+        """Note that the ad of an event which this clock puts at `at` says `time`, read as UTC."""
+        if self._years_off is None:
             local = datetime.fromtimestamp(at, self.zone).replace(tzinfo=timezone.utc)
-            self._told = round((time - local.timestamp()) / _YEAR)
+            self._years_off = round((time - local.timestamp()) / _YEAR)
 
     def again(self) -> Clock | None:
         """The clock to read the whole log with once more, or None if this one did it right."""
@@ -113,42 +113,36 @@ class Clock:
             return None
         if self._turn:
             before, dated = self._turn
-            years = math.floor((dated + _WEEK - before) / _YEAR)
-            if years:
-                clock = Clock(self._reference, self.zone)
-                clock._latest = self._first + (years + 0.5) * _YEAR
-                clock._tries = self._tries - 1
-                return clock
+            if years := math.floor((dated + _WEEK - before) / _YEAR):
+                return self._anew(self.zone, self._shifted(years), self._tries - 1)
         if self._hints:
             zone, years = judge(self._hints.values(), self.zone, self.yearless)
             if zone is self.zone and not years:
                 return None
-            clock = Clock(self._reference, zone)
-            if self.yearless:
-                # Half a year behind the first date only its own year can be meant.
-                clock._latest = self._first + (years + 0.5) * _YEAR
-            clock._tries = 0
-            return clock
-        if self._told is not None:
-            if not self._told:
-                return None
-            return Clock(
-                self._reference, self.zone, latest=self._first + (self._told + 0.5) * _YEAR
-            )
+            return self._anew(zone, self._shifted(years) if self.yearless else None, 0)
+        if self._years_off is not None:
+            years = self._years_off
+            return self._anew(self.zone, self._shifted(years), 0) if years else None
         if self.yearless and self._last > self._reference + _DAY:
             # The first date was put as late as possible: the last one shows that it was too late.
-            clock = Clock(self._reference, self.zone)
-            clock._latest = self._latest - 366 * _DAY
-            clock._tries = self._tries - 1
-            return clock
+            return self._anew(self.zone, self._latest - 366 * _DAY, self._tries - 1)
         return None
+
+    def _anew(self, zone: tzinfo | None, latest: float | None, tries: int) -> Clock:
+        clock = Clock(self._reference, zone, latest=latest)
+        clock._tries = tries
+        return clock
+
+    def _shifted(self, years: int) -> float:
+        """The latest time of the first date so many years on: only its own year fits before it."""
+        assert self._first is not None
+        return self._first + (years + 0.5) * _YEAR
 
     @property
     def sure(self) -> bool:
         """Whether the year is known: from dates, hints, or a file that was written to just then."""
-        if not self.yearless or self._dated or self._hints or self._last is None:
-            return True
-        if self._told is not None:
+        known = self._dated or self._hints or self._years_off is not None
+        if not self.yearless or known or self._last is None:
             return True
         return abs(self._last - self._reference) <= _DAY
 
@@ -160,7 +154,7 @@ class Clock:
         return datetime.fromtimestamp(found, self.zone).year
 
     def passed(self, last: float, dated: bool, turn: tuple[float, float] | None) -> None:
-        """Note that the reader itself has told the dates from the first up to this one.
+        """Note that the reader itself has worked out the dates from the first to this one.
 
         Args:
             last: When the last of them is.
@@ -232,7 +226,7 @@ def utc_hint(event: bytes) -> float | None:
     Of 005 only: in other events the line may be a user's words.
     """
     at = event.rfind(b"\n\tJob terminated ")
-    return _moment(_UTC.match(event, at)) if at >= 0 else None
+    return _utc_time(_UTC.match(event, at)) if at >= 0 else None
 
 
 _AD_TIME = re.compile(rb'\nEventTime = "(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
@@ -243,10 +237,10 @@ def ad_time(event: bytes) -> float | None:
 
     It is the header's date once more, with the year.
     """
-    return _moment(_AD_TIME.search(event))
+    return _utc_time(_AD_TIME.search(event))
 
 
-def _moment(match: re.Match[bytes] | None) -> float | None:
+def _utc_time(match: re.Match[bytes] | None) -> float | None:
     """The epoch of six numbers from year to second, in UTC."""
     if not match:
         return None

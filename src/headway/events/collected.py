@@ -32,7 +32,6 @@ _SLACK = timedelta(seconds=60)
 _DAY = 86_400
 #: What a job is known by here.
 _JOB = ["cluster", "proc"]
-_MADE_ANEW = "is being written anew again and again"
 
 
 def is_collected(folder: str | os.PathLike[str]) -> bool:
@@ -94,7 +93,7 @@ def _read(
             raise _unreadable(place, error.strerror or str(error)) from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _unreadable(place, f"{LEDGER} is damaged: {error}"[:200]) from error
-    raise _unreadable(place, _MADE_ANEW)
+    raise _unreadable(place, "is being rewritten again and again")
 
 
 def _ledger(folder: Path) -> dict[str, Any]:
@@ -175,7 +174,9 @@ def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Par
     if table.is_empty():
         return [], [], [], []
     sources = {one["id"]: one for one in ledger["sources"]}
-    names = {place: _name(folder, ledger, one["name"]) for place, one in sources.items()}
+    # A pseudonym is not a path: below the folder, nobody takes it for one of this machine.
+    prefix = f"{folder}{os.sep}" if ledger["anonymised"] else ""
+    names = {place: f"{prefix}{one['name']}" for place, one in sources.items()}
     known = {(s["id"], f["number"]): f for s in ledger["sources"] for f in s["files"]}
     files = _in_order(table, names)
     logs = {one: place for place, one in enumerate(dict.fromkeys(file[0] for file in files))}
@@ -204,11 +205,6 @@ def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Par
         [names[source] for source in logs],
         [str(sources[source]["owner"]) for source in logs],
     )
-
-
-def _name(folder: Path, ledger: Mapping[str, Any], name: str) -> str:
-    # What stands for a log's name is no path; it must not be taken for one of here.
-    return str(folder / name) if ledger["anonymised"] else name
 
 
 def _in_order(table: pl.DataFrame, names: Mapping[int, str]) -> list[tuple[int, int, int]]:

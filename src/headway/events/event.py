@@ -28,11 +28,9 @@ from headway.events.format import (
     TABLE_COLUMNS,
     TO_HOST,
     TRANSFER_TEXTS,
-    Direction,
     EventType,
     Line,
     Resource,
-    Stage,
     Transfer,
     Usage,
     Value,
@@ -424,13 +422,9 @@ BY_NUMBER: dict[int, Kind] = {
     EventType.DATAFLOW_SKIPPED: Kind.SKIPPED,
 }
 
-BY_TRANSFER: dict[tuple[Direction, Stage], Kind] = {
-    (Direction.INPUT, Stage.QUEUED): Kind.INPUT_QUEUED,
-    (Direction.INPUT, Stage.STARTED): Kind.INPUT_STARTED,
-    (Direction.INPUT, Stage.FINISHED): Kind.INPUT_FINISHED,
-    (Direction.OUTPUT, Stage.QUEUED): Kind.OUTPUT_QUEUED,
-    (Direction.OUTPUT, Stage.STARTED): Kind.OUTPUT_STARTED,
-    (Direction.OUTPUT, Stage.FINISHED): Kind.OUTPUT_FINISHED,
+BY_TRANSFER = {
+    transfer: Kind[f"{transfer.direction.name}_{transfer.stage.name}"]
+    for transfer in TRANSFER_TEXTS
 }
 
 #: Codes of an eviction because HTCondor's own transfer failed.

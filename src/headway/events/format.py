@@ -183,23 +183,26 @@ def _bytes_of(ad: Mapping[str, AdValue], name: str) -> str:
     return f"{value:.0f}" if isinstance(value, (int, float)) and 0 <= value < 1e18 else "0"
 
 
-class _Kind(NamedTuple):
-    """A kind of field: how an attribute is written, and what a log is searched for."""
+class _FieldType(NamedTuple):
+    """A type of field: how an attribute is written, and what a log is searched for."""
 
     written: Callable[[Mapping[str, AdValue], str], object]
     pattern: str
 
 
 _NAMED = r"(\d{1,9}) (\d\d):(\d\d):(\d\d)"
-_KINDS = {
-    "text": _Kind(text_of, "(.*)"),
-    "known": _Kind(lambda ad, name: text_of(ad, name) or "UNKNOWN", "(.*)"),
-    "word": _Kind(text_of, r"(\w+)"),
-    "int": _Kind(integer_of, r"(-?\d{1,18})"),
-    "code": _Kind(lambda ad, name: integer_of(ad, name, -1), r"(-?\d{1,18})"),
-    "size": _Kind(integer_of, r"(\d{1,18})"),
-    "bytes": _Kind(_bytes_of, r"(\d{1,18})(?:\.\d+)?"),
-    "usage": _Kind(lambda ad, name: text_of(ad, name) or Usage(), rf"Usr {_NAMED}, Sys {_NAMED}"),
+_FIELD_TYPES = {
+    "text": _FieldType(text_of, "(.*)"),
+    "known": _FieldType(lambda ad, name: text_of(ad, name) or "UNKNOWN", "(.*)"),
+    "reason": _FieldType(lambda ad, name: text_of(ad, name) or NO_REASON, "(.*)"),
+    "word": _FieldType(text_of, r"(\w+)"),
+    "int": _FieldType(integer_of, r"(-?\d{1,18})"),
+    "code": _FieldType(lambda ad, name: integer_of(ad, name, -1), r"(-?\d{1,18})"),
+    "size": _FieldType(integer_of, r"(\d{1,18})"),
+    "bytes": _FieldType(_bytes_of, r"(\d{1,18})(?:\.\d+)?"),
+    "usage": _FieldType(
+        lambda ad, name: text_of(ad, name) or Usage(), rf"Usr {_NAMED}, Sys {_NAMED}"
+    ),
 }
 _FIELD = re.compile(r"\{(\w+)(?::(\w+))?\}")
 
@@ -207,7 +210,7 @@ _FIELD = re.compile(r"\{(\w+)(?::(\w+))?\}")
 class Line:
     """A line of an event, like `"\\tCode {HoldReasonCode:int} Subcode {HoldReasonSubCode:int}"`.
 
-    `{Name}` is a field with text; `_KINDS` has the kinds of the others. With `optional`, the line
+    `{Name}` is a field with text; `_FIELD_TYPES` has the other types. With `optional`, the line
     is written only where its first field has a value.
     """
 
@@ -217,7 +220,7 @@ class Line:
         self.texts = parts[::3]
         self.raw = [text.encode() for text in self.texts]
         self._fields = [
-            (name, _KINDS[kind or "text"])
+            (name, _FIELD_TYPES[kind or "text"])
             for name, kind in zip(parts[1::3], parts[2::3], strict=True)
         ]
         self._optional = optional
@@ -295,11 +298,16 @@ _Part = str | Callable[[Ad], list[str]]
 
 def event_lines(ad: Ad, number: int) -> list[str]:
     """The rest of an event's header line, then the lines below it."""
-    parts = FORMATS[number].parts if number in FORMATS else (_unknown,)
     lines: list[str] = []
-    for part in parts:
+    for part in FORMATS.get(number, (_unknown,)):
         lines += [part] if isinstance(part, str) else part(ad)
     return lines
+
+
+def ulog_name(number: EventType) -> str:
+    """What HTCondor's own code calls the event."""
+    job = _MY_TYPES.get(number, "").startswith("Job") and number != EventType.IMAGE_SIZE
+    return f"ULOG_JOB_{number.name}" if job else f"ULOG_{number.name}"
 
 
 def ended_at(ad: Ad) -> float | None:
@@ -411,10 +419,6 @@ def _sizes(ad: Ad) -> list[str]:
     ]
 
 
-def _hold_reason(ad: Ad) -> list[str]:
-    return [f"\t{text_of(ad, 'HoldReason') or NO_REASON}"]
-
-
 def _remote_error(ad: Ad) -> list[str]:
     (line,) = REMOTE_ERROR(ad)
     lines = [line if ad.get("CriticalError", 1) else line.replace("Error", "Message", 1)]
@@ -425,8 +429,8 @@ def _remote_error(ad: Ad) -> list[str]:
 
 def _ad_information(ad: Ad) -> list[str]:
     # A text log names the type of the event that triggered this one.
-    trigger = FORMATS.get(integer_of(ad, "TriggerEventTypeNumber", -1))
-    return format_lines(ad | {"MyType": trigger.my_type} if trigger and trigger.my_type else ad)
+    trigger = _MY_TYPES.get(integer_of(ad, "TriggerEventTypeNumber", -1))
+    return format_lines(ad | {"MyType": trigger} if trigger else ad)
 
 
 def _transfer(ad: Ad) -> list[str]:
@@ -542,15 +546,6 @@ _OF_TERMINATED = frozenset(
 # All events.
 
 
-class EventFormat(NamedTuple):
-    """What an event says, part by part, the rest of its header line first."""
-
-    parts: tuple[_Part, ...]
-    #: What HTCondor calls it: as a ClassAd's type, and as `ULOG_…` where that is not our name.
-    my_type: str = ""
-    ulog: str = ""
-
-
 _REASON = Line("\t{Reason}", optional=True)
 _GRID_RESOURCE = Line("    GridResource: {GridResource:known}")
 _GRID_JOB = Line("    GridJobId: {GridJobId:known}")
@@ -564,105 +559,89 @@ _SUBMIT: tuple[_Part, ...] = (
     ),
 )
 
-FORMATS: dict[int, EventFormat] = {
-    EventType.SUBMIT: EventFormat((SUBMITTED, *_SUBMIT), "SubmitEvent"),
-    EventType.EXECUTE: EventFormat((EXECUTING, SLOT, _attributes), "ExecuteEvent"),
-    EventType.EXECUTABLE_ERROR: EventFormat((_executable_error,), "ExecutableErrorEvent"),
-    EventType.CHECKPOINTED: EventFormat(
-        (
-            "Job was checkpointed.",
-            *_usages("Run", "\t"),
-            Line("\t{SentBytes:bytes}  -  Run Bytes Sent By Job For Checkpoint"),
-        ),
-        "CheckpointedEvent",
+#: What HTCondor calls events as ClassAds.
+_MY_TYPES: dict[int, str] = {
+    EventType.SUBMIT: "SubmitEvent",
+    EventType.EXECUTE: "ExecuteEvent",
+    EventType.EXECUTABLE_ERROR: "ExecutableErrorEvent",
+    EventType.CHECKPOINTED: "CheckpointedEvent",
+    EventType.EVICTED: "JobEvictedEvent",
+    EventType.TERMINATED: "JobTerminatedEvent",
+    EventType.IMAGE_SIZE: "JobImageSizeEvent",
+    EventType.SHADOW_EXCEPTION: "ShadowExceptionEvent",
+    EventType.GENERIC: "GenericEvent",
+    EventType.ABORTED: "JobAbortedEvent",
+    EventType.SUSPENDED: "JobSuspendedEvent",
+    EventType.UNSUSPENDED: "JobUnsuspendedEvent",
+    EventType.HELD: "JobHeldEvent",
+    EventType.RELEASED: "JobReleaseEvent",
+    EventType.REMOTE_ERROR: "RemoteErrorEvent",
+    EventType.DISCONNECTED: "JobDisconnectedEvent",
+    EventType.RECONNECTED: "JobReconnectedEvent",
+    EventType.RECONNECT_FAILED: "JobReconnectFailedEvent",
+    EventType.ATTRIBUTE_UPDATE: "AttributeUpdateEvent",
+    EventType.FILE_TRANSFER: "FileTransferEvent",
+}
+
+#: What each event says, part by part, the rest of its header line first.
+FORMATS: dict[int, tuple[_Part, ...]] = {
+    EventType.SUBMIT: (SUBMITTED, *_SUBMIT),
+    EventType.EXECUTE: (EXECUTING, SLOT, _attributes),
+    EventType.EXECUTABLE_ERROR: (_executable_error,),
+    EventType.CHECKPOINTED: (
+        "Job was checkpointed.",
+        *_usages("Run", "\t"),
+        Line("\t{SentBytes:bytes}  -  Run Bytes Sent By Job For Checkpoint"),
     ),
-    EventType.EVICTED: EventFormat(
-        (_evicted, _eviction, *_usages("Run"), SENT, RECEIVED, _eviction_reason),
-        "JobEvictedEvent",
-        "JOB_EVICTED",
+    EventType.EVICTED: (_evicted, _eviction, *_usages("Run"), SENT, RECEIVED, _eviction_reason),
+    EventType.TERMINATED: ("Job terminated.", *_terminated("Job")),
+    EventType.IMAGE_SIZE: (IMAGE_SIZE, _sizes),
+    EventType.SHADOW_EXCEPTION: ("Shadow exception!", Line("\t{Message}"), SENT, RECEIVED),
+    EventType.GENERIC: (Line("{Info}"),),
+    EventType.ABORTED: ("Job was aborted.", _REASON),
+    EventType.SUSPENDED: (
+        "Job was suspended.",
+        Line("\tNumber of processes actually suspended: {NumberOfPIDs:int}"),
     ),
-    EventType.TERMINATED: EventFormat(
-        ("Job terminated.", *_terminated("Job")), "JobTerminatedEvent", "JOB_TERMINATED"
+    EventType.UNSUSPENDED: ("Job was unsuspended.",),
+    EventType.HELD: ("Job was held.", Line("\t{HoldReason:reason}"), CODES),
+    EventType.RELEASED: ("Job was released.", _REASON),
+    EventType.NODE_EXECUTE: (_node_executing, SLOT, _attributes),
+    EventType.NODE_TERMINATED: (Line("Node {Node:int} terminated."), *_terminated("Node")),
+    EventType.POST_SCRIPT_TERMINATED: (
+        "POST Script terminated.",
+        lambda ad: _ending(ad)[:1],
+        Line("    DAG Node: {DAGNodeName}", optional=True),
     ),
-    EventType.IMAGE_SIZE: EventFormat((IMAGE_SIZE, _sizes), "JobImageSizeEvent"),
-    EventType.SHADOW_EXCEPTION: EventFormat(
-        ("Shadow exception!", Line("\t{Message}"), SENT, RECEIVED), "ShadowExceptionEvent"
+    EventType.REMOTE_ERROR: (_remote_error,),
+    EventType.DISCONNECTED: (
+        "Job disconnected, attempting to reconnect",
+        Line("    {DisconnectReason}"),
+        Line("    Trying to reconnect to {StartdName} {StartdAddr}"),
     ),
-    EventType.GENERIC: EventFormat((Line("{Info}"),), "GenericEvent"),
-    EventType.ABORTED: EventFormat(("Job was aborted.", _REASON), "JobAbortedEvent", "JOB_ABORTED"),
-    EventType.SUSPENDED: EventFormat(
-        (
-            "Job was suspended.",
-            Line("\tNumber of processes actually suspended: {NumberOfPIDs:int}"),
-        ),
-        "JobSuspendedEvent",
-        "JOB_SUSPENDED",
+    EventType.RECONNECTED: (
+        Line("Job reconnected to {StartdName}"),
+        Line("    startd address: {StartdAddr}"),
+        Line("    starter address: {StarterAddr}"),
     ),
-    EventType.UNSUSPENDED: EventFormat(
-        ("Job was unsuspended.",), "JobUnsuspendedEvent", "JOB_UNSUSPENDED"
+    EventType.RECONNECT_FAILED: (
+        "Job reconnection failed",
+        Line("    {Reason}"),
+        Line("    Can not reconnect to {StartdName}, rescheduling job"),
     ),
-    EventType.HELD: EventFormat(("Job was held.", _hold_reason, CODES), "JobHeldEvent", "JOB_HELD"),
-    EventType.RELEASED: EventFormat(
-        ("Job was released.", _REASON), "JobReleaseEvent", "JOB_RELEASED"
-    ),
-    EventType.NODE_EXECUTE: EventFormat((_node_executing, SLOT, _attributes)),
-    EventType.NODE_TERMINATED: EventFormat(
-        (Line("Node {Node:int} terminated."), *_terminated("Node"))
-    ),
-    EventType.POST_SCRIPT_TERMINATED: EventFormat(
-        (
-            "POST Script terminated.",
-            lambda ad: _ending(ad)[:1],
-            Line("    DAG Node: {DAGNodeName}", optional=True),
-        )
-    ),
-    EventType.REMOTE_ERROR: EventFormat((_remote_error,), "RemoteErrorEvent"),
-    EventType.DISCONNECTED: EventFormat(
-        (
-            "Job disconnected, attempting to reconnect",
-            Line("    {DisconnectReason}"),
-            Line("    Trying to reconnect to {StartdName} {StartdAddr}"),
-        ),
-        "JobDisconnectedEvent",
-        "JOB_DISCONNECTED",
-    ),
-    EventType.RECONNECTED: EventFormat(
-        (
-            Line("Job reconnected to {StartdName}"),
-            Line("    startd address: {StartdAddr}"),
-            Line("    starter address: {StarterAddr}"),
-        ),
-        "JobReconnectedEvent",
-        "JOB_RECONNECTED",
-    ),
-    EventType.RECONNECT_FAILED: EventFormat(
-        (
-            "Job reconnection failed",
-            Line("    {Reason}"),
-            Line("    Can not reconnect to {StartdName}, rescheduling job"),
-        ),
-        "JobReconnectFailedEvent",
-        "JOB_RECONNECT_FAILED",
-    ),
-    EventType.GRID_RESOURCE_UP: EventFormat(("Grid Resource Back Up", _GRID_RESOURCE)),
-    EventType.GRID_RESOURCE_DOWN: EventFormat(("Detected Down Grid Resource", _GRID_RESOURCE)),
-    EventType.GRID_SUBMIT: EventFormat(
-        ("Job submitted to grid resource", _GRID_RESOURCE, _GRID_JOB)
-    ),
-    EventType.AD_INFORMATION: EventFormat(("Job ad information event triggered.", _ad_information)),
-    EventType.STATUS_UNKNOWN: EventFormat(("The job's remote status is unknown",)),
-    EventType.STATUS_KNOWN: EventFormat(("The job's remote status is known again",)),
-    EventType.STAGE_IN: EventFormat(("Job is performing stage-in of input files",)),
-    EventType.STAGE_OUT: EventFormat(("Job is performing stage-out of output files",)),
-    EventType.ATTRIBUTE_UPDATE: EventFormat((ATTRIBUTE_UPDATE,), "AttributeUpdateEvent"),
-    EventType.CLUSTER_SUBMIT: EventFormat(
-        (Line("Cluster submitted from host: {SubmitHost}"), *_SUBMIT)
-    ),
-    EventType.CLUSTER_REMOVE: EventFormat(
-        ("Cluster removed", _materialized, Line("\t{Notes}", optional=True))
-    ),
-    EventType.FACTORY_PAUSED: EventFormat(("Job Materialization Paused", _paused)),
-    EventType.FACTORY_RESUMED: EventFormat(("Job Materialization Resumed", _REASON)),
-    EventType.FILE_TRANSFER: EventFormat((_transfer, _queued, TO_HOST), "FileTransferEvent"),
-    EventType.DATAFLOW_SKIPPED: EventFormat(("Dataflow job was skipped.", _REASON)),
+    EventType.GRID_RESOURCE_UP: ("Grid Resource Back Up", _GRID_RESOURCE),
+    EventType.GRID_RESOURCE_DOWN: ("Detected Down Grid Resource", _GRID_RESOURCE),
+    EventType.GRID_SUBMIT: ("Job submitted to grid resource", _GRID_RESOURCE, _GRID_JOB),
+    EventType.AD_INFORMATION: ("Job ad information event triggered.", _ad_information),
+    EventType.STATUS_UNKNOWN: ("The job's remote status is unknown",),
+    EventType.STATUS_KNOWN: ("The job's remote status is known again",),
+    EventType.STAGE_IN: ("Job is performing stage-in of input files",),
+    EventType.STAGE_OUT: ("Job is performing stage-out of output files",),
+    EventType.ATTRIBUTE_UPDATE: (ATTRIBUTE_UPDATE,),
+    EventType.CLUSTER_SUBMIT: (Line("Cluster submitted from host: {SubmitHost}"), *_SUBMIT),
+    EventType.CLUSTER_REMOVE: ("Cluster removed", _materialized, Line("\t{Notes}", optional=True)),
+    EventType.FACTORY_PAUSED: ("Job Materialization Paused", _paused),
+    EventType.FACTORY_RESUMED: ("Job Materialization Resumed", _REASON),
+    EventType.FILE_TRANSFER: (_transfer, _queued, TO_HOST),
+    EventType.DATAFLOW_SKIPPED: ("Dataflow job was skipped.", _REASON),
 }

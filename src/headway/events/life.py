@@ -1,9 +1,9 @@
 """The life of a job: an automaton over the kinds of its events.
 
-`completed` and `removed` are terminal: nothing that follows changes them. From every other status
-a job can go on: 004 puts it back to idle, 013 ends a hold, and where the log lost the event
-between, an attempt that starts is believed. Status, reports and everything else that is a function
-of the log walks through here, so that they cannot disagree.
+`completed` and `removed` are final: nothing that follows changes them. From every other status a
+job can go on: a 004 puts it back to idle, a 013 ends a hold, and an attempt that starts counts even
+if the log has lost the event before it. Status, report, advice, healing and the local pool all use
+this automaton, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headway.events.event import AGENT_KINDS, PAUSED, TERMINAL, Kind, Phase, Sta
 
 
 class Effect(IntFlag):
-    """What a step does beside changing the state."""
+    """What an event does besides changing the state."""
 
     NOTHING = 0
     OPENED = 1  # an attempt begins with this event
     CLOSED = 2  # the attempt that was open, or that this event opened, ends with it
-    OVERTAKEN = 4  # the attempt before ended without a word in the log
+    OVERTAKEN = 4  # the log does not say how the attempt before ended
     SAVED = 8  # the output that came home before this event was a checkpoint
     EVICTED = 16  # counts as an eviction, unless a hold or a removal follows at once
 
@@ -45,12 +45,12 @@ class Life(NamedTuple):
     failed: bool = False
     #: The agent's phase.
     stage: Kind = Kind.OTHER
-    #: The end of the last attempt has been told: another 004 tells it again.
-    told: bool = False
+    #: The log has told the end of the last attempt: another 004 tells it again.
+    end_known: bool = False
 
     @property
     def phase(self) -> Phase | None:
-        """What the time from here on is spent with; None when the job is over."""
+        """What the job spends its time on from here; None when it is over."""
         if self.status is Status.TRANSFERRING_IN:
             if self.waiting:
                 return Phase.WAITING
@@ -94,10 +94,6 @@ def _opened(life: Life) -> Step:
     return Life(life.status, life.fresh, life.paused_from, open=True), effect
 
 
-def _closed(life: Life, status: Status, *, told: bool = False) -> Life:
-    return Life(status, life.fresh, told=told)
-
-
 def _alive(life: Life) -> Step:
     """The attempt went on after an output came home: that output was a checkpoint."""
     if life.open and life.saved:
@@ -115,7 +111,7 @@ def _on_input(life: Life, kind: Kind) -> Step:
         # Also written when the transfer failed, and sometimes after the 001: no news.
         if life.open:
             return life._replace(arrived=not life.executed, waiting=False), Effect.NOTHING
-        if life.status is not Status.IDLE or life.told:
+        if life.status is not Status.IDLE or life.end_known:
             return life, Effect.NOTHING
         life, effect = _opened(life)
         return life._replace(status=Status.TRANSFERRING_IN, transferred=True, arrived=True), effect
@@ -199,21 +195,11 @@ def _on_lost(life: Life, kind: Kind) -> Step:
     effect = Effect.NOTHING
     if kind is Kind.EVICTED and not life.failed:
         life, effect = _alive(life)
-    if not life.open and not life.told:
+    if not life.open and not life.end_known:
         effect |= Effect.OPENED
-    if not life.told:
+    if not life.end_known:
         effect |= Effect.CLOSED | Effect.EVICTED
-    return _closed(life, Status.IDLE, told=True), effect
-
-
-def _on_requeued(life: Life, _kind: Kind) -> Step:
-    effect = Effect.CLOSED if life.open else Effect.OPENED | Effect.CLOSED
-    return _closed(life, Status.IDLE, told=True), effect
-
-
-def _on_held(life: Life, _kind: Kind) -> Step:
-    effect = Effect.CLOSED if life.open else Effect.NOTHING
-    return _closed(life, Status.HELD), effect
+    return Life(Status.IDLE, life.fresh, end_known=True), effect
 
 
 def _on_released(life: Life, _kind: Kind) -> Step:
@@ -222,45 +208,29 @@ def _on_released(life: Life, _kind: Kind) -> Step:
     return life, Effect.NOTHING
 
 
-def _on_removed(life: Life, _kind: Kind) -> Step:
+def _on_end(life: Life, kind: Kind) -> Step:
+    """The attempt that is open ends; the command's own end tells of one in any case."""
     effect = Effect.CLOSED if life.open else Effect.NOTHING
-    return _closed(life, Status.REMOVED), effect
+    if not life.open and kind in (Kind.REQUEUED, Kind.SUCCEEDED, Kind.FAILED):
+        effect = Effect.OPENED | Effect.CLOSED
+    status = _AFTER_END.get(kind, Status.COMPLETED)
+    return Life(status, life.fresh, end_known=kind is Kind.REQUEUED), effect
 
 
-def _on_ended(life: Life, _kind: Kind) -> Step:
-    effect = Effect.CLOSED if life.open else Effect.OPENED | Effect.CLOSED
-    return _closed(life, Status.COMPLETED), effect
-
-
-def _on_skipped(life: Life, _kind: Kind) -> Step:
-    effect = Effect.CLOSED if life.open else Effect.NOTHING
-    return _closed(life, Status.COMPLETED), effect
-
+_AFTER_END = {Kind.REQUEUED: Status.IDLE, Kind.HELD: Status.HELD, Kind.REMOVED: Status.REMOVED}
 
 _ACTIONS: dict[Kind, Callable[[Life, Kind], Step]] = {
-    Kind.INPUT_QUEUED: _on_input,
-    Kind.INPUT_STARTED: _on_input,
-    Kind.INPUT_FINISHED: _on_input,
-    Kind.OUTPUT_QUEUED: _on_output,
-    Kind.OUTPUT_STARTED: _on_output,
-    Kind.OUTPUT_FINISHED: _on_output,
+    **dict.fromkeys((Kind.INPUT_QUEUED, Kind.INPUT_STARTED, Kind.INPUT_FINISHED), _on_input),
+    **dict.fromkeys((Kind.OUTPUT_QUEUED, Kind.OUTPUT_STARTED, Kind.OUTPUT_FINISHED), _on_output),
     Kind.EXECUTING: _on_execute,
     Kind.ALIVE: _on_alive,
-    Kind.SUSPENDED: _on_pause,
-    Kind.UNSUSPENDED: _on_resume,
-    Kind.DISCONNECTED: _on_pause,
-    Kind.RECONNECTED: _on_resume,
-    Kind.RECONNECT_FAILED: _on_lost,
-    Kind.REMOTE_ERROR: _on_remote_error,
-    Kind.SHADOW_EXCEPTION: _on_lost,
-    Kind.EVICTED: _on_lost,
-    Kind.TRANSFER_FAILED: _on_lost,
-    Kind.REQUEUED: _on_requeued,
-    Kind.SUCCEEDED: _on_ended,
-    Kind.FAILED: _on_ended,
-    Kind.HELD: _on_held,
-    Kind.RELEASED: _on_released,
-    Kind.REMOVED: _on_removed,
-    Kind.SKIPPED: _on_skipped,
     **dict.fromkeys(AGENT_KINDS, _on_agent),
+    **dict.fromkeys((Kind.SUSPENDED, Kind.DISCONNECTED), _on_pause),
+    **dict.fromkeys((Kind.UNSUSPENDED, Kind.RECONNECTED), _on_resume),
+    Kind.REMOTE_ERROR: _on_remote_error,
+    **dict.fromkeys((Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED), _on_lost),
+    **dict.fromkeys((Kind.EVICTED, Kind.TRANSFER_FAILED), _on_lost),
+    Kind.RELEASED: _on_released,
+    **dict.fromkeys((Kind.REQUEUED, Kind.SUCCEEDED, Kind.FAILED, Kind.SKIPPED), _on_end),
+    **dict.fromkeys((Kind.HELD, Kind.REMOVED), _on_end),
 }

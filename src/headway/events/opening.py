@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import BinaryIO, NamedTuple, Protocol
 
-# Finding the events in a log: how much of it is read at a time, and what is none.
-
-
-# What a reader could not read, and how much of a log it takes at a time.
-#
-# A log is somebody else's file: anything may be in it, and as much of it as there is room for. The
-# limits below bound what one line, one event and one compressed file can cost. Nothing is left out
-# silently: each place becomes a `Skip`, which the commands show.
+# A log is somebody else's file: anything may be in it, and any amount of it. The limits below
+# bound what one line, one event and one compressed file can cost. Nothing is left out silently:
+# each place becomes a `Skip`, which the commands show.
 
 
 #: Bytes of a line. The longest lines of real logs, lists of input files in a job's ad, have some
@@ -263,7 +258,7 @@ class LogReader:
         else:
             try:
                 data = self._stream.read(size)
-            except _Damaged:
+            except _DamagedStream:
                 data = self._rest(size)
             if why := self._too_much(len(data)):
                 self.damage = Skip(self.offset, 0, why)
@@ -340,7 +335,7 @@ class LogReader:
             stream.step = 1
             while len(found) < ahead + size and (piece := stream.read(size)):
                 found += piece
-        except _Damaged as error:
+        except _DamagedStream as error:
             why = f"the {self.compression} data {error}"
             self.damage = Skip(self.offset + len(found) - ahead, 0, why)
         return bytes(found[ahead:])
@@ -363,7 +358,7 @@ def file_blocks(descriptor: int, at: int, stop: int | None, size: int) -> Iterat
         at = max(at, end)
 
 
-class _Damaged(Exception):
+class _DamagedStream(Exception):
     """A compressed stream cannot be read on from here."""
 
 
@@ -387,14 +382,14 @@ class _Stream:
             if one.needs_input and not self._input:
                 self._input = self._more()
                 if not self._input:
-                    raise _Damaged("end in the middle")
+                    raise _DamagedStream("end in the middle")
             piece, self._input = self._input, b""
             try:
                 data = one.decompress(piece, size)
             except MemoryError:
                 raise
             except Exception as error:  # each module has its own
-                raise _Damaged(f"are damaged: {error}") from error
+                raise _DamagedStream(f"are damaged: {error}") from error
             if one.eof:
                 self._input = one.unused_data
                 self._one = None
@@ -410,7 +405,7 @@ class _Stream:
         while len(rest) < 16 and (more := self._more()):
             rest += more
         if _compression(rest)[1] is None:
-            raise _Damaged("are followed by something else")
+            raise _DamagedStream("are followed by something else")
         self._input = rest
         self._one = self.make()
         return True

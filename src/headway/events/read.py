@@ -178,7 +178,7 @@ class EventParser(LogParser):
         if number == b"005" and (utc := utc_hint(rest)) is not None:
             self.clock.hint(at, utc)
         if number == b"028" and minute[2] == 0x2F and (told := ad_time(rest)) is not None:
-            self.clock.told(at, told)
+            self.clock.year_hint(at, told)
         lines = decoded(rest).split("\n")
         return Event(
             int(number), int(cluster), int(proc), int(subproc), at, lines[0], tuple(lines[1:])
@@ -348,14 +348,10 @@ class JsonParser(AdParser):
 
 
 def _hook(ad: dict[str, Any]) -> dict[str, AdValue]:
-    return {name: _json_value(value) for name, value in ad.items()} if _odd(ad) else ad
-
-
-def _odd(ad: dict[str, Any]) -> bool:
-    return any(
-        type(value) is list or (type(value) is str and value[:6] == "/Expr(")
-        for value in ad.values()
-    )
+    for name, value in ad.items():
+        if type(value) is list or (type(value) is str and value[:6] == "/Expr("):
+            ad[name] = _json_value(value)
+    return ad
 
 
 def _json_value(value: Any) -> AdValue:
@@ -464,15 +460,8 @@ def _xml_value(match: re.Match[str]) -> AdValue:
     if match["truth"]:
         return match["truth"] == "t"
     kind = match["open"] or match["empty"] or match["void"] or match["kind"]
-    if kind == "c":
-        return {}
-    if kind == "l":
-        return []
-    if kind == "un":
-        return None
-    if kind == "er":
-        return Expr("error")
-    return _scalar(kind, match["value"] or "")
+    others: dict[str, AdValue] = {"c": {}, "l": [], "un": None, "er": Expr("error")}
+    return others[kind] if kind in others else _scalar(kind, match["value"] or "")
 
 
 def _scalar(kind: str, text: str) -> AdValue:

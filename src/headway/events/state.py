@@ -1,4 +1,4 @@
-"""The state of jobs: the life that their events tell, and the words for people, without I/O."""
+"""The state of jobs as their events tell it, with words for people; no input or output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
 from headway.events.event import (
+    BY_TRANSFER,
     TERMINAL,
     Event,
     Kind,
@@ -281,25 +282,15 @@ class JobState:
 
 _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
     Kind.SUBMITTED: JobState._on_submit,
-    Kind.INPUT_QUEUED: JobState._on_transfer,
-    Kind.INPUT_STARTED: JobState._on_transfer,
-    Kind.INPUT_FINISHED: JobState._on_transfer,
-    Kind.OUTPUT_QUEUED: JobState._on_transfer,
-    Kind.OUTPUT_STARTED: JobState._on_transfer,
-    Kind.OUTPUT_FINISHED: JobState._on_transfer,
+    **dict.fromkeys(BY_TRANSFER.values(), JobState._on_transfer),
     Kind.EXECUTING: JobState._on_execute,
-    Kind.SUSPENDED: JobState._on_pause,
-    Kind.UNSUSPENDED: JobState._on_resume,
-    Kind.DISCONNECTED: JobState._on_pause,
-    Kind.RECONNECTED: JobState._on_resume,
-    Kind.RECONNECT_FAILED: JobState._on_lost,
+    **dict.fromkeys((Kind.SUSPENDED, Kind.DISCONNECTED), JobState._on_pause),
+    **dict.fromkeys((Kind.UNSUSPENDED, Kind.RECONNECTED), JobState._on_resume),
     Kind.REMOTE_ERROR: JobState._on_remote_error,
-    Kind.SHADOW_EXCEPTION: JobState._on_lost,
-    Kind.EVICTED: JobState._on_evicted,
-    Kind.TRANSFER_FAILED: JobState._on_evicted,
+    **dict.fromkeys((Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED), JobState._on_lost),
+    **dict.fromkeys((Kind.EVICTED, Kind.TRANSFER_FAILED), JobState._on_evicted),
     Kind.REQUEUED: JobState._on_requeued,
-    Kind.SUCCEEDED: JobState._on_terminated,
-    Kind.FAILED: JobState._on_terminated,
+    **dict.fromkeys((Kind.SUCCEEDED, Kind.FAILED), JobState._on_terminated),
     Kind.HELD: JobState._on_held,
     Kind.RELEASED: JobState._on_released,
     Kind.REMOVED: JobState._on_aborted,

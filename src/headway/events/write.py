@@ -1,4 +1,4 @@
-"""Writing event logs in HTCondor's own format: what the embedded local pool keeps its truth in."""
+"""Writing event logs in HTCondor's own format, as the local pool does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 
 from headway.errors import EventLogError
 from headway.events.event import Event
 from headway.events.format import (
     EVICTION_REASON,
-    FORMATS,
     TABLE,
     TRANSFER_TEXTS,
     Ad,
@@ -32,6 +30,7 @@ from headway.events.format import (
     event_lines,
     inert,
     resource_lines,
+    ulog_name,
 )
 from headway.node.classad import Expr
 from headway.node.files import NONE_HERE, lock
@@ -51,7 +50,7 @@ def event_bytes(
 
 
 def stamp(at: float | None) -> str:
-    """A moment, or now, in local time to the second."""
+    """A time, or now, in local time to the second."""
     return _stamp(math.floor(time.time() if at is None else at))
 
 
@@ -129,12 +128,7 @@ class EventWriter:
     def __enter__(self) -> EventWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -304,7 +298,6 @@ class EventWriter:
         time: float | None = None,
     ) -> Event:
         """028: attributes of the job as they were at the event before this one."""
-        name = FORMATS[trigger].ulog if trigger in FORMATS else ""
         ad: Ad = {
             "EventTime": stamp(time).replace(" ", "T"),
             **_inert_ad(attributes),
@@ -313,7 +306,7 @@ class EventWriter:
             "Subproc": 0,
             "EventTypeNumber": int(EventType.AD_INFORMATION),
             "TriggerEventTypeNumber": int(trigger),
-            "TriggerEventTypeName": f"ULOG_{name or trigger.name}",
+            "TriggerEventTypeName": ulog_name(trigger),
         }
         return self._write(EventType.AD_INFORMATION, cluster, proc, time, ad)
 

@@ -295,7 +295,7 @@ def _give_hints(clock: Clock, at: Floats, utc: Floats) -> None:
     known = ~np.isnan(at)
     ads = np.flatnonzero(known & (utc < 0))[:1]
     for row in ads.tolist():
-        clock.told(float(at[row]), -float(utc[row]))
+        clock.year_hint(float(at[row]), -float(utc[row]))
     known = np.flatnonzero(known & (utc >= 0))
     at, utc = at[known], utc[known]
     day = utc // _DAY
