@@ -55,7 +55,7 @@ def test_ranks_share_it(path: Path) -> None:
     shares = [list(headway.files.stream(str(path), seed=3, rank=r, ranks=4)) for r in range(4)]
     assert [len(share) for share in shares] == [38, 38, 37, 37]
     assert {each for share in shares for each in share} == EXPECTED
-    with pytest.raises(headway.files.DataError, match="no such share"):
+    with pytest.raises(headway.files.DataError, match="there is no rank"):
         headway.files.stream(str(path), rank=4, ranks=4)
 
 

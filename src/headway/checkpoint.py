@@ -115,16 +115,13 @@ class Checkpoint:
 
     def should_stop(self) -> bool:
         """Whether it is time to save and leave: after SIGTERM, or at the job's interval."""
-        if self._asked:
-            return True
         limit = self._leave_after
-        return limit is not None and time.monotonic() - self._begin >= limit
+        return self._asked or (limit is not None and time.monotonic() - self._begin >= limit)
 
     def due(self) -> bool:
         """Whether it is time to save: to leave, or after `every` seconds."""
-        if self.should_stop():
-            return True
-        return self.every is not None and time.monotonic() - self._saved >= self.every
+        every = self.every
+        return self.should_stop() or (every is not None and time.monotonic() - self._saved >= every)
 
     def tick(self, **things: Any) -> None:
         """Save if it is time to save, and leave if it is time to leave.

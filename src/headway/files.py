@@ -6,8 +6,8 @@
     for name, class_name, data in files:
         ...
 
-The tar file may be whole or still arriving (an input with mode = "stream"); nothing is unpacked.
-`files.position` is all that is needed to go on: pass it as `begin`.
+The tar file may be complete or still arriving (an input with mode = "stream"); it is not unpacked.
+To resume, pass `files.position` as `begin`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BUFFER", "DataError", "Files", "NodeError", "Stream", "TransferError", "stream"]
 
-BUFFER = 4096  # files that a shuffle without an index draws from
-_AHEAD = 64  # files that are read in one go
+BUFFER = 4096  # files to draw from when there is no index
+_AHEAD = 64  # files that are read at once
 
 
 def stream(
@@ -46,21 +46,21 @@ def stream(
 
     Args:
         path: The tar file, or an input that arrives while the command runs.
-        seed: What the order follows from; None: the order of the file.
-        epoch: Which order of that seed.
+        seed: The seed of the order; None: the order of the file.
+        epoch: The number of the epoch, which changes the order.
         begin: How many files all ranks together have had: `position` of an earlier stream.
         only: Patterns of names, such as "*.jpg".
-        record: Makes a file of each so many bytes.
+        record: The bytes of a record, if each should count as a file.
         rank: Which of `ranks` this is.
-        ranks: How many share the files; each gets every so manyth.
-        window: Blocks of the tar file that a file is drawn from.
-        buffer: Of an object that arrives without a manifest: the last files to draw from.
+        ranks: How many processes share the files.
+        window: The number of blocks of the tar file to draw a file from.
+        buffer: The number of files to draw from, if the object arrives without a manifest.
 
     Returns:
-        An iterator that knows its position.
+        An iterator with a `position`.
 
     Raises:
-        DataError: The file is no tar file or has no files, or there is no such rank.
+        DataError: The file is not a tar file or has no files, or there is no such rank.
         NodeError: The file is not here, and does not arrive either.
         TransferError: It does not arrive.
 
@@ -92,10 +92,10 @@ class Files:
         Args:
             path: The tar file, or an input that arrives while the command runs.
             only: Patterns of names, such as "*.jpg".
-            record: Makes a file of each so many bytes.
+            record: The bytes of a record, if each should count as a file.
 
         Raises:
-            DataError: The file is no tar file, or has no files.
+            DataError: The file is not a tar file, or has no files.
             NodeError: The file is not here, and does not arrive either.
             TransferError: It does not arrive.
         """
@@ -105,7 +105,7 @@ class Files:
         return len(self.source.samples)
 
     def __getitem__(self, key: int | str) -> tuple[str, str | None, bytes]:
-        """One file; waits until it is there.
+        """One file; waits until it is here.
 
         Args:
             key: Its name, or its number in the order of the tar file.
@@ -134,7 +134,7 @@ class Files:
 
     @property
     def waited(self) -> float:
-        """The seconds that were spent waiting for data to arrive."""
+        """Seconds spent waiting for data to arrive."""
         return self.source.object.waited
 
 
@@ -153,7 +153,7 @@ class Stream:
         buffer: int,
     ) -> None:
         if not 0 <= rank < ranks or begin < 0:
-            raise DataError(f"rank {rank} of {ranks} from {begin} on: there is no such share")
+            raise DataError(f"there is no rank {rank} of {ranks}, or no position {begin}")
         self.files = files
         self.position = begin  # pass it as `begin` to go on; of all ranks together
         self._rank, self._ranks, self._seed, self._epoch = rank, ranks, seed, epoch
@@ -162,7 +162,7 @@ class Stream:
 
     @property
     def waited(self) -> float:
-        """The seconds that were spent waiting for data to arrive."""
+        """Seconds spent waiting for data to arrive."""
         return self.files.waited
 
     def __iter__(self) -> Stream:

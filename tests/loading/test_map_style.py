@@ -282,7 +282,7 @@ def test_what_has_no_samples_by_number_is_refused() -> None:
     assert raised.value.remedy == "give one of them: data['train']"
     with pytest.raises(DataError, match="list has no samples"):
         Loader([], 2)
-    with pytest.raises(DataError, match="a batch of None samples"):
+    with pytest.raises(DataError, match="batch_size must be at least 1, and is None"):
         Loader([1], None)  # type: ignore[arg-type]
 
 

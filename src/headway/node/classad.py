@@ -66,7 +66,11 @@ def read_ads(text: str) -> list[Ad]:
 def read_old_ad(text: str) -> Ad:
     """An old-style ad, one attribute in each line, as in .job.ad; other lines are ignored."""
     found = parse_lines(text[:MAX_BYTES].splitlines())
-    return {name.lower(): None if _is_void(value) else value for name, value in found.items()}
+    void = (Expr("undefined"), Expr("error"))
+    return {
+        name.lower(): None if isinstance(value, Expr) and value.lower() in void else value
+        for name, value in found.items()
+    }
 
 
 def read_job_ad(environment: Mapping[str, str]) -> Ad:
@@ -101,10 +105,6 @@ def parse_value(text: str) -> Value:
         return inner.replace("\0", '"') if '"' not in inner else Expr(text)
     value, at = _literal(text, 0)
     return value if isinstance(value, (bool, int, float)) and at == len(text) else Expr(text)
-
-
-def _is_void(value: Value) -> bool:
-    return isinstance(value, Expr) and value.lower() in ("undefined", "error")
 
 
 def write_ad(ad: Mapping[str, object]) -> str:

@@ -8,7 +8,6 @@ import os
 import stat
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 

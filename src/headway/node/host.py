@@ -6,7 +6,6 @@ import contextlib
 import os
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

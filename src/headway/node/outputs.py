@@ -32,6 +32,7 @@ class FoundOutput:
 
     def __init__(self, output: PlannedOutput, place: str) -> None:
         self.output, self.place = output, place
+        self.is_link = os.path.islink(output.path)
         sizes = [os.lstat(path).st_size for path, _ in tree_files(place)]
         self.bytes, self.files = sum(sizes), len(sizes)
 
@@ -66,7 +67,7 @@ def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
     """Move outputs into `folder` under their declared paths; returns entries for the record."""
     entries = []
     # Links first, while what they point to is in its place; then a folder before what is in it.
-    for each in sorted(found, key=_order):
+    for each in sorted(found, key=lambda each: (not each.is_link, each.output.path.count("/"))):
         target = os.path.join(folder, each.output.path)
         if not os.path.lexists(target):  # else it was moved with the folder above it
             try:
@@ -86,10 +87,6 @@ def tree_files(path: str) -> list[tuple[str, str]]:
         return [(path, "")]
     found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     return sorted((full, os.path.relpath(full, path)) for full in found)
-
-
-def _order(each: FoundOutput) -> tuple[bool, int]:
-    return not os.path.islink(each.output.path), each.output.path.count("/")
 
 
 def _find_one(
@@ -118,22 +115,18 @@ def _find_one(
 def _take(each: FoundOutput, target: str) -> None:
     """Rename it; if it is a link, give what it points to a second name."""
     path = each.output.path
-    if not os.path.islink(path):
-        _rename(path, target)
-    else:
+    if each.is_link:
         _duplicate(each.place, target)
         os.unlink(path)
-
-
-def _rename(source: str, target: str) -> None:
+        return
     try:
-        os.rename(source, target)
+        os.rename(path, target)
     except OSError as error:
         if error.errno != errno.EXDEV:  # a mount within the job's folder
             raise
         import shutil
 
-        shutil.move(source, target)
+        shutil.move(path, target)
 
 
 def _duplicate(source: str, target: str) -> None:

@@ -313,6 +313,13 @@ def summary(results: list[TransferResult]) -> str:
 
 
 METHODS = ("osdf", "stash", "pelican", "https", "http", "file")
+_DESCRIPTION = (
+    "MultipleFileSupport = true\n"
+    f'PluginVersion = "{VERSION}"\n'
+    'PluginType = "FileTransfer"\n'
+    "ProtocolVersion = 4\n"
+    f'SupportedMethods = "{",".join(METHODS)}"\n'
+)
 _USAGE = "usage: -classad\n       -infile FILE -outfile FILE [-upload]\n"
 _LATE = 1.05  # of the time limit, after which the plugin waits for nothing
 
@@ -320,23 +327,13 @@ _LATE = 1.05  # of the time limit, after which the plugin waits for nothing
 def run_plugin(arguments: Sequence[str]) -> int:
     """Run the plugin; returns 0 if every file was transferred, 11 to try again, 1 to give up."""
     if list(arguments) == ["-classad"]:
-        sys.stdout.write(_self_description())
+        sys.stdout.write(_DESCRIPTION)
         return 0
     options = _options(arguments)
     if options is None:
         sys.stderr.write(_USAGE)
         return 1
     return _Plugin(*options).run()
-
-
-def _self_description() -> str:
-    return (
-        "MultipleFileSupport = true\n"
-        f'PluginVersion = "{VERSION}"\n'
-        'PluginType = "FileTransfer"\n'
-        "ProtocolVersion = 4\n"
-        f'SupportedMethods = "{",".join(METHODS)}"\n'
-    )
 
 
 def _options(arguments: Sequence[str]) -> tuple[str, str, bool] | None:

@@ -16,8 +16,8 @@ from headway.node.errors import Stopped
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Callable, Mapping
-    from typing import TypeVar
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -183,6 +183,24 @@ def isolated(code: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; sys.path[:] = filter(None, sys.path); {code}"]
 
 
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Hold back the signals to the agent, so that none arrives while it starts a process."""
+    held = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def spawn(path: str, argv: list[str], environment: Mapping[str, str], files: list[Any]) -> int:
+    """Start a program in a process group of its own; `files`: actions of posix_spawn."""
+    return os.posix_spawn(
+        path, argv, environment, file_actions=files, setpgroup=0, setsigmask=[], setsigdef=_DEFAULT
+    )
+
+
 class CannotStart(Exception):
     """The command does not exist or cannot be executed; says why."""
 
@@ -201,9 +219,7 @@ class CommandResult:
 
     def words(self) -> str:
         """How the command ended."""
-        if self.signal is None:
-            return f"exited with {self.status}"
-        return f"was killed by {signal_name(self.signal)}"
+        return describe_exit(-self.signal if self.signal is not None else self.status or 0)
 
 
 class Group:
@@ -271,24 +287,13 @@ class Group:
     def _start(self, watch: Watch) -> bool:
         """Start with all signals blocked, so that none arrives between looking and starting."""
         path = find_program(self.argv[0], self._environment.get("PATH"))
-        held = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-        try:
+        with signals_blocked():
             if watch.cause:
                 return False
-            self._pid = os.posix_spawn(
-                path,
-                self.argv,
-                self._environment,
-                file_actions=self._files,
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=_DEFAULT,
-            )
-        except OSError as error:
-            raise CannotStart(_why(path, error)) from None
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            try:
+                self._pid = spawn(path, self.argv, self._environment, self._files)
+            except OSError as error:
+                raise CannotStart(_why(path, error)) from None
         return True
 
     def _signal(self, number: int) -> None:
@@ -376,9 +381,9 @@ def _why(path: str, error: OSError) -> str:
     return f"{path} cannot be started: {error.strerror}"
 
 
-def signal_name(number: int) -> str:
-    """The name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def describe_exit(code: int) -> str:
+    """How a process ended; a negative code is the number of a signal."""
+    if code >= 0:
+        return f"exited with {code}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"was killed by {names.get(-code, f'signal {-code}')}"

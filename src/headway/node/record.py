@@ -159,7 +159,8 @@ class Attempt:
 
     def __init__(self, note: Mapping[str, Any] | None = None) -> None:
         carried = note or {}
-        self.id = str(carried.get("attempt") or _new_id())
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self.id = str(carried.get("attempt") or f"{stamp}-{os.urandom(3).hex()}")
         self.nonce = str(carried.get("nonce") or os.urandom(8).hex())
         self.segment: int = carried.get("segment", 0) + 1
         used = carried.get("used")
@@ -206,10 +207,6 @@ def write_json(path: str, data: object, mode: int = 0o600) -> None:
     """Write JSON atomically; by default only the owner may read it."""
     text = json.dumps(data, indent=1, ensure_ascii=True)
     write_atomically(path, f"{text}\n".encode(), mode, fsync=False)
-
-
-def _new_id() -> str:
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(3).hex()}"
 
 
 def _is_own_note(note: Mapping[str, object]) -> bool:

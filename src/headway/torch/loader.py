@@ -250,7 +250,9 @@ class Loader:
                 if turn != self._turn:
                     raise DataError("another loop over the same loader has begun since")
                 found = next(batches, None)
-                self._count_wait(time.monotonic() - start)
+                self.waited += time.monotonic() - start
+                if not self._is_map:
+                    self._data.source.object.loop_waits(self._local, self.waited)
                 if found is None:
                     break
                 taken, samples, (batch, faults, error) = found
@@ -322,11 +324,6 @@ class Loader:
     def _total(self) -> int:
         """How many samples the epoch has, as far as known."""
         return len(self._data) if self._kind == INDEX else max(self.position, _FEW)
-
-    def _count_wait(self, seconds: float) -> None:
-        self.waited += seconds
-        if not self._is_map:
-            self._data.source.object.loop_waits(self._local, self.waited)
 
 
 class _RequestSampler(Sampler):  # type: ignore[type-arg]

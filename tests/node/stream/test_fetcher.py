@@ -14,7 +14,7 @@ import pytest
 from tests.lab import Fault, Flip, Made, Rate, Server
 from tests.node.conftest import wait
 
-from headway.node.stream.arrival import WHOLE, Arrival
+from headway.node.stream.arrival import COMPLETE, Arrival
 from headway.node.transfer.manifest import digest_of, make_manifest
 
 CHUNK = 1 << 16
@@ -77,7 +77,7 @@ def test_killed_between_its_last_byte_and_its_last_word(fetcher: Fetcher) -> Non
     with Arrival.follow(arrival) as reader:
         fetcher.ask("http://127.0.0.1:9/never-asked", again=True)
         assert fetcher.end()["state"] == "complete"
-        assert reader.state == WHOLE and reader.count() == CONTENT.size
+        assert reader.state == COMPLETE and reader.count() == CONTENT.size
 
 
 def test_no_chunk_is_told_of_before_it_is_proven(fetcher: Fetcher) -> None:

@@ -27,7 +27,7 @@ def test_an_object_that_is_here(tmp_path: Path) -> None:
         assert here.size == 10_000 and here.arrival is None and here.manifest() is None
         assert here.read(1234, 4321) == CONTENT[1234 : 1234 + 4321]
         assert here.read(5, 0) == b""
-        with pytest.raises(NodeError, match="ends at byte 10000"):
+        with pytest.raises(NodeError, match="ends unexpectedly at byte 10000"):
             here.read(9_999, 2)
 
 
@@ -143,5 +143,5 @@ def test_the_manifest_beside_it(tmp_path: Path) -> None:
         found = here.manifest()
         assert found is not None and found.size == 10_000
     path.write_bytes(CONTENT[1:])
-    with Object(str(path)) as here, pytest.raises(TransferError, match="is of another object"):
+    with Object(str(path)) as here, pytest.raises(TransferError, match="is for another object"):
         here.manifest()

@@ -1,12 +1,12 @@
-"""The arrival of an object: which chunks are on disk and proven, for all processes that read it.
+"""The arrival of an object: which chunks are on disk and verified, for all processes that read it.
 
-`PATH.arrival` is mapped into memory by the fetcher, who alone writes what has arrived, and by its
-readers, who write only what they wait for. A page of head, then for each chunk a byte that says
-whether it is there, and behind all of them for each another that says whether it ever was:
+`PATH.arrival` is mapped into memory by the fetcher, which alone writes what has arrived, and by its
+readers, which write only what they wait for. It has a page of head, then for each chunk a byte that
+says whether it is there, and after these for each chunk another that says whether it ever was:
 
     0     magic and version
     8     size of the object, 16 size of a chunk
-    24    state: arriving, whole, failed
+    24    state: arriving, complete, failed
     32    the chunk that each of 64 readers waits for, plus one
     544   the seconds that each of them has waited
     1056  how often bytes were given back, 1064 the bytes of disk that the object may take
@@ -14,21 +14,21 @@ whether it is there, and behind all of them for each another that says whether i
     1584  the seconds that each of 32 training loops has waited for its next batch
     2048  why it failed
 
-The fetcher holds a lock on the file while it lives, so that a reader can tell waiting from waiting
-for nobody. A fetcher that takes over from one that was killed goes on with the same file: what is
-marked is on disk and proven, and stays so.
+The fetcher holds a lock on the file as long as it lives, so that a reader knows whether waiting
+makes sense. A fetcher that takes over from one that was killed continues with the same file: what
+is marked is on disk and verified, and stays so.
 
-`PATH.wanted` goes the other way: the chunks in the order in which they will be read. The one reader
-that leads (a data loader's main process) writes it when it begins or goes on with an epoch, so that
-the fetcher need not know seeds or orders. A head, then the number of each chunk in four bytes:
+`PATH.wanted` goes the other way: the chunks in the order in which they will be read. One reader (a
+data loader's main process) writes it when it starts or resumes an epoch, so that the fetcher need
+not know about seeds and orders. It has a head, then the number of each chunk in four bytes:
 
     0     magic and version
     8     size of a chunk, 16 how many chunks are listed
     24    how many of them, from the first on, the reader is done with in this epoch
 
-A new order replaces the file; only the last of the three changes in place. Where chunks are given
-back once they were passed, one that is needed again is listed again. Without such a file the
-fetcher has an order of its own, and the readers' wishes in `PATH.arrival` come first in any case.
+A new order replaces the file; only the last of the three changes in place. If chunks are given
+back after use, one that is needed again is listed again. Without such a file the fetcher uses a
+default order. What readers wait for in `PATH.arrival` comes first in any case.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from headway.node.errors import TransferError
 from headway.node.files import Lock, create_new, lock, planted
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -63,15 +62,14 @@ class Wanted:
     """The reader's side: one epoch's order, and how far it is."""
 
     def __init__(self, path: str, chunks: array[int], chunk: int) -> None:
-        """`path`: of the object; any other order that was told is replaced."""
+        """`path`: of the object; any earlier order is replaced."""
         self.chunks = len(chunks)
         target = f"{path}{WANTED_SUFFIX}"
         draft = f"{target}.{os.getpid()}"
         self._file = create_new(draft)
         try:
-            data = (
-                _WANTED_HEAD.pack(_WANTED_MAGIC, chunk, len(chunks), 0) + _swapped(chunks).tobytes()
-            )
+            data = _WANTED_HEAD.pack(_WANTED_MAGIC, chunk, len(chunks), 0)
+            data += _swapped(chunks).tobytes()
             while data:
                 data = data[os.write(self._file, data) :]
             os.rename(draft, target)
@@ -82,7 +80,7 @@ class Wanted:
             raise
 
     def done(self, count: int) -> None:
-        """The reader needs the first `count` of them no more in this epoch."""
+        """The reader no longer needs the first `count` of them in this epoch."""
         if self._file >= 0:
             os.pwrite(self._file, _NUMBER.pack(count), _DONE_AT)
 
@@ -93,17 +91,16 @@ class Wanted:
 
 
 class WantedOrder:
-    """The fetcher's side: what a reader has written, if it is sound."""
+    """The fetcher's side: what a reader has written, if it is valid."""
 
     def __init__(self, chunks: array[int], done: int) -> None:
-        self.chunks = chunks  # all below the number that there are
-        self.done = done
+        self.chunks, self.done = chunks, done
 
 
 def read_wanted(path: str, chunk: int, chunks: int) -> WantedOrder | None:
-    """What the reader of the object at `path` wants; None: nothing, or nothing that makes sense.
+    """The order that a reader of the object has written; None if there is none that is valid.
 
-    Cheap enough to ask a few times a second: a hundred kilobytes for 150 GB.
+    Cheap enough to call a few times a second: a hundred kilobytes for 150 GB.
     """
     try:
         with open(f"{path}{WANTED_SUFFIX}", "rb") as file:
@@ -126,12 +123,12 @@ def read_wanted(path: str, chunk: int, chunks: int) -> WantedOrder | None:
 
 
 def chunks_once(stretches: Iterable[tuple[int, int]], chunk: int) -> tuple[array[int], array[int]]:
-    """The chunks of these stretches, each once, in the order of its first mention.
+    """The chunks of these stretches, each once, in the order in which they first occur.
 
-    And for each how many stretches must have been read until neither it nor any chunk before it in
-    the list is needed any more: a chunk may belong to two stretches that are far apart.
+    Also, for each, how many stretches must have been read until neither it nor any chunk before it
+    in the list is needed: a chunk may belong to two stretches that are far apart.
     """
-    last: dict[int, int] = {}  # keeps the order of the first mention
+    last: dict[int, int] = {}  # keeps the order of the first occurrence
     for count, (begin, end) in enumerate(stretches, 1):
         for number in range(begin // chunk, -(-end // chunk)):
             last[number] = count
@@ -141,7 +138,7 @@ def chunks_once(stretches: Iterable[tuple[int, int]], chunk: int) -> tuple[array
 def chunks_each_time(
     stretches: Iterable[tuple[int, int]], chunk: int
 ) -> tuple[array[int], array[int]]:
-    """The chunks of these stretches, each as often as it is named, and for each of which it is."""
+    """The chunks of these stretches, each as often as it occurs, and the stretch of each."""
     chunks, until = array("I"), array("I")
     for count, (begin, end) in enumerate(stretches, 1):
         numbers = range(begin // chunk, -(-end // chunk))
@@ -158,7 +155,7 @@ def _swapped(numbers: array[int]) -> array[int]:
 
 
 ARRIVAL_SUFFIX = ".arrival"
-ARRIVING, WHOLE, FAILED = 0, 1, 2
+ARRIVING, COMPLETE, FAILED = 0, 1, 2
 READERS = 64
 _MAGIC = b"hwarriv2"
 _HEAD = struct.Struct("<8sQQ")
@@ -169,7 +166,7 @@ _MOST_WORDS = 2000
 _LENGTH = struct.Struct("<H")
 _WAIT = struct.Struct("<d")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
-_ABANDONED = 30.0  # seconds without a fetcher after which a reader gives up: one may be restarted
+_ABANDONED = 30.0  # seconds without a fetcher after which a reader gives up: it may be restarted
 _LOOK = 1.0  # seconds between two looks at whether it lives
 
 
@@ -187,11 +184,11 @@ class Arrival:
         self.chunks = -(-self.size // self.chunk) if self.chunk else 0
         if magic != _MAGIC or not self.chunk or len(self._map) != _PAGE + 2 * self.chunks:
             self.close()
-            raise TransferError(f"{path} does not tell what has arrived", retryable=False)
+            raise TransferError(f"{path} does not say what has arrived", retryable=False)
 
     @classmethod
     def begin(cls, path: str, size: int, chunk: int, *, room: int = 0) -> Arrival:
-        """Nothing has arrived; it is locked until it is closed. `room`: of the disk, 0: enough."""
+        """Create the file, and lock it until it is closed; `room`: bytes of disk, 0: no limit."""
         chunks = -(-size // chunk)
         if chunks > MAX_CHUNKS:
             raise TransferError(f"{path}: more than {MAX_CHUNKS} chunks", retryable=False)
@@ -199,7 +196,7 @@ class Arrival:
         file = create_new(draft)
         try:
             os.write(file, _HEAD.pack(_MAGIC, size, chunk))
-            # a full disk must show now, not in the map
+            # a full disk must be noticed now, not in the map
             os.posix_fallocate(file, 0, _PAGE + 2 * chunks)
             os.pwrite(file, _NUMBER.pack(room), _ROOM)
             held = lock(file, wait=True)
@@ -215,7 +212,7 @@ class Arrival:
 
     @classmethod
     def go_on(cls, path: str, size: int, chunk: int, *, room: int = 0) -> Arrival:
-        """What a fetcher that was killed has left, or a beginning."""
+        """Continue with the file of a fetcher that was killed, or create it."""
         try:
             found = cls.follow(path)
         except (OSError, TransferError, ValueError):
@@ -223,16 +220,16 @@ class Arrival:
         if (found.size, found.chunk, found.room) != (size, chunk, room):
             found.close()
             return cls.begin(path, size, chunk, room=room)
-        found._lock = lock(found._file, wait=True)  # a reader that looks holds it for a moment
+        found._lock = lock(found._file, wait=True)  # a reader that looks at it holds it briefly
         found._map[_STATE] = ARRIVING
         return found
 
     @classmethod
     def follow(cls, path: str) -> Arrival:
-        """As a reader."""
+        """Open the file as a reader."""
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         about = os.fstat(file)
-        wrong = planted(about) or ("does not tell" if about.st_size < _PAGE else "")
+        wrong = planted(about) or ("is too short" if about.st_size < _PAGE else "")
         if wrong:
             os.close(file)
             raise TransferError(f"{path} {wrong}: what has arrived is not known", retryable=False)
@@ -255,35 +252,30 @@ class Arrival:
     # -- for the fetcher
 
     def mark(self, begin: int, end: int) -> None:
-        """These bytes are on disk and proven; only whole chunks count."""
+        """These bytes are on disk and verified; only complete chunks count."""
         first = -(-begin // self.chunk)
         last = self.chunks if end >= self.size else end // self.chunk
-        if first < last:
-            self._count_again(first, last)
-            self._map[_PAGE + first : _PAGE + last] = b"\1" * (last - first)
-
-    def _count_again(self, first: int, last: int) -> None:
-        ever = _PAGE + self.chunks
-        there, had = self._map[_PAGE + first : _PAGE + last], self._map[ever + first : ever + last]
-        again = [first + at for at, now in enumerate(there) if had[at] and not now]
+        if first >= last:
+            return
+        ever, marks = _PAGE + self.chunks, b"\1" * (last - first)
+        here, had = self._map[_PAGE + first : _PAGE + last], self._map[ever + first : ever + last]
+        again = [first + at for at, now in enumerate(here) if had[at] and not now]
         if again:
-            _NUMBER.pack_into(self._map, _AGAIN, self.again + self._bytes(again))
-        self._map[ever + first : ever + last] = b"\1" * (last - first)
-
-    def _bytes(self, chunks: list[int]) -> int:
-        short = self.chunks * self.chunk - self.size if chunks[-1:] == [self.chunks - 1] else 0
-        return len(chunks) * self.chunk - short
+            short = self.chunks * self.chunk - self.size if again[-1] == self.chunks - 1 else 0
+            _NUMBER.pack_into(self._map, _AGAIN, self.again + len(again) * self.chunk - short)
+        self._map[ever + first : ever + last] = marks
+        self._map[_PAGE + first : _PAGE + last] = marks
 
     def unmark(self, begin: int, end: int) -> None:
-        """No chunk with any of these bytes is there any more; call it before they go."""
+        """Unmark each chunk with any of these bytes; call it before the bytes are removed."""
         first, last = begin // self.chunk, min(self.chunks, -(-end // self.chunk))
         if begin < end and self._map.find(b"\1", _PAGE + first, _PAGE + last) >= 0:
-            # who takes the new count must find the marks gone; who has the old one finds it changed
+            # the marks first: a reader with the new count must not see them
             self._map[_PAGE + first : _PAGE + last] = bytes(last - first)
             _NUMBER.pack_into(self._map, _LOSSES, self.losses + 1)
 
     def marked(self) -> list[tuple[int, int]]:
-        """The stretches that are there."""
+        """The stretches that are here."""
         flags = self._map[_PAGE : _PAGE + self.chunks]
         found, at = [], flags.find(1)
         while at >= 0:
@@ -295,7 +287,7 @@ class Arrival:
 
     def finish(self) -> None:
         self.mark(0, self.size)
-        self._map[_STATE] = WHOLE
+        self._map[_STATE] = COMPLETE
 
     def fail(self, words: str, *, retryable: bool) -> None:
         text = words.encode("utf-8", "replace")[:_MOST_WORDS]
@@ -305,21 +297,23 @@ class Arrival:
 
     def wishes(self) -> list[int]:
         """The chunks that readers wait for."""
-        numbers = (_NUMBER.unpack_from(self._map, _WISHES + 8 * slot)[0] for slot in range(READERS))
+        numbers = struct.unpack_from(f"<{READERS}Q", self._map, _WISHES)
         return sorted({number - 1 for number in numbers if 0 < number <= self.chunks})
 
     def waited(self) -> float:
-        """The seconds that training loops have waited, or else readers, all of them together."""
+        """The seconds that training loops have waited, or else all readers together."""
         loops = self.loop_waited()
         if loops:
             return loops
-        each = (_WAIT.unpack_from(self._map, _WAITS + 8 * slot)[0] for slot in range(READERS))
-        return float(sum(seconds for seconds in each if 0 < seconds < 1e9))
+        return sum(self._seconds(_WAITS, READERS))
 
     def loop_waited(self) -> float:
-        """The seconds that training loops have waited, for arrival or decoding: the worst's."""
-        each = (_WAIT.unpack_from(self._map, _LOOPS + 8 * slot)[0] for slot in range(LOOPS))
-        return float(max((seconds for seconds in each if 0 < seconds < 1e9), default=0.0))
+        """The longest time in seconds that a training loop has waited, for arrival or decoding."""
+        return max(self._seconds(_LOOPS, LOOPS), default=0.0)
+
+    def _seconds(self, at: int, slots: int) -> list[float]:
+        found = struct.unpack_from(f"<{slots}d", self._map, at)
+        return [seconds for seconds in found if 0 < seconds < 1e9]
 
     # -- for readers
 
@@ -329,35 +323,35 @@ class Arrival:
 
     @property
     def losses(self) -> int:
-        """How often bytes that were there have gone: who reads looks before and after."""
+        """How often bytes were removed: a reader compares it before and after reading."""
         return int(_NUMBER.unpack_from(self._map, _LOSSES)[0])
 
     @property
     def room(self) -> int:
-        """The bytes of disk that the object may take; 0: as many as it has."""
+        """The bytes of disk that the object may take; 0: no limit."""
         return int(_NUMBER.unpack_from(self._map, _ROOM)[0])
 
     def loop_waits(self, reader: int, seconds: float) -> None:
-        """This training loop has waited so long for batches since it began."""
+        """Note how long a training loop has waited for batches since it began."""
         _WAIT.pack_into(self._map, _LOOPS + 8 * (reader % LOOPS), seconds)
 
     def has(self, begin: int, end: int) -> bool:
-        """Whether all of these bytes are there."""
+        """Whether all of these bytes are here."""
         first, last = begin // self.chunk, -(-min(end, self.size) // self.chunk)
         return self._map.find(b"\0", _PAGE + first, _PAGE + last) < 0
 
     def count(self) -> int:
-        """How many bytes are there."""
+        """How many bytes are here."""
         return self._sum(_PAGE)
 
     @property
     def ever(self) -> int:
-        """How many bytes are there, or were until they were given back: each counts once."""
+        """How many bytes are here or were given back; each counts once."""
         return self._sum(_PAGE + self.chunks)
 
     @property
     def again(self) -> int:
-        """How many bytes came again after they were given back."""
+        """How many bytes were fetched again after they were given back."""
         return int(_NUMBER.unpack_from(self._map, _AGAIN)[0])
 
     def _sum(self, flags: int) -> int:
@@ -373,7 +367,7 @@ class Arrival:
         reader: int | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> float:
-        """Until these bytes are there; returns the seconds that it took. `reader`: a process."""
+        """Wait until these bytes are here; returns the seconds. `reader`: a process."""
         if self.has(begin, end):
             return 0.0
         start = looked = alive = time.monotonic()
@@ -410,7 +404,7 @@ class Arrival:
         return max(first, self._map.find(b"\0", _PAGE + first, _PAGE + last) - _PAGE)
 
     def _fetcher_lives(self) -> bool:
-        """Whether somebody marks chunks in the file that is at this path now."""
+        """Whether a fetcher holds the lock on the file that is at this path now."""
         try:
             here = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -426,7 +420,7 @@ class Arrival:
             os.close(here)
 
     def _turn_to(self, file: int) -> None:
-        """Another fetcher has begun: what it tells is what counts from now on."""
+        """Use the file of another fetcher from now on."""
         fresh = os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
         with contextlib.suppress(TransferError, ValueError, OSError):
             other = Arrival(fresh, self.path)
@@ -436,11 +430,9 @@ class Arrival:
             other.close()
 
     def check(self) -> None:
-        """TransferError with the fetcher's words when nothing more will come."""
+        """Raise the fetcher's error when nothing more will come."""
         if self.state == FAILED:
-            raise self._failure()
-
-    def _failure(self) -> TransferError:
-        (length,) = _LENGTH.unpack_from(self._map, _WORDS)
-        text = bytes(self._map[_WORDS + 2 : _WORDS + 2 + min(length, _MOST_WORDS)])
-        return TransferError(text.decode("utf-8", "replace"), retryable=bool(self._map[_RETRYABLE]))
+            (length,) = _LENGTH.unpack_from(self._map, _WORDS)
+            text = bytes(self._map[_WORDS + 2 : _WORDS + 2 + min(length, _MOST_WORDS)])
+            retryable = bool(self._map[_RETRYABLE])
+            raise TransferError(text.decode("utf-8", "replace"), retryable=retryable)

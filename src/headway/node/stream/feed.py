@@ -17,7 +17,7 @@ import time
 
 from headway.node.errors import Exit, Failed, HeadwayError
 from headway.node.inputs import brief, file_mark
-from headway.node.process import isolated, own_archive, signal_name
+from headway.node.process import describe_exit, isolated, own_archive, signals_blocked, spawn
 from headway.node.record import FIRST, describe_sources, format_sources, next_after
 from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
 from headway.node.stream.arrival import WANTED_SUFFIX as WANTED
@@ -128,23 +128,12 @@ class Feed:
         theirs, self._input = os.pipe()
         self._output, their_output = os.pipe()
         os.set_blocking(self._output, False)
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        standard = enumerate((theirs, their_output, self._log))
+        files = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in standard]
         try:
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [*_program(), "fetcher"],
-                os.environ,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs, 0),
-                    (os.POSIX_SPAWN_DUP2, their_output, 1),
-                    (os.POSIX_SPAWN_DUP2, self._log, 2),
-                ],
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD],
-            )
+            with signals_blocked():
+                self._pid = spawn(sys.executable, [*_program(), "fetcher"], os.environ, files)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(theirs)
             os.close(their_output)
         data = json.dumps(task._asdict()).encode() + b"\n"
@@ -176,10 +165,7 @@ class Feed:
         self.restarts += 1
         self._deaths = 1 if self.here > self._best else self._deaths + 1
         self._best = max(self._best, self.here)
-        if os.WIFSIGNALED(status):
-            how = f"was killed by {signal_name(os.WTERMSIG(status))}"
-        else:
-            how = f"exited with {os.WEXITSTATUS(status)}"
+        how = describe_exit(os.waitstatus_to_exitcode(status))
         words = f"the fetcher of {self.given.path} {how}"
         if self._deaths > _DEATHS:
             self.fail(Exit.INPUT_RETRYABLE, f"{words}, {self._deaths} times in a row")

@@ -1,18 +1,18 @@
-"""The order of an epoch: in which order blocks are fetched, samples read, and batches dealt.
+"""The order of an epoch: in which blocks are fetched, samples read, and batches made.
 
-Pure, and the same for the fetcher and for every reader: whoever knows the index, the seed and the
-epoch knows the order. A *block* is a stretch of the object, one or several chunks of its manifest,
-with the samples that begin in it. Blocks come class by class in most tar files, so their order
-deals them out again: each class is spread evenly over the epoch, at random within that. A sample
-comes at random within `window` blocks after its own has come, so that whoever reads in this order
-needs no block that was not fetched before, and none more than `window` blocks later. The one
-exception is a sample that crosses into the next block: it comes after the later of the two.
+Everything here is pure, and the same for the fetcher and for every reader: the order follows from
+the index, the seed and the epoch. A *block* is a stretch of the object, one or several chunks of
+its manifest, with the samples that begin in it. In most tar files the blocks are sorted by class,
+so the order spreads the blocks of each class evenly over the epoch, at random within that. A sample
+comes at random within `window` blocks after its own block, so that a reader in this order needs no
+block that was not fetched before, and none more than `window` blocks later. The one exception is a
+sample that crosses into the next block: it comes after the later of the two.
 
-A place in the order is one number, however many workers and ranks share the reading. A *step* takes
-the next `size` samples for each rank, so that after any step the rest can be dealt anew to other
-ranks, batch sizes and workers. The last step takes what is left. If that is fewer samples than
-ranks, the step before takes them too: every rank has the same number of steps, and none an empty
-batch.
+A position in the order is one number, however many workers and ranks share the reading. A *step*
+takes the next `size` samples for each rank, so that after any step the rest can be divided anew
+among other ranks, batch sizes and workers. The last step takes what is left. If that is fewer
+samples than ranks, the step before takes them too: every rank has the same number of steps, and no
+batch is empty.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-SHARE = 0.05  # of all blocks that make up a window unless told otherwise
+SHARE = 0.05  # of all blocks: the default window
 LEAST_WINDOW = 4
-_SALT = 0x9E3779B97F4A7C15  # so that blocks and epochs do not share their random numbers
+_SALT = 0x9E3779B97F4A7C15  # so that blocks and epochs do not share random numbers
 
 
 class Blocks:
-    """Where samples lie: block b has the samples first[b] to first[b + 1], none is empty."""
+    """Where samples are: block b has the samples first[b] to first[b + 1], and none is empty."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Blocks:
         size: int,
         chunk: int | None = None,
     ) -> None:
-        """`offsets` rise; `unit`: the `chunk` size of the manifest, or several; `size`: of all."""
+        """`offsets` are sorted; `unit`: bytes of a block, a multiple of `chunk`; `size`: of all."""
         self.unit, self.size, self.chunk = unit, size, chunk or unit
         self.first = array("Q")
         self._end = array("Q")  # of the last byte of each block's samples
@@ -82,7 +82,7 @@ class Blocks:
         return block + 1 < len(self) and self._end[block] > self._begin[block + 1]
 
     def edges(self, block: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of the sample that crosses into the next block, the chunks in either."""
+        """The chunks in either block of the sample that crosses into the next one."""
         border, chunk = self._begin[block + 1], self.chunk
         end = min(self.size, -(-self._end[block] // chunk) * chunk)
         return (self._last[block] // chunk * chunk, border), (border, end)
@@ -100,7 +100,7 @@ class Order:
         epoch: int,
         window: int | None = None,
     ) -> None:
-        """`classes`: of each sample, any numbers; `window`: in blocks."""
+        """`classes`: a number for each sample; `window`: in blocks."""
         self.blocks, self._seed, self._epoch = blocks, seed, epoch
         self.window = window or default_window(len(blocks))
         self.fetched = self._dealt(classes)  # the blocks in the order in which they are fetched
@@ -112,14 +112,11 @@ class Order:
         return self.blocks.first[-1]
 
     def samples(self, begin: int = 0, *, rank: int = 0, ranks: int = 1) -> Iterator[int]:
-        """The samples from a place on; of several ranks each gets every `ranks`-th."""
+        """The samples from a position on; with several ranks, each gets every `ranks`-th."""
         return islice(chain.from_iterable(each for _, each in self.walk(begin)), rank, None, ranks)
 
     def walk(self, begin: int = 0) -> Iterator[tuple[int, list[int]]]:
-        """The samples from a place on, each lot with its position.
-
-        At a position, so many blocks and one have come.
-        """
+        """The samples from a position on, in lots, each with the number of its last block."""
         for position, bucket in enumerate(self._buckets()):
             if begin >= len(bucket):
                 begin -= len(bucket)
@@ -131,10 +128,10 @@ class Order:
     def needs(
         self, begin: int = 0, *, forgets: bool = False
     ) -> Iterator[tuple[int, tuple[int, int]]]:
-        """What a reader at this place needs from there on: at which position, and which bytes.
+        """What a reader at this position needs from there on: at which block, and which bytes.
 
-        Of blocks that it has passed the edges are needed again where a sample crosses; with
-        `forgets`, which says that what was passed is given back, those of all earlier blocks.
+        Where a sample crosses, the edge of a block that the reader has passed is needed again; with
+        `forgets`, if blocks are given back after use, the edges of all earlier blocks.
         """
         at = self.behind(self.position(begin))
         blocks, positions = self.blocks, self._position
@@ -147,11 +144,11 @@ class Order:
                 yield position, blocks.edges(block)[1]
 
     def stretches(self, begin: int = 0) -> Iterator[tuple[int, int]]:
-        """What is to be fetched for a reader at this place, in this order."""
+        """What to fetch for a reader at this position, in this order."""
         return (stretch for _, stretch in self.needs(begin))
 
     def position(self, begin: int) -> int:
-        """How many blocks must be there before the sample at this place can be read, less one."""
+        """How many blocks must be here before the sample at this position can be read, less one."""
         for position, bucket in enumerate(self._buckets()):
             begin -= len(bucket)
             if begin < 0:
@@ -159,14 +156,14 @@ class Order:
         return len(self.blocks) + self.window
 
     def behind(self, position: int) -> int:
-        """How many of the blocks, in their order, are over at this position."""
+        """How many blocks, in their order, are no longer needed at this block."""
         return min(len(self.blocks), max(0, position - self.window + 1))
 
     def _buckets(self) -> Iterator[list[tuple[float, int]]]:
-        """The samples that come between one block's arrival and the next one's."""
+        """The samples that come between the arrival of one block and the next."""
         window, count, blocks = self.window, len(self.blocks), self.blocks
         coming: deque[list[tuple[float, int]]] = deque([] for _ in range(window))
-        halves: dict[int, tuple[float, int]] = {}  # samples that wait for this block as well
+        halves: dict[int, tuple[float, int]] = {}  # samples that also need this block
         for position in range(count + window - 1):
             if position < count:
                 block = self.fetched[position]
@@ -196,19 +193,19 @@ class Order:
         return array("Q", (block for _, block in keys))
 
     def _random(self, stream: int) -> random.Random:
-        """Python promises that random() of the same whole number gives the same floats for ever."""
+        """Python guarantees that random() gives the same numbers for the same seed for ever."""
         salted = ((self._seed & (1 << 64) - 1) << 128 | self._epoch << 64 | stream) * _SALT
         return random.Random(salted)  # noqa: S311 - no secret
 
 
 class FileOrder(Order):
-    """The order of the file, for those who do not shuffle."""
+    """The order of the file, without shuffling."""
 
     def __init__(self, blocks: Blocks) -> None:
         super().__init__(blocks, (), seed=0, epoch=0, window=2)
 
     def _buckets(self) -> Iterator[list[tuple[float, int]]]:
-        """A block's last sample may cross into the next, and so comes with it."""
+        """The last sample of a block comes with the next block if it crosses into it."""
         blocks, kept = self.blocks, range(0)
         for block in range(len(blocks)):
             samples = blocks.samples(block)
@@ -222,29 +219,29 @@ class FileOrder(Order):
 
 
 def default_window(blocks: int) -> int:
-    """How many of so many blocks make up a window unless told otherwise."""
+    """The default window for so many blocks."""
     return max(LEAST_WINDOW, int(blocks * SHARE))
 
 
-STRETCH = 1000  # samples over which the mix of classes is looked at
+STRETCH = 1000  # samples for which the mix of classes is measured
 
 
 class Quality(NamedTuple):
-    """What an order promises; `str` says it in words."""
+    """How well an order mixes the samples; `str` explains it."""
 
     samples: int
     blocks: int
     window: int  # blocks that a sample is drawn from
     window_samples: int
     window_bytes: int
-    first: float  # share of the blocks that must be there before the first 64 samples are
+    first: float  # share of the blocks that the first 64 samples need
     classes: int
-    stretch: int  # samples in a row over which the mix of classes is looked at
-    fewest_classes: int  # in any such stretch; the first one of an epoch is the poorest
+    stretch: int  # samples in a row for which the mix of classes is measured
+    fewest_classes: int  # in any such stretch; usually the first of an epoch
     usual_classes: int
-    worst_mix: float  # share of a stretch that is of other classes than the whole would have
+    worst_mix: float  # share of a stretch that differs from the mix of all samples
     usual_mix: float
-    perfect_mix: float  # what drawing each sample from the whole at random gives, at the median
+    perfect_mix: float  # the median for samples drawn at random from all
 
     def __str__(self) -> str:
         share = self.window / self.blocks if self.blocks else 1.0
@@ -261,7 +258,7 @@ class Quality(NamedTuple):
 
 
 def quality_of(order: Order, labels: Sequence[int], stretch: int = STRETCH) -> Quality:
-    """Looks at every stretch of an epoch."""
+    """Measure every stretch of an epoch."""
     whole = Counter(labels)
     count = len(labels)
     stretch = min(stretch, count)
@@ -307,7 +304,7 @@ _STEP_SALT = 0xD1342543DE82EF95
 def steps(
     samples: Iterable[T], size: int, *, rank: int = 0, ranks: int = 1, drop_last: bool = False
 ) -> Iterator[tuple[int, list[T]]]:
-    """For each step how many samples all ranks take together, and this rank's own."""
+    """For each step, how many samples all ranks take together, and this rank's own."""
     rest, full = iter(samples), size * ranks
     ahead = list(islice(rest, full + ranks))
     while len(ahead) == full + ranks:
@@ -329,9 +326,9 @@ def count_steps(samples: int, size: int, *, ranks: int = 1, drop_last: bool = Fa
 
 
 def delayed(samples: Iterable[T], window: int, seed: int, epoch: int) -> Iterator[T]:
-    """Each sample at random within the next `window`; begins with the first, and needs no length.
+    """Delay each sample at random within the next `window`, without knowing how many there are.
 
-    For samples that come one by one: the same seed and epoch give the same order.
+    The same seed and epoch give the same order.
     """
     if window <= 1:
         yield from samples
@@ -348,18 +345,12 @@ def delayed(samples: Iterable[T], window: int, seed: int, epoch: int) -> Iterato
         yield from _next(coming)
 
 
-def _next(coming: deque[list[tuple[float, T]]]) -> Iterator[T]:
-    bucket = coming.popleft()
-    bucket.sort(key=_fraction)
-    for _, sample in bucket:
-        yield sample
-
-
-def _fraction(entry: tuple[float, object]) -> float:
-    return entry[0] % 1.0
+def _next(coming: deque[list[tuple[float, T]]]) -> list[T]:
+    bucket = sorted(coming.popleft(), key=lambda entry: entry[0] % 1.0)
+    return [sample for _, sample in bucket]
 
 
 def noise(seed: int, epoch: int, place: int, rank: int) -> int:
-    """What the random choices within a batch start from: the same whichever worker makes it."""
+    """The seed of the random choices within a batch, the same for every worker."""
     salted = (((seed & (1 << 64) - 1) << 32 | epoch) << 64 | place << 20 | rank) * _STEP_SALT
     return random.Random(salted).getrandbits(63)  # noqa: S311 - no secret

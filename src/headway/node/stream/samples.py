@@ -1,12 +1,11 @@
-"""An object that is read by place, and its samples: where each lies, and of which class it is.
+"""An object that is read by position, and its samples: where each one is, and its class.
 
-`PATH` is the whole object. While it arrives there are `PATH.arrival`, which tells what of it is
-there, and `PATH.part`, which holds it. `PATH.headway` is its manifest, put there by the agent when
-its digest is pinned in job.toml.
+`PATH` is the complete object. While it arrives, `PATH.arrival` says what is there, and `PATH.part`
+holds it. `PATH.headway` is its manifest, which the agent puts there if job.toml pins its digest.
 
-A sample is a member of a tar file, or a record of fixed length within one. There may be millions:
-nothing here makes an object for each. Classes are numbered by the order of their names, as those
-who unpack into folders have it.
+A sample is a member of a tar file, or a record of fixed length within one. There may be millions of
+them, so nothing here makes an object for each. Classes are numbered by the order of their names, as
+tools do that read samples from folders.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ import sys
 import time
 from array import array
 from bisect import bisect_right
-from itertools import compress, repeat
+from itertools import compress, islice
 
 from headway.node.errors import HeadwayError, NodeError, TransferError
 from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
 from headway.node.stream.arrival import Arrival
-from headway.node.transfer.manifest import MAX_MANIFEST, read_manifest
 from headway.node.transfer.manifest import SUFFIX as MANIFEST
+from headway.node.transfer.manifest import open_manifest
 from headway.node.transfer.part import SUFFIX as PART
 from headway.node.transfer.tar import Index, TarIndexer
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -38,12 +36,12 @@ if TYPE_CHECKING:
 
 
 _GAP = 1536  # bytes between neighbours in a tar file: padding and a header, or two
-_RUN = 1 << 20  # bytes that are read in one go at most, or one sample
-_BEGINS = 60.0  # seconds that a fetcher may take to say how long the object is
+_RUN = 1 << 20  # bytes that are read at once at most, or one sample
+_BEGINS = 60.0  # seconds that a fetcher may take to find out the object's size
 
 
 class Object:
-    """One object; forked processes may share it, since nobody moves a place in the file."""
+    """One object; forked processes may share it, because nothing changes the file position."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -52,7 +50,7 @@ class Object:
         self.size = self.arrival.size if self.arrival else os.fstat(self._file).st_size
 
     def read(self, begin: int, length: int) -> bytes:
-        """Exactly these bytes; waits until they are there."""
+        """Exactly these bytes; waits until they are here."""
         if self.arrival is None:
             return self._read(begin, length)
         while True:
@@ -61,13 +59,13 @@ class Object:
             if not self.arrival.has(begin, begin + length):
                 continue
             data = self._read(begin, length)
-            # again: other processors may see marks and count in another order, but both before the
-            # hole, since the kernel's locks are between a hole and who reads it
+            # check again: other processors may see the marks and the count in another order, but
+            # both before the bytes are removed, because the kernel's locks are in between
             if self.arrival.losses == losses and self.arrival.has(begin, begin + length):
                 return data
 
     def read_many(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-        """What lies at each of these places; places that are neighbours are read in one go."""
+        """The bytes at each of these offsets; neighbours are read at once."""
         found = [b""] * len(offsets)
         for begin, end, run in _runs(offsets, sizes):
             data = self.read(begin, end - begin)
@@ -85,31 +83,29 @@ class Object:
             piece = os.pread(self._file, length - len(data), begin + len(data))
             if not piece:
                 raise NodeError(
-                    f"{self.path} ends at byte {begin + len(data)}, and should not",
+                    f"{self.path} ends unexpectedly at byte {begin + len(data)}",
                     remedy="the node's disk may be full or failing",
                 )
             data += piece
         return data
 
     def manifest(self) -> Manifest | None:
-        """The manifest beside it, if there is one; it must be of an object of this size."""
+        """The manifest beside it, if there is one; it must be for an object of this size."""
         try:
-            with open(f"{self.path}{MANIFEST}", "rb") as file:
-                data = file.read(MAX_MANIFEST + 1)
+            found = open_manifest(f"{self.path}{MANIFEST}")
         except FileNotFoundError:
             return None
-        found = read_manifest(data, pin=None)
         if found.size != self.size:
             raise TransferError(
-                f"{self.path}{MANIFEST} is of another object: of {found.size} bytes,"
+                f"{self.path}{MANIFEST} is for another object: it has {found.size} bytes,"
                 f" and this one has {self.size}",
                 retryable=False,
-                remedy="`headway publish` writes it anew",
+                remedy="`headway publish` writes it again",
             )
         return found
 
     def loop_waits(self, loop: int, seconds: float) -> None:
-        """Let the record know, also where all of it was here before the loop began."""
+        """Note it for the record, even if all of the object was here before the loop began."""
         if self.arrival is not None:
             self.arrival.loop_waits(loop, seconds)
             return
@@ -132,7 +128,7 @@ class Object:
 
 
 def _runs(offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
-    """Where to read from and to, and which of the places lie there."""
+    """The ranges to read, and which of the offsets are in each."""
     order = sorted(range(len(offsets)), key=offsets.__getitem__)
     run: list[int] = []
     begin = end = 0
@@ -150,7 +146,7 @@ def _runs(offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, i
 
 
 def _opened(path: str) -> tuple[int, Arrival | None]:
-    """The file with the object's bytes and, unless it is whole, what has arrived of it."""
+    """The file with the object's bytes and, unless it is complete, what has arrived of it."""
     end = time.monotonic() + _BEGINS
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -167,7 +163,7 @@ def _opened(path: str) -> tuple[int, Arrival | None]:
             try:
                 arrival.check()
             finally:
-                arrival.close()  # it got its final name at this very moment, or begins
+                arrival.close()  # it has just got its final name, or begins
         if time.monotonic() > end:
             raise TransferError(f"{path} does not begin to arrive", retryable=True)
         time.sleep(0.02)
@@ -184,7 +180,7 @@ _PACKED = (
 
 
 class DataError(HeadwayError):
-    """The data set is not what the program takes it for."""
+    """The data set is not what the program expects."""
 
 
 class Choice:
@@ -198,12 +194,12 @@ class Choice:
         *,
         labelled: bool = False,
     ) -> None:
-        """`only`: patterns as in a shell, of names; `record`: the length of one in bytes.
+        """`only`: patterns of names, as in a shell; `record`: the bytes of one.
 
         `labelled`: all samples have a class, or none has.
         """
         if record is not None and record < 1:
-            raise DataError(f"a record of {record} bytes is none")
+            raise DataError(f"record must be at least 1, and is {record}")
         patterns = [only] if isinstance(only, str) else list(only)
         self.only = tuple(patterns)
         self.record = record
@@ -224,8 +220,8 @@ class Choice:
             return range(offset, offset + 1)
         if size % self.record:
             raise DataError(
-                f"{name} has {size} bytes, which is no multiple of the record of {self.record}",
-                remedy="`only` says which members hold records",
+                f"{name} has {size} bytes, which is not a multiple of the record of {self.record}",
+                remedy="select the members that have records with `only`",
             )
         return range(offset, offset + size, self.record)
 
@@ -242,14 +238,14 @@ class Samples:
         names: Callable[[], Iterable[str]] | None,
         firsts: array[int] | None = None,
     ) -> None:
-        """`firsts`: of records, the number of the first one in each member that `names` names."""
+        """`firsts`: with records, the number of the first one in each member of `names`."""
         self.offsets, self.sizes, self.labels = offsets, sizes, labels
         self.classes = classes
         self._all_names, self._firsts = names, firsts
         self._names: Names | None = None
 
     def __reduce__(self) -> tuple[type[Samples], tuple[object, ...]]:
-        # names are for people, and would double what is sent to another process
+        # names are for people, and would double what other processes get
         columns = (self.offsets, self.sizes, self.labels, self.classes, None, self._firsts)
         return Samples, columns
 
@@ -258,7 +254,7 @@ class Samples:
 
     @property
     def named(self) -> bool:
-        """Whether it knows names: a copy in another process does not."""
+        """Whether it has names: a copy in another process has none."""
         return self._all_names is not None
 
     def class_name(self, number: int) -> str | None:
@@ -266,14 +262,14 @@ class Samples:
         return None if label == NO_CLASS else self.classes[label]
 
     def name(self, number: int) -> str:
-        """As if unpacked, with a folder for each nested tar file; of a record: NAME[7]."""
+        """The path after unpacking, with a folder for each nested tar; of a record: NAME[7]."""
         if self._firsts is None:
             return self.names[number]
         member = bisect_right(self._firsts, number) - 1
         return f"{self.names[member]}[{number - self._firsts[member]}]"
 
     def find(self, name: str) -> int:
-        """The number of the sample with this name; KeyError where there is none."""
+        """The number of the sample with this name; raises KeyError if there is none."""
         if self._firsts is None:
             return self.names.find(name)
         member, _, digits = name.rstrip("]").rpartition("[")
@@ -288,14 +284,14 @@ class Samples:
 
     @property
     def names(self) -> Names:
-        """Of each member that holds samples; decoded when first asked for."""
+        """The names of the members that have samples; decoded when first used."""
         if self._names is None:
             self._names = Names(self._all_names() if self._all_names is not None else ())
         return self._names
 
 
 class Names:
-    """Many names as one text."""
+    """Many names in one text."""
 
     def __init__(self, names: Iterable[str]) -> None:
         text = bytearray(b"\0")
@@ -314,7 +310,7 @@ class Names:
         return self._text[begin : self._ends[number]].decode("utf-8", "surrogateescape")
 
     def find(self, name: str) -> int:
-        """Of several with the same name the last, as unpacking would leave it."""
+        """The number of a name; of several the last, as unpacking would leave it."""
         wanted = name.encode("utf-8", "surrogateescape")
         at = -1 if b"\0" in wanted else self._text.rfind(b"\0" + wanted + b"\0")
         if at < 0 or not wanted:
@@ -323,7 +319,7 @@ class Names:
 
 
 def samples_of(thing: Object, choice: Choice, index: Index | None) -> Samples:
-    """The samples that an index lists; without one the headers of the file are read."""
+    """The samples in an index; without one the headers of the file are read."""
     if index is None:
         index = index_of(thing) if choice.record is None or _is_tar(thing) else None
     if index is None:
@@ -336,10 +332,8 @@ def samples_of(thing: Object, choice: Choice, index: Index | None) -> Samples:
         numbers = array(numbers.typecode, compress(numbers, keep))
     if not len(offsets):
         found = f"none of its {index.count} members" if index.count else "no member"
-        raise DataError(
-            f"{thing.path} has no samples: {found} is a file with bytes in it"
-            + (f" that {' or '.join(choice.only)} names" if choice.only else "")
-        )
+        matching = f" that matches {' or '.join(choice.only)}" if choice.only else ""
+        raise DataError(f"{thing.path} has no samples: {found} is a non-empty file{matching}")
     if choice.record is not None:
         return _records(choice, index, keep, offsets, sizes)
     classes, table = _numbered(thing.path, index.classes, set(numbers), choice.classes)
@@ -351,7 +345,7 @@ def samples_of(thing: Object, choice: Choice, index: Index | None) -> Samples:
 
 
 def index_of(thing: Object) -> Index:
-    """The member index of a whole tar file, by its headers alone."""
+    """The member index of a complete tar file, from its headers alone."""
     indexer = TarIndexer(thing.size)
     while indexer.want is not None:
         indexer.take(thing.read(*indexer.want))
@@ -361,7 +355,7 @@ def index_of(thing: Object) -> Index:
 
 
 def check_tar(thing: Object, indexer: TarIndexer) -> None:
-    """DataError where a file that was walked through is no whole tar file."""
+    """Raise DataError if the file that was indexed is not a complete tar file."""
     if indexer.is_tar and not indexer.damage:
         return
     if indexer.is_tar:
@@ -370,22 +364,21 @@ def check_tar(thing: Object, indexer: TarIndexer) -> None:
     for magic, kind, tool in _PACKED:
         if head.startswith(magic):
             raise DataError(
-                f"{thing.path} is compressed with {kind}: nothing in it can be read by its place",
-                remedy=f"unpack it once with {tool}, and publish the .tar (images and the like"
-                " hardly grow)",
+                f"{thing.path} is compressed with {kind}, so its members cannot be read separately",
+                remedy=f"decompress it once with {tool}, and publish the .tar (images hardly grow)",
             )
-    raise DataError(f"{thing.path} is no tar file")
+    raise DataError(f"{thing.path} is not a tar file")
 
 
 def label_of(path: str, name: str, class_name: str | None, numbers: dict[str, int] | None) -> int:
-    """The number of a class where they are known beforehand only if the program says them."""
+    """The label of a class, for an object without an index: `numbers` come from the program."""
     if class_name is None:
         if numbers:
             raise _classless(path, name)
         return NO_CLASS
     if numbers is None:
         raise DataError(
-            f"which classes {path} has is known only when all of it is here: {name} is of"
+            f"the classes of {path} are known only when all of it is here: {name} is of class"
             f" {class_name!r}",
             remedy="pass classes=[…], or publish it and pin its manifest in job.toml",
         )
@@ -395,7 +388,7 @@ def label_of(path: str, name: str, class_name: str | None, numbers: dict[str, in
 
 
 def folder_of(tar: str) -> str:
-    """Where the members of a nested tar file would be unpacked to."""
+    """The folder to which a nested tar file would be unpacked."""
     folder = tar[: -len(".tar")] if tar[-4:].lower() == ".tar" else tar
     return tar if folder.rpartition("/")[2] in ("", ".", "..") else folder
 
@@ -408,7 +401,7 @@ def _is_tar(thing: Object) -> bool:
 
 
 def _bare(thing: Object, choice: Choice) -> Samples:
-    """Records that are in no tar file."""
+    """Records that are not in a tar file."""
     head = thing.read(0, min(8, thing.size))
     if any(head.startswith(magic) for magic, _, _ in _PACKED):
         check_tar(thing, TarIndexer(0, empty_is_tar=False))
@@ -422,7 +415,7 @@ def _bare(thing: Object, choice: Choice) -> Samples:
 
 
 def _kept(index: Index, choice: Choice, sizes: array[int]) -> bytearray | None:
-    """A 1 for each member that holds samples; None: all do."""
+    """A 1 for each member that has samples; None if all have."""
     others = list(index.not_files())
     if not (others or choice.filters() or 0 in sizes):
         return None
@@ -446,21 +439,15 @@ def _in_folders(index: Index) -> Iterator[str]:
     names = index.names()
     at = 0
     for tar in index.tars:
-        for _ in repeat(None, tar.first - at):
-            yield next(names)
+        yield from islice(names, tar.first - at)
         folder = folder_of(tar.name)
-        for _ in repeat(None, tar.members):
-            yield f"{folder}/{next(names)}"
+        yield from (f"{folder}/{name}" for name in islice(names, tar.members))
         at = tar.first + tar.members
     yield from names
 
 
 def _records(
-    choice: Choice,
-    index: Index,
-    keep: bytearray | None,
-    offsets: array[int],
-    sizes: array[int],
+    choice: Choice, index: Index, keep: bytearray | None, offsets: array[int], sizes: array[int]
 ) -> Samples:
     begins, firsts = array("Q"), array("Q")
     for name, offset, size in zip(_names(index, keep), offsets, sizes):
@@ -487,15 +474,15 @@ def _numbered(
 def _unnamed(path: str, unnamed: list[str]) -> DataError:
     some = ", ".join(unnamed[:5]) + (", …" if len(unnamed) > 5 else "")
     return DataError(
-        f"{path} has classes that `classes` does not name: {some}",
-        remedy="name all of them, or leave members out with `only`",
+        f"{path} has classes that are not in `classes`: {some}",
+        remedy="list all of them, or leave out members with `only`",
     )
 
 
 def _classless(path: str, name: str) -> DataError:
     return DataError(
-        f"{name} in {path} is of no class, and others are",
-        remedy="`only` says which members are samples",
+        f"{name} in {path} has no class, and others have one",
+        remedy="select the members that are samples with `only`",
     )
 
 
@@ -505,34 +492,33 @@ _EVERY = 100
 
 
 class SampleError(DataError):
-    """A sample could not be decoded; says which, and where it lies."""
+    """A sample could not be decoded; says which one, and where it is."""
 
 
 class Tally:
     """Counts the samples of an epoch that could not be decoded, up to a limit."""
 
     def __init__(self, policy: str, share: float = SHARE) -> None:
-        """`share`: of the samples of an epoch that may be left out."""
+        """`share`: the share of the samples of an epoch that may be left out."""
         if policy not in (RAISE, SKIP):
-            raise DataError(f"{policy!r} is no policy for corrupt samples: {RAISE!r} or {SKIP!r}")
+            raise DataError(f"corrupt must be {RAISE!r} or {SKIP!r}, and is {policy!r}")
         if not 0 <= share <= 1:
-            raise DataError(f"{share} is no share of the samples: 0 to 1")
+            raise DataError(f"corrupt_share must be from 0 to 1, and is {share}")
         self.policy, self.share = policy, share
         self.skipped = 0
 
     def add(self, faults: Sequence[str], total: int) -> None:
-        """`total`: the samples that the epoch has, as far as is known."""
+        """Count faults; `total`: the samples of the epoch, as far as known."""
         for words in faults:
             if self.policy == RAISE:
-                raise SampleError(
-                    words, remedy='corrupt="skip" leaves such samples out, and counts them'
-                )
+                remedy = 'corrupt="skip" leaves out such samples, and counts them'
+                raise SampleError(words, remedy=remedy)
             self.skipped += 1
             if self.skipped > max(1.0, self.share * total):
                 raise SampleError(
                     f"{self.skipped} samples could not be decoded, more than {self.share:.2%} of"
                     f" {total}; the last: {words}",
-                    remedy="look at that one: is it the data, or the decoder?",
+                    remedy="check whether the data or the decoder is wrong",
                 )
             if self.skipped % _EVERY == 1:
                 said = f"left out a sample ({self.skipped} in this epoch): {words}"

@@ -1,4 +1,4 @@
-"""A source of samples: an object, which of its bytes are samples, and the order to read them in."""
+"""A source of samples: an object, which of its bytes are samples, and their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from headway.node.transfer.manifest import MIN_CHUNK
 from headway.node.transfer.tar import FILE, TarIndexer, safe_name
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from typing import Any
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """One sample, before its bytes have come."""
+    """One sample, before its bytes have arrived."""
 
     name: str
     class_name: str | None
@@ -46,7 +45,7 @@ class Position(NamedTuple):
 
 
 def as_it_arrives(thing: Object, choice: Choice) -> Iterator[Position]:
-    """The samples in the order of the file; waits for headers, not for the samples' own bytes."""
+    """The samples in the order of the file; waits for headers, not for the bytes of samples."""
     classes = choice.classes
     numbers = None if classes is None else {name: place for place, name in enumerate(classes)}
     walker = _Walker(thing.size)
@@ -69,11 +68,11 @@ def as_it_arrives(thing: Object, choice: Choice) -> Iterator[Position]:
 
 
 class _Walker(TarIndexer):
-    """Hands out each member as soon as its header was read."""
+    """Hands out each member as soon as its header has been read."""
 
     def __init__(self, size: int) -> None:
         self.fresh: deque[tuple[str, str | None, int, int]] = deque()
-        self._folder = ""  # that the members of a nested tar file would be unpacked to
+        self._folder = ""  # to which the members of a nested tar file would be unpacked
         self._handed = 0
         super().__init__(size)
 
@@ -82,7 +81,7 @@ class _Walker(TarIndexer):
         whole = yield from super()._nested(name, at, size)
         self._folder = ""
         if not whole and self._handed > before:
-            raise DataError(f"{_text(name)} is a damaged tar file, and samples of it were read")
+            raise DataError(f"{_text(name)} is a damaged tar file, and samples from it were used")
         return whole
 
     def _add(
@@ -115,7 +114,7 @@ _LARGE_BLOCK, _FEW_BLOCKS = 16, 64  # chunks of a block, and blocks in a window 
 
 
 class SampleSource:
-    """Forked processes share it; others get a copy that opens the object for itself."""
+    """An object and its samples; shared with forked processes, others get a copy."""
 
     def __init__(self, path: str, choice: Choice) -> None:
         self.path, self.choice = os.path.abspath(path), choice
@@ -123,7 +122,7 @@ class SampleSource:
         manifest = self._object.manifest()
         self.size = self._object.size
         self.chunk = manifest.chunk_size if manifest else MIN_CHUNK
-        self.sha256 = manifest.sha256 if manifest else None  # of the whole object
+        self.sha256 = manifest.sha256 if manifest else None  # of the object
         self._samples: Samples | None = None
         if manifest is not None and (manifest.index is not None or choice.record is not None):
             self._samples = samples_of(self._object, choice, manifest.index)
@@ -148,22 +147,22 @@ class SampleSource:
 
     @property
     def unit(self) -> int:
-        """How many bytes of the object make a block: few, but enough that few samples cross."""
+        """The bytes of a block: few, but enough that few samples cross into the next."""
         arrival = self.object.arrival
         room = arrival.room if arrival is not None else 0
         return _unit(self.samples.sizes, self.size, self.chunk, room)
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """The bytes of these samples, in this order; waits until they are there."""
+        """The bytes of these samples, in this order; waits until they are here."""
         samples = self.samples
         offsets = [samples.offsets[number] for number in numbers]
         sizes = [samples.sizes[number] for number in numbers]
         return self.object.read_many(offsets, sizes)
 
     def place(self, number: int) -> str:
-        """Where a sample is, for people."""
+        """The name and position of a sample, for messages."""
         samples = self.samples
-        if not samples.named:  # this is a copy in another process, which got no names
+        if not samples.named:  # a copy in another process has no names
             manifest = self.object.manifest()
             samples = samples_of(self.object, self.choice, manifest.index if manifest else None)
             self._samples = samples
@@ -179,7 +178,7 @@ class SampleSource:
         unit: int | None = None,
         ahead: int = 0,
     ) -> Order:
-        """The order of an epoch; without a seed that of the file.
+        """The order of an epoch; without a seed, the order of the file.
 
         `ahead`: how many samples are read before the first of them is used.
         """
@@ -194,24 +193,24 @@ class SampleSource:
         return Order(blocks, samples.labels, seed=seed, epoch=epoch, window=window)
 
     def _room(self, blocks: Blocks, ahead: int) -> int | None:
-        """How many blocks may be drawn from in a window of disk; None: it has room for all."""
+        """How many blocks to draw from if the object has a window of disk; None if it has not."""
         arrival = self.object.arrival
         if arrival is None or not arrival.room:
             return None
-        # blocks that are not drawn from: edges, what comes next, and what was read ahead
+        # the other blocks: edges, what comes next, and what was read ahead
         others = 2 + -(-ahead * len(blocks) // max(1, len(self.samples)))
         most = arrival.room // blocks.unit
         if most <= others:
             raise DataError(
                 f"{self.path}: a window of {arrival.room} bytes is too small: {ahead} samples are"
-                " read ahead, and would have to be fetched again and again",
+                " read ahead, and would be fetched again and again",
                 remedy=f"window = {(others + 1) * blocks.unit} or more in job.toml, or fewer"
                 " workers, or smaller batches",
             )
         return max(1, min(most // 2, most - others))  # half is for what comes next
 
     def as_it_arrives(self) -> Iterator[Position]:
-        """The samples in the order of the file, as their headers come."""
+        """The samples in the order of the file, as their headers arrive."""
         return as_it_arrives(self.object, self.choice)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -219,9 +218,9 @@ class SampleSource:
 
 
 def bytes_of_epoch(manifest: Manifest, room: int) -> int:
-    """How many bytes an epoch of all members fetches where only `room` of them stay.
+    """How many bytes an epoch fetches if only `room` bytes of the object are kept.
 
-    More than the object has: the edge of a block that a sample crosses comes with either block.
+    More than the object has: the edge of a block that a sample crosses is fetched with both.
     """
     index = manifest.index
     sizes = index.sizes() if index is not None else array("Q")
@@ -240,13 +239,13 @@ def _unit(sizes: Sequence[int], size: int, chunk: int, room: int) -> int:
     chunks = -(-_LEAST_SAMPLES * mean // chunk)
     chunks = max(chunks, min(_BLOCK, size // _MANY_BLOCKS) // chunk)
     if room:
-        # a sample that crosses has the edge of one of its blocks fetched again
+        # for a sample that crosses, the edge of one of its blocks is fetched again
         chunks = max(chunks, min(_LARGE_BLOCK, room // chunk // _FEW_BLOCKS))
     return chunks * chunk
 
 
 class FetchOrder:
-    """Tells the fetcher of an arriving object in which order it is read, and what has been read."""
+    """Tells the fetcher in which order an arriving object is read, and what has been read."""
 
     def __init__(self, source: SampleSource, order: Order, begin: int) -> None:
         self._wanted: Wanted | None = None
