@@ -422,9 +422,11 @@ def test_drafts_of_the_dead_are_removed(tmp_path: Path) -> None:
     for name in (f".new-{ended.pid}", ".new-1", f".new-{os.getpid()}"):
         (tmp_path / name).mkdir()
     os.utime(tmp_path / ".new-1", (0, 0))  # a living process by now, but no writer of this
-    (tmp_path / f".new-{os.getppid()}").mkdir()
-    assert Checkpoint(str(tmp_path)).load() is None
-    assert os.listdir(tmp_path) == [f".new-{os.getppid()}"]
+    with subprocess.Popen(["sleep", "60"]) as writer:  # not the parent: in a container that is 1
+        (tmp_path / f".new-{writer.pid}").mkdir()
+        assert Checkpoint(str(tmp_path)).load() is None
+        writer.kill()
+    assert os.listdir(tmp_path) == [f".new-{writer.pid}"]
 
 
 def test_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
