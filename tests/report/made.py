@@ -55,7 +55,7 @@ def table(rows: Sequence[Row], schema: dict[str, Any]) -> pl.DataFrame:
 _SECONDS = {phase.value: f"{phase.value.replace('-', '_')}_s" for phase in SLOT_PHASES}
 
 
-def told(jobs: Iterable[Row], **more: Any) -> Accounts:
+def accounts_of(jobs: Iterable[Row], **more: Any) -> Accounts:
     """Accounts of jobs that are told by their tries, with all tables in step.
 
     A job is a row of `Accounts.jobs` with `tries`, each a row of `Accounts.attempts` with `parts`:

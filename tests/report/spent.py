@@ -12,7 +12,7 @@ from headway.report.accounting import account
 from headway.report.accounts import Accounts
 
 
-def told(events: Sequence[tuple[float, Kind]], **more: object) -> Accounts:
+def accounts_of(events: Sequence[tuple[float, Kind]], **more: object) -> Accounts:
     return account(made_columns([Made(at, kind) for at, kind in events]), **more)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.columns import Made, made_columns
-from tests.report.spent import adds_up, spent, told
+from tests.report.spent import accounts_of, adds_up, spent
 
 from headway.events.columnar.columns import NONE
 from headway.events.event import Kind
@@ -80,7 +80,7 @@ def test_many_lives_at_once_are_the_same_lives(jobs: list[list[Kind]]) -> None:
 
 
 def test_a_success_is_good_throughout() -> None:
-    accounts = told(
+    accounts = accounts_of(
         [
             (0, Kind.SUBMITTED),
             (10, Kind.INPUT_QUEUED),
@@ -204,8 +204,8 @@ def test_a_node_that_is_lost_is_a_disconnect_once() -> None:
 
 def test_a_missing_output_makes_a_wrong_output_of_a_success() -> None:
     events = [(0.0, RUN), (10.0, Kind.SUCCEEDED)]
-    assert told(events, outputs={(1, 0): True}).jobs["outcome"].to_list() == ["success"]
-    missing = told(events, outputs={(1, 0): False})
+    assert accounts_of(events, outputs={(1, 0): True}).jobs["outcome"].to_list() == ["success"]
+    missing = accounts_of(events, outputs={(1, 0): False})
     assert missing.jobs["outcome"].to_list() == ["failed"]
     assert missing.jobs["good_s"].to_list() == [0]
 
@@ -234,7 +234,9 @@ def test_the_same_id_at_two_access_points_is_two_jobs() -> None:
 
 
 def test_a_clock_that_goes_back_costs_no_negative_time() -> None:
-    accounts = told([(100, Kind.SUBMITTED), (150, RUN), (90, Kind.ALIVE), (160, Kind.SUCCEEDED)])
+    accounts = accounts_of(
+        [(100, Kind.SUBMITTED), (150, RUN), (90, Kind.ALIVE), (160, Kind.SUCCEEDED)]
+    )
     adds_up(accounts)
     assert accounts.jobs["total_s"].to_list() == [60]
 
@@ -311,9 +313,9 @@ def test_a_hold_explains_the_eviction_whatever_stands_between() -> None:
 
 
 def test_a_command_that_ended_had_started() -> None:
-    accounts = told([(0, Kind.SUBMITTED), (100, Kind.SUCCEEDED)])
+    accounts = accounts_of([(0, Kind.SUBMITTED), (100, Kind.SUCCEEDED)])
     assert accounts.attempts["executed"].to_list() == [True]
-    removed = told([(0, Kind.SUBMITTED), (100, Kind.REMOVED)])
+    removed = accounts_of([(0, Kind.SUBMITTED), (100, Kind.REMOVED)])
     assert removed.attempts.height == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.report.columns import Made, made_columns
-from tests.report.spent import adds_up, spent, told
+from tests.report.spent import accounts_of, adds_up, spent
 
 from headway.events.event import Kind
 from headway.report.accounting import account
@@ -20,20 +20,20 @@ def test_what_a_checkpoint_saved_is_as_good_as_its_job() -> None:
         (150, Kind.EVICTED),
         (200, RUN),
     ]
-    won = told([*history, (300, Kind.SUCCEEDED)])
+    won = accounts_of([*history, (300, Kind.SUCCEEDED)])
     adds_up(won)
     assert spent(won)[("compute", "good", "none")] == 200
     assert spent(won)[("checkpoint", "good", "none")] == 10
     assert spent(won)[("compute", "bad", "redone")] == 40
-    lost = told([*history, (300, Kind.FAILED)])
+    lost = accounts_of([*history, (300, Kind.FAILED)])
     assert spent(lost)[("compute", "bad", "failed")] == 200
     assert spent(lost)[("compute", "bad", "redone")] == 40
-    going = told(history, until=300)
+    going = accounts_of(history, until=300)
     assert spent(going)[("compute", "open", "none")] == 200
 
 
 def test_the_last_output_is_no_checkpoint() -> None:
-    accounts = told([(0, RUN), (100, OUT), (110, SENT), (112, Kind.SUCCEEDED)])
+    accounts = accounts_of([(0, RUN), (100, OUT), (110, SENT), (112, Kind.SUCCEEDED)])
     assert spent(accounts) == {
         ("compute", "good", "none"): 100,
         ("transfer-out", "good", "none"): 12,
@@ -70,7 +70,7 @@ def test_between_two_segments_of_an_agent_nothing_computes() -> None:
 
 
 def test_a_log_may_begin_with_the_end_of_a_checkpoint() -> None:
-    accounts = told(
+    accounts = accounts_of(
         [(0, OUT), (5, SENT), (6, Kind.ALIVE), (20, Kind.EVICTED), (30, RUN), (40, OUT)]
     )
     adds_up(accounts)
@@ -81,7 +81,7 @@ def test_a_log_may_begin_with_the_end_of_a_checkpoint() -> None:
 
 def test_a_command_computes_on_after_its_checkpoint_until_it_is_evicted() -> None:
     """Nothing has to be in the log between: sizes that do not change are not told."""
-    won = told(
+    won = accounts_of(
         [
             (0, RUN),
             (100, OUT),
@@ -121,7 +121,7 @@ def test_what_was_saved_is_lost_by_what_cost_the_job_its_result() -> None:
 
 
 def test_a_node_that_came_back_before_the_checkpoint_had_gone_on() -> None:
-    accounts = told(
+    accounts = accounts_of(
         [
             (0, RUN),
             (10, Kind.DISCONNECTED),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 from tests.report.made import Row, made
-from tests.report.made import told as told_jobs
+from tests.report.made import accounts_of as accounts_of_jobs
 from tests.report.many import many_jobs
 
 from headway.report.accounts import Accounts
@@ -307,7 +307,7 @@ def test_differences_in_words(unit: Unit, a: float, b: float, words: str) -> Non
 
 def test_a_comparison_says_nothing_of_transfers_and_sites_that_no_log_has() -> None:
     tried = {"parts": {"compute": 600.0}, "site": "10.0.0.1", "machine": "10.0.0.1"}
-    accounts = told_jobs([{"tries": [tried]}] * 12)
+    accounts = accounts_of_jobs([{"tries": [tried]}] * 12)
     found = compare(accounts, accounts)
     names = [figure.name for figure in found.figures if figure.known]
     assert not any(word in name for name in names for word in ("stalls", "bytes", "transfer"))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.report import study
-from tests.report.made import Row, made, told
+from tests.report.made import Row, accounts_of, made
 from tests.report.many import many_jobs
 
 from headway.events import read_columns
@@ -88,7 +88,10 @@ def test_healthy_jobs_say_nothing() -> None:
     sites = ("A", "B", "C")
     tries = [[{"parts": parts, "site": sites[n % 3], "machine": f"m{n}"}] for n in range(300)]
     jobs: list[Row] = [{"gpus": 1, "memory_asked": 8000, "memory_used": 5000} for _ in tries]
-    assert find(told(job | {"tries": tried} for job, tried in zip(jobs, tries, strict=True))) == []
+    assert (
+        find(accounts_of(job | {"tries": tried} for job, tried in zip(jobs, tries, strict=True)))
+        == []
+    )
 
 
 def test_what_two_findings_claim_is_said_and_counted_once() -> None:
@@ -98,14 +101,14 @@ def test_what_two_findings_claim_is_said_and_counted_once() -> None:
     good: Row = {"parts": {"transfer-in": 900.0, "compute": 9000.0}}
     jobs: list[Row] = [{"tries": [good | {"site": "Good"}]} for _ in range(40)]
     jobs += [{"tries": [cut, cut, good | {"site": "Bad"}]} for _ in range(12)]
-    found = {one.key: one for one in find(told(jobs))}
+    found = {one.key: one for one in find(accounts_of(jobs))}
     first, second = found["transfer-cut:3600"], found["site-worse:Bad"]
     assert first.shared_s == 0
     assert second.shared_s == second.cost_s == 24 * 3660
     assert second.shared_with == ("transfer-cut:3600",)
     assert second.weight_s == 0
     assert second.evidence[-1] == (
-        "of the loss, also counted in another finding",
+        "of this loss, another finding also counts",
         f"24.4 h: {first.title}",
     )
 
@@ -113,16 +116,16 @@ def test_what_two_findings_claim_is_said_and_counted_once() -> None:
 def test_a_loop_that_another_finding_explains_is_left_out() -> None:
     cut: Row = {"ending": "transfer-cut", "parts": {"transfer-in": 3660.0}}
     cut |= {"reason": "Input File transfer stalled for 3601 seconds"}
-    loop = told([{"outcome": "held", "tries": [cut] * 8}])
+    loop = accounts_of([{"outcome": "held", "tries": [cut] * 8}])
     assert [one.key for one in find(loop)] == ["transfer-cut:3600"]
-    unnamed = told([{"outcome": "held", "tries": [cut | {"reason": "no luck"}] * 8}])
+    unnamed = accounts_of([{"outcome": "held", "tries": [cut | {"reason": "no luck"}] * 8}])
     assert [one.key.partition(":")[0] for one in find(unnamed)] == ["retry-loop"]
 
 
 def test_trifles_are_left_out() -> None:
     good: Row = {"tries": [{"parts": {"compute": 90000.0}}]}
     over: Row = {"ending": "over-time", "code": 47, "parts": {"compute": 5.0}}
-    assert find(told([good] * 3000 + [{"outcome": "removed", "tries": [over]}])) == []
+    assert find(accounts_of([good] * 3000 + [{"outcome": "removed", "tries": [over]}])) == []
 
 
 HOSTILE = (
@@ -138,7 +141,7 @@ def test_hostile_text_is_inert_and_short() -> None:
     over = lost("over-time", code=47, parts={"compute": 90000.0})
     jobs: list[Row] = [{"tries": [{"parts": {"compute": 9e3}, "site": "A", "machine": "a"}]}] * 40
     jobs += [{"outcome": "held", "user": HOSTILE, "tries": [over, held]} for _ in range(20)]
-    found = find(told(jobs))
+    found = find(accounts_of(jobs))
     assert len(found) >= 3
     for text in _texts([one.as_dict() for one in found]):
         assert text.isprintable()
@@ -226,7 +229,7 @@ _KINDS = st.lists(_REPEATED, max_size=4)
 
 def random_accounts(kinds: list[tuple[Row, int]]) -> Accounts:
     """Valid accounts of some kinds of jobs, each told once or often."""
-    return told(job for job, times in kinds for job in [job] * times)
+    return accounts_of(job for job, times in kinds for job in [job] * times)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -299,7 +302,7 @@ def test_no_large_share_of_holds_goes_unnamed() -> None:
     reason = "Error from slot1@n{0}: Transfer output files failure: out/m{0}.pt: No such file"
     # Hours apart, so that no burst explains them.
     jobs = [held(12, 2, reason.format(n), begin=1e6 + 1e4 * n) for n in range(6)]
-    [found] = find(told(jobs))
+    [found] = find(accounts_of(jobs))
     assert found.key == "held:output-file-missing"
     assert found.title.startswith("6 jobs of 6 were held: ")
     assert "ended without writing a file that it should" in found.title
@@ -312,11 +315,11 @@ def test_no_large_share_of_holds_goes_unnamed() -> None:
 
 def test_a_hold_that_has_a_name_is_named_once() -> None:
     tried = held(34, 102, "memory usage exceeded request_memory")
-    assert [one.key for one in find(told([tried] * 6))] == ["under-asked:memory"]
+    assert [one.key for one in find(accounts_of([tried] * 6))] == ["under-asked:memory"]
 
 
 def test_holds_by_hand_are_named_as_such() -> None:
-    [found] = find(told([held(1, 0, "via condor_hold (by user alice)")] * 3))
+    [found] = find(accounts_of([held(1, 0, "via condor_hold (by user alice)")] * 3))
     assert found.title == (
         "3 jobs of 3 were held: somebody held them by hand (code 1/0); 3 min of slot time lost"
     )
@@ -328,7 +331,7 @@ def test_no_large_loss_goes_unnamed(ending: str) -> None:
     lost: Row = {"ending": ending, "parts": {"compute": 900.0}, "reason": "the words"}
     good: Row = {"parts": {"compute": 100.0}}
     jobs = [{"outcome": outcome, "tries": [lost, good]} for _ in range(2)]
-    found = find(told(jobs))
+    found = find(accounts_of(jobs))
     assert sum(one.cost_s - one.shared_s for one in found if one.cost_s) >= 1800
 
 
@@ -336,21 +339,21 @@ def test_a_rule_that_put_a_job_back_is_no_reason_of_its_failure() -> None:
     rule = "The job attribute OnExitRemove expression 'ExitCode =?= 0' evaluated to FALSE"
     tried = {"ending": "failed", "parts": {"compute": 3.0}, "reason": rule}
     jobs = [{"outcome": "running", "tries": [tried | {"return_value": n}]} for n in (1, 3)]
-    [found] = find(told(jobs))
+    [found] = find(accounts_of(jobs))
     assert found.title.startswith("2 jobs of 2 failed: return value 1, 3;")
     assert "OnExitRemove" not in str(found.evidence)
 
 
 def test_a_small_share_may_go_unnamed() -> None:
     good: Row = {"tries": [{"parts": {"compute": 1000.0}}]}
-    assert find(told([good] * 30 + [held(3, 0, "my own rule")])) == []
+    assert find(accounts_of([good] * 30 + [held(3, 0, "my own rule")])) == []
 
 
 @pytest.mark.parametrize("few", [1, 2, 3, 4])
 def test_a_command_that_failed_is_called_that(few: int) -> None:
     said = {"ending": "failed", "return_value": 83, "reason": "the command exited with 3"}
     bad = {"outcome": "failed", "return_value": 83, "tries": [said | {"parts": {"compute": 5.0}}]}
-    [found] = find(told([bad] * few))
+    [found] = find(accounts_of([bad] * few))
     assert "wrong output" not in str(found)
     assert "83" not in found.title
     assert f"of {few} failed: the command exited with 3" in found.title
@@ -431,7 +434,7 @@ def test_no_text_grows_with_the_log() -> None:
         good: Row = {"parts": {"compute": 9000.0}} | place
         job: Row = {"cluster": n // 3, "tries": [cut, still, *[fails] * (n % 7), good]}
         jobs.append(job | {"outcome": "failed" if n % 3 else "success", "return_value": n % 200})
-    found = find(told(jobs))
+    found = find(accounts_of(jobs))
     assert len(found) >= 3
     for one in found:
         for text in _texts(one.as_dict()):
@@ -446,15 +449,15 @@ def test_an_echo_is_left_out_when_most_of_it_is_told_and_kept_when_it_is_not() -
     good: Row = {"parts": {"compute": 900.0}}
     jobs: list[Row] = [{"tries": [named, named, good]} for _ in range(10)]
     jobs += [{"outcome": "removed", "tries": [cut]}]
-    assert [one.key for one in find(told(jobs))] == ["transfer-cut:3600"]
+    assert [one.key for one in find(accounts_of(jobs))] == ["transfer-cut:3600"]
     # Of many lengths, so that no limit explains them.
     long = [cut | {"parts": {"transfer-in": 500.0 + 400 * n}} for n in range(40)]
     rest: list[Row] = [{"outcome": "removed", "tries": [one]} for one in long]
-    assert "lost:transfer-cut" in [one.key for one in find(told(jobs + rest))]
+    assert "lost:transfer-cut" in [one.key for one in find(accounts_of(jobs + rest))]
 
 
 def test_a_source_that_fails_is_told_of_though_it_cost_nothing() -> None:
-    accounts = told([{"tries": [{"parts": {"transfer-in": 60.0, "compute": 900.0}}]}] * 52)
+    accounts = accounts_of([{"tries": [{"parts": {"transfer-in": 60.0, "compute": 900.0}}]}] * 52)
     rows = [(n, n, "bad" if n < 12 else "good", 5e6, 0.0, n < 10, "silent") for n in range(52)]
     sources = pl.DataFrame(rows, schema=SOURCES, orient="row")
     assert [one.key for one in find(replace(accounts, sources=sources))] == ["source-faulty:bad"]

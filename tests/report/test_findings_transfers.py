@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.report.made import told
+from tests.report.made import accounts_of
 
 from headway.report.accounting import masked
 from headway.report.accounts import SOURCES, Accounts
@@ -38,7 +38,7 @@ def cut(transfer_s: float, said: int | None = None, **row: Any) -> dict[str, Any
 
 def test_a_named_limit_is_told_with_what_it_cost() -> None:
     jobs = [{"gpus": 1, "tries": [cut(3660, 3607), cut(3650, 3601), good(3400)]} for _ in range(4)]
-    [found] = transfer_cut(told(jobs))
+    [found] = transfer_cut(accounts_of(jobs))
     assert found.title == "8 input transfers were cut off at 1 hour: 8.1 GPU hours lost"
     assert found.cost_s == 4 * (3660 + 3650)
     assert (found.jobs, found.attempts, found.lost_jobs) == (4, 8, 0)
@@ -51,29 +51,29 @@ def test_a_named_limit_is_told_with_what_it_cost() -> None:
 
 def test_two_sites_with_limits_of_their_own_are_two_findings() -> None:
     tries = [cut(3660, 3601)] * 3 + [cut(7300, 7201)] * 3
-    found = transfer_cut(told([{"tries": [*tries, good(100)]}]))
+    found = transfer_cut(accounts_of([{"tries": [*tries, good(100)]}]))
     assert [one.key for one in found] == ["transfer-cut:3600", "transfer-cut:7200"]
 
 
 def test_an_odd_limit_stays_as_it_is_named() -> None:
-    [found] = transfer_cut(told([{"tries": [cut(1010, 1000)] * 3 + [good(900)]}]))
+    [found] = transfer_cut(accounts_of([{"tries": [cut(1010, 1000)] * 3 + [good(900)]}]))
     assert "at 1,000 seconds" in found.title
 
 
 def test_that_nothing_longer_arrived_is_only_said_when_true() -> None:
-    [found] = transfer_cut(told([{"tries": [cut(3660, 3601)] * 3 + [good(5000)]}]))
+    [found] = transfer_cut(accounts_of([{"tries": [cut(3660, 3601)] * 3 + [good(5000)]}]))
     assert "has ever arrived" not in found.why
 
 
 def test_two_named_cuts_are_not_worth_a_line() -> None:
-    assert transfer_cut(told([{"tries": [cut(3660, 3601)] * 2 + [good(3000)]}])) == []
+    assert transfer_cut(accounts_of([{"tries": [cut(3660, 3601)] * 2 + [good(3000)]}])) == []
 
 
 def test_the_agents_own_transfers_are_under_no_limit() -> None:
     """An agent's two-hour transfer arrives, and does not hide the limit of HTCondor's own."""
     jobs = [{"tries": [cut(3700)] * 3 + [good(3300)]} for _ in range(5)]
     jobs.append({"tries": [good(7000, agent_transfer=True)]})
-    [found] = transfer_cut(told(jobs))
+    [found] = transfer_cut(accounts_of(jobs))
     assert found.key == "transfer-cut:3600"
 
 
@@ -120,7 +120,7 @@ def failed_from(host: str, answer: str = "transfer too slow", **row: Any) -> dic
 def test_a_cache_that_most_failures_name() -> None:
     jobs = [{"tries": [failed_from("bad.cache.edu"), good(60)]} for _ in range(12)]
     jobs += [{"tries": [failed_from(f"c{n}.cache.edu"), good(60)]} for n in range(3)]
-    [found] = source_worse(told(jobs))
+    [found] = source_worse(accounts_of(jobs))
     assert found.title == (
         "12 transfers from bad.cache.edu failed, 80.0 % of all that name a source: "
         "2.0 slot hours lost"
@@ -131,13 +131,13 @@ def test_a_cache_that_most_failures_name() -> None:
 
 def test_caches_that_fail_alike_are_no_finding() -> None:
     jobs = [{"tries": [failed_from(f"c{n % 3}.cache.edu"), good(60)]} for n in range(30)]
-    assert source_worse(told(jobs)) == []
+    assert source_worse(accounts_of(jobs)) == []
 
 
 def test_a_missing_object_is_not_the_caches_fault() -> None:
     jobs = [{"tries": [failed_from("bad.cache.edu", "HTTP status 404"), good(60)]}] * 12
     jobs += [{"tries": [failed_from("other.cache.edu"), good(60)]}]
-    assert source_worse(told(jobs)) == []
+    assert source_worse(accounts_of(jobs)) == []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_allowed_durations(text: str, seconds: float | None) -> None:
 def served(*hosts: tuple[str, int, int]) -> Accounts:
     """One job a transfer; of each host, its transfers and how many of them failed."""
     rows = [(name, number < failures) for name, of, failures in hosts for number in range(of)]
-    accounts = told([{"tries": [good(100, site="A")]} for _ in rows])
+    accounts = accounts_of([{"tries": [good(100, site="A")]} for _ in rows])
     sources = [
         (n, n, name, 0.0 if bad else 5e6, 0.0, bad, "it is silent (body)" if bad else None)
         for n, (name, bad) in enumerate(rows)
@@ -210,12 +210,12 @@ def test_sources_that_are_all_alike_or_few_are_no_finding() -> None:
     assert source_faulty(served(("a", 20, 10), ("b", 20, 9))) == []
     assert source_faulty(served(("a", 5, 5), ("b", 20, 0))) == []
     assert source_faulty(served(("a", 20, 20))) == []  # nothing to compare it with
-    assert source_faulty(told([{"tries": [good(100)]}])) == []
+    assert source_faulty(accounts_of([{"tries": [good(100)]}])) == []
 
 
 def test_gpus_that_wait_for_input() -> None:
     jobs = [{"gpus": 1, "tries": [cut(3700, 3601), good(2000, 6000)]} for _ in range(6)]
-    accounts = told(jobs)
+    accounts = accounts_of(jobs)
     [found] = gpu_input(accounts)
     waited, slot = 6 * 5700, 6 * 11700
     assert found.title == (
@@ -227,19 +227,19 @@ def test_gpus_that_wait_for_input() -> None:
 
 
 def test_gpus_that_wait_little_or_jobs_without_gpus_are_fine() -> None:
-    assert gpu_input(told([{"gpus": 1, "tries": [good(900, 9000)]}] * 20)) == []
-    assert gpu_input(told([{"gpus": None, "tries": [good(9000, 100)]}] * 20)) == []
-    assert gpu_input(told([{"gpus": 1, "tries": [good(9000, 100)]}] * 4)) == []
+    assert gpu_input(accounts_of([{"gpus": 1, "tries": [good(900, 9000)]}] * 20)) == []
+    assert gpu_input(accounts_of([{"gpus": None, "tries": [good(9000, 100)]}] * 20)) == []
+    assert gpu_input(accounts_of([{"gpus": 1, "tries": [good(9000, 100)]}] * 4)) == []
 
 
 def test_gpus_are_known_from_cluster_mates() -> None:
     jobs = [{"gpus": None if n else 1, "tries": [good(2000, 6000)]} for n in range(6)]
-    assert gpu_input(told(jobs))[0].jobs == 6
+    assert gpu_input(accounts_of(jobs))[0].jobs == 6
 
 
 def test_slots_that_wait_for_the_access_point() -> None:
     parts = {"waiting": 1800.0, "transfer-in": 60.0, "compute": 6000.0}
-    accounts = told([{"tries": [{"parts": parts}]} for _ in range(12)])
+    accounts = accounts_of([{"tries": [{"parts": parts}]} for _ in range(12)])
     [found] = transfer_queue(accounts)
     assert found.title.startswith(
         "Slots waited 6.0 h for a transfer slot at the access point: 22.9 %"
@@ -250,9 +250,9 @@ def test_slots_that_wait_for_the_access_point() -> None:
 
 def test_a_short_queue_is_no_finding() -> None:
     parts = {"waiting": 20.0, "transfer-in": 60.0, "compute": 6000.0}
-    assert transfer_queue(told([{"tries": [{"parts": parts}]} for _ in range(500)])) == []
+    assert transfer_queue(accounts_of([{"tries": [{"parts": parts}]} for _ in range(500)])) == []
     parts = {"waiting": 1800.0, "compute": 600.0}
-    assert transfer_queue(told([{"tries": [{"parts": parts}]} for _ in range(9)])) == []
+    assert transfer_queue(accounts_of([{"tries": [{"parts": parts}]} for _ in range(9)])) == []
 
 
 def test_the_only_source_of_a_cluster_is_not_blamed_for_its_size() -> None:
@@ -261,7 +261,7 @@ def test_the_only_source_of_a_cluster_is_not_blamed_for_its_size() -> None:
         {"cluster": 1, "tries": [failed_from("origin.lab.edu"), good(60)]} for _ in range(40)
     ]
     jobs += [{"cluster": 2, "tries": [failed_from(f"c{n}.cache.edu"), good(60)]} for n in range(3)]
-    assert source_worse(told(jobs)) == []
+    assert source_worse(accounts_of(jobs)) == []
 
 
 def test_sources_are_compared_within_a_cluster() -> None:
@@ -276,7 +276,7 @@ def test_sources_are_compared_within_a_cluster() -> None:
 @pytest.mark.parametrize(("said", "scheme"), [("osdf:///data/x", "osdf:///"), ("x", "https://")])
 def test_urls_of_a_federation_only_where_the_log_knows_it(said: str, scheme: str) -> None:
     lost = cut(3660, 3601) | {"reason": f"{STALLED.format(3601)} ( URL file = {said} )"}
-    [found] = transfer_cut(told([{"tries": [lost, lost, lost, good(900)]}]))
+    [found] = transfer_cut(accounts_of([{"tries": [lost, lost, lost, good(900)]}]))
     [line] = [
         line for step in found.advice for line in step.lines if "transfer_input_files" in line
     ]
@@ -289,7 +289,7 @@ def test_a_category_only_where_the_pool_names_its_sites() -> None:
     reason = "The job exceeded allowed execute duration of 20:00:00"
     over = {"ending": "over-time", "code": 47, "reason": reason, "parts": {"compute": 72000.0}}
     here = {"site": "m.test", "machine": "m.test"}
-    [found] = duration(told([{"outcome": "held", "tries": [over | here]}]))
+    [found] = duration(accounts_of([{"outcome": "held", "tries": [over | here]}]))
     assert "JobDurationCategory" not in str(found.advice) and "OSPool" not in str(found.advice)
-    [found] = duration(told([{"outcome": "held", "tries": [over | here | {"site": "CE1"}]}]))
+    [found] = duration(accounts_of([{"outcome": "held", "tries": [over | here | {"site": "CE1"}]}]))
     assert "JobDurationCategory" in str(found.advice)

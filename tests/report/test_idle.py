@@ -66,7 +66,7 @@ def _usage(cpu: float) -> str:
 Try = tuple[float, str, str, float | None]  # hours, end, host, CPU seconds
 
 
-def told(path: Path, jobs: Sequence[tuple[str, Sequence[Try]]]) -> Accounts:
+def accounts_of(path: Path, jobs: Sequence[tuple[str, Sequence[Try]]]) -> Accounts:
     log = Log()
     for job, tries in jobs:
         log.submit(job)
@@ -85,7 +85,7 @@ GOOD: Try = (2.0, "done", "good.a.test", 7000.0)
 
 
 def test_an_attempt_without_cpu_time_lost_its_time_to_that(tmp_path: Path) -> None:
-    accounts = told(tmp_path, [("7.0", [(3.0, "evicted", "bad.b.test", 1.0), GOOD])])
+    accounts = accounts_of(tmp_path, [("7.0", [(3.0, "evicted", "bad.b.test", 1.0), GOOD])])
     assert causes(accounts) == ["idle", "none"]
     assert accounts.attempts["ending"].to_list() == ["eviction", "success"]
     assert accounts.attempts["cpu_s"].to_list() == [1.0, 7000.0]
@@ -99,7 +99,7 @@ def test_an_attempt_without_cpu_time_lost_its_time_to_that(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("end", ["evicted", "failed", "held", "removed"])
 def test_however_it_ended(tmp_path: Path, end: str) -> None:
-    accounts = told(tmp_path, [("7.0", [GOOD]), ("7.1", [(30.0, end, "bad.b.test", 0.0)])])
+    accounts = accounts_of(tmp_path, [("7.0", [GOOD]), ("7.1", [(30.0, end, "bad.b.test", 0.0)])])
     assert causes(accounts) == ["none", "idle"]
 
 
@@ -120,7 +120,7 @@ def test_however_it_ended(tmp_path: Path, end: str) -> None:
 def test_what_is_not_called_idle(
     tmp_path: Path, jobs: list[tuple[str, list[Try]]], why: str
 ) -> None:
-    assert "idle" not in causes(told(tmp_path, jobs)), why
+    assert "idle" not in causes(accounts_of(tmp_path, jobs)), why
 
 
 def test_two_logs_are_believed_each_by_itself(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_two_logs_are_believed_each_by_itself(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for place in (one, two):
         place.mkdir()
-    alone = told(one, [("7.0", [(30.0, "evicted", "h.a.test", 0.0)] * 3)])
-    other = told(two, [("9.0", [(30.0, "evicted", "h.a.test", 0.0), GOOD])])
+    alone = accounts_of(one, [("7.0", [(30.0, "evicted", "h.a.test", 0.0)] * 3)])
+    other = accounts_of(two, [("9.0", [(30.0, "evicted", "h.a.test", 0.0), GOOD])])
     both = account(read_columns([one / "train.log", two / "train.log"]))
     assert sorted(causes(both)) == sorted(causes(alone) + causes(other))
 
@@ -147,7 +147,7 @@ def test_nodes_on_which_nothing_ever_computed_are_grouped(tmp_path: Path) -> Non
     still = [
         (f"7.{100 + n}", [(3.0, "evicted", f"n{n % 20}.bad.test", 0.0), GOOD]) for n in range(60)
     ]
-    found = by_key(told(tmp_path, [*good(), *still]))
+    found = by_key(accounts_of(tmp_path, [*good(), *still]))
     nodes = found["idle:nodes"]
     assert nodes.title == (
         "Nothing ever computed on 20 machines of bad.test (60 attempts): 180.0 slot hours lost"
@@ -163,7 +163,7 @@ def test_nodes_on_which_nothing_ever_computed_are_grouped(tmp_path: Path) -> Non
 
 def test_addresses_are_grouped_and_put_into_no_line(tmp_path: Path) -> None:
     still = [(f"7.{100 + n}", [(3.0, "evicted", f"10.1.2.{n % 9}", 0.0), GOOD]) for n in range(40)]
-    nodes = by_key(told(tmp_path, [*good(), *still]))["idle:nodes"]
+    nodes = by_key(accounts_of(tmp_path, [*good(), *still]))["idle:nodes"]
     assert nodes.table is not None and nodes.table.rows[0][:2] == ("10.1.2.*", "9")
     assert not any("10.1" in line for step in nodes.advice for line in step.lines)
 
@@ -180,7 +180,7 @@ def test_a_cluster_that_computes_nowhere_is_its_own_fault(
     tmp_path: Path, end: str, key: str, remedy: str
 ) -> None:
     still = [(f"8.{n}", [(5.0, end, f"g{n}.good.test", 2.0)]) for n in range(6)]
-    found = by_key(told(tmp_path, [*good(), *still]))
+    found = by_key(accounts_of(tmp_path, [*good(), *still]))
     assert key in found
     assert not any(k.startswith(("restart", "site-worse", "black-hole", "idle:n")) for k in found)
     assert found[key].cost_s == 6 * 5 * HOUR
@@ -193,7 +193,7 @@ def test_what_ran_only_on_dead_nodes_is_not_its_own_fault(tmp_path: Path) -> Non
         (f"7.{100 + n}", [(3.0, "evicted", f"n{n % 5}.bad.test", 0.0), GOOD]) for n in range(30)
     ]
     alone = [(f"8.{n}", [(3.0, "evicted", f"n{n}.bad.test", 0.0)]) for n in range(5)]
-    found = by_key(told(tmp_path, [*good(), *still, *alone]))
+    found = by_key(accounts_of(tmp_path, [*good(), *still, *alone]))
     assert found["idle:nodes"].attempts == 35
     assert "idle:hang" not in found
 
@@ -202,7 +202,7 @@ def test_hangs_here_and_there_blame_no_node(tmp_path: Path) -> None:
     still = [
         (f"7.{100 + n}", [(3.0, "evicted", f"g{n % 7}.good.test", 0.0), GOOD]) for n in range(8)
     ]
-    found = by_key(told(tmp_path, [*good(), *still]))
+    found = by_key(accounts_of(tmp_path, [*good(), *still]))
     assert found["idle:sometimes"].attempts == 8
     assert "idle:nodes" not in found
 
@@ -211,10 +211,10 @@ def test_a_checkpoint_is_advised_for_attempts_that_computed(tmp_path: Path) -> N
     """20 evictions, of which 5 had computed."""
     still = [(f"7.{100 + n}", [(9.0, "evicted", "n1.bad.test", 0.0), GOOD]) for n in range(15)]
     work = [(f"7.{200 + n}", [(4.0, "evicted", "g1.good.test", 14000.0), GOOD]) for n in range(5)]
-    accounts = told(tmp_path, [*good(), *still, *work])
+    accounts = accounts_of(tmp_path, [*good(), *still, *work])
     restart = by_key(accounts)["restart"]
     assert restart.title == (
-        "20.0 slot hours of compute were lost in 5 of 20 evictions for want of a checkpoint"
+        "20.0 slot hours of compute were lost in 5 of 20 evictions because there was no checkpoint"
     )
     assert totals(accounts).evictions == 20
     assert restart.cost_s == 5 * 4 * HOUR
@@ -223,7 +223,7 @@ def test_a_checkpoint_is_advised_for_attempts_that_computed(tmp_path: Path) -> N
 
 def test_a_log_whose_zeros_may_mean_nothing_is_told_of_with_care(tmp_path: Path) -> None:
     tries: list[Try] = [(9.0, "evicted", "n1.bad.test", 0.0)] * 4
-    found = by_key(told(tmp_path, [("7.0", tries)]))
+    found = by_key(accounts_of(tmp_path, [("7.0", tries)]))
     assert set(found) == {"restart:no-cpu-time"}
     assert found["restart:no-cpu-time"].title == (
         "36.0 slot hours were lost in 4 evictions, and the log shows no CPU time for them"
@@ -235,7 +235,7 @@ def test_another_log_of_the_same_cluster_can_tell_what_a_zero_means(tmp_path: Pa
     for n in range(30):
         (tmp_path / str(n)).mkdir()
         tries = [(9.0, "evicted", f"n{n % 5}.bad.test", 0.0)] if n % 2 else [GOOD]
-        told(tmp_path / str(n), [(f"7.{n}", tries)])
+        accounts_of(tmp_path / str(n), [(f"7.{n}", tries)])
     accounts = account(read_columns(sorted(tmp_path.glob("*/train.log"))))
     found = by_key(accounts)
     assert found["idle:nodes"].attempts == 15
@@ -248,7 +248,7 @@ def test_a_cluster_that_mostly_met_dead_nodes_is_not_to_blame(tmp_path: Path) ->
         (f"7.{n}", [(0.3, "evicted", f"n{k % 9}.bad.test", 0.0) for k in range(30)] + [GOOD])
         for n in range(10)
     ]
-    found = by_key(told(tmp_path, jobs))
+    found = by_key(accounts_of(tmp_path, jobs))
     assert found["idle:nodes"].attempts == 300
     assert "idle:hang" not in found
 
@@ -278,7 +278,7 @@ def test_short_evictions_without_cpu_time_are_no_lost_compute(tmp_path: Path) ->
     for n in range(30):
         short: list[Try] = [(0.1, "evicted", f"n{k}.bad.test", 0.0) for k in range(9)]
         jobs.append((f"7.{n}", [*short, (3.0, "evicted", f"n{n % 9}.bad.test", 0.0), GOOD]))
-    found = by_key(told(tmp_path, jobs))
+    found = by_key(accounts_of(tmp_path, jobs))
     assert set(found) == {"idle:nodes"}
     assert found["idle:nodes"].attempts == 300
     assert found["idle:nodes"].cost_s == pytest.approx(30 * (3.0 + 0.9) * HOUR)

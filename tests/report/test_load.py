@@ -300,7 +300,7 @@ def test_nothing_to_report_of(tmp_path: Path, content: bytes, said: str) -> None
 def test_an_empty_folder_and_no_place_at_all(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="there is no event log"):
         report(tmp_path)
-    with pytest.raises(ReportError, match="no log and no run is named"):
+    with pytest.raises(ReportError, match="no log or run was named"):
         report([])
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.report.made import Row, made, told
+from tests.report.made import Row, accounts_of, made
 from tests.report.many import many_jobs
 from tests.report.study import logs
 from tests.report.written import HOSTILE, write_log
@@ -239,7 +239,7 @@ def test_the_order_of_findings_can_be_seen() -> None:
     bad: Row = {"ending": "failed", "return_value": 3, "parts": {"compute": 600.0}}
     jobs: list[Row] = [{"tries": [good]}] * 30
     jobs += [{"outcome": "failed", "return_value": 3, "tries": [bad]}] * 10
-    [found] = find(told(jobs))
+    [found] = find(accounts_of(jobs))
     assert found.price == (
-        "Costs 101.7 h of slot time: 1.7 h lost, 100.0 h to make the results that are missing."
+        "Costs 101.7 h of slot time: 1.7 h lost, 100.0 h to produce the missing results."
     )

@@ -37,8 +37,8 @@ def report(
         outputs: Where results must be, with $(Cluster) and $(Process), for a job to count as a
             success.
         since: Seconds since the epoch; jobs whose last event is earlier are left out.
-        start: Where to look for the `.headway` folder; the current folder unless told.
-        progress: Is told how many bytes of how many are read.
+        start: Where to look for the `.headway` folder; the current folder by default.
+        progress: Called with the bytes read so far and the bytes in all.
 
     Returns:
         The report; what is not asked for is not worked out.
@@ -58,7 +58,7 @@ def report(
 
     several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
     if not several:
-        raise ReportError("no log and no run is named", remedy="name one, such as events.log")
+        raise ReportError("no log or run was named", remedy="name one, such as events.log")
     found = [locate(place, start) for place in several]
     events = [read_logs(found, since=since, progress=progress)]
     from headway.report.document import Report

@@ -265,9 +265,7 @@ def _goodput(phase: Codes, owner: Longs, attempts: AttemptArrays) -> tuple[Codes
     open_ = attempts.open[attempt]
     suspended = phase[mine] == PHASE[Phase.SUSPENDED]
     verdict[mine] = np.where(
-        open_,
-        VERDICT[Worth.OPEN],
-        np.where(good, VERDICT[Worth.GOOD], VERDICT[Worth.BAD]),
+        open_, VERDICT[Worth.OPEN], np.where(good, VERDICT[Worth.GOOD], VERDICT[Worth.BAD])
     )
     cause[mine] = np.where(good | open_, 0, attempts.cause[attempt])
     verdict[mine[suspended]] = VERDICT[Worth.BAD]
@@ -320,7 +318,7 @@ def account(
 
     Args:
         columns: The events.
-        until: Jobs that go on are accounted up to then; unless told, up to the last event of their
+        until: Jobs that go on are accounted up to then; by default, up to the last event of their
             own log: nobody knows what came after it.
         since: Jobs whose last event is earlier are left out.
         outputs: Of jobs, whether their declared outputs are there; one that is not makes a failed

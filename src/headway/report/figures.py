@@ -283,10 +283,10 @@ def _strikes(accounts: Accounts) -> pl.DataFrame:
     # The code tells what ended the attempt: of another cause, such as a suspension, it is no news.
     cause = pl.col("cause")
     its = (cause == pl.col("its_cause")) | (cause == Cause.REDONE.value)
-    told = [pl.when(its).then(pl.col(name)) for name in ("code", "subcode", "reason")]
+    codes = [pl.when(its).then(pl.col(name)) for name in ("code", "subcode", "reason")]
     return (
         strikes.join(ended, on="attempt", how="left")
-        .with_columns(pl.col("cause").cast(pl.String), *told)
+        .with_columns(pl.col("cause").cast(pl.String), *codes)
         .collect()
     )
 

@@ -73,7 +73,7 @@ def read_logs(
     Args:
         found: What `locate` found.
         since: Of what `headway collect` has kept, only jobs with an event since then are read.
-        progress: Is told how many bytes of how many are read.
+        progress: Called with the bytes read so far and the bytes in all.
 
     Returns:
         The events, as far as accounts need them; at least one.
@@ -100,7 +100,8 @@ def _read(
         return read_thin(logs, progress=progress, meanwhile=_prepare)
     if len(logs) > 1:
         raise ReportError(
-            "what `headway collect` has kept is reported of alone", remedy="name that folder only"
+            "what `headway collect` has kept cannot be combined with other logs",
+            remedy="name that folder only",
         )
     return read_collected_thin(logs[0], since=since, progress=progress)
 

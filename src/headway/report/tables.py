@@ -82,13 +82,13 @@ class AccountedJobs(NamedTuple):
 
 
 class Texts:
-    """The strings of the columns that tables tell: each is in memory once, and no others are."""
+    """The strings of the columns that tables use: each is in memory once, and no others are."""
 
-    def __init__(self, columns: Columns, *told: Ints | Longs) -> None:
+    def __init__(self, columns: Columns, *used: Ints | Longs) -> None:
         """Take the strings at these places; -1 is none."""
         self.strings = columns.strings
         wanted = np.zeros(len(self.strings) + 1, bool)
-        for places in told:
+        for places in used:
             wanted[places] = True
         wanted[-1] = True  # for none
         chosen = np.flatnonzero(wanted[:-1]).tolist()
@@ -96,7 +96,7 @@ class Texts:
         self._column = pl.Series([*(self.strings[at] for at in chosen), None], dtype=pl.String)
 
     def of(self, places: Ints | Longs) -> pl.Series:
-        """The texts at these places, which are among those that were told; -1 is null."""
+        """The texts at these places, which are among those that were taken; -1 is null."""
         return self._column.gather(pl.Series(self._place[places]))
 
 
@@ -660,9 +660,9 @@ def _hold_frame(made: AccountedJobs, texts: Texts, before: Counts) -> Frame:
     begin, until = timeline.time[held], timeline.until[timeline.job[held]]
     end = _at(timeline.time, ended, -1)
     released = ~np.isin(_at(timeline.kind, ended, Kind.HELD), (Kind.HELD, Kind.REMOVED))
-    told = np.flatnonzero(attempts.end_event >= 0)
+    explained = np.flatnonzero(attempts.end_event >= 0)
     attempt = np.full(len(timeline.rows), -1, np.int64)
-    attempt[attempts.end_event[told]] = told + before.attempts
+    attempt[attempts.end_event[explained]] = explained + before.attempts
     return {
         "job": timeline.job[held] + before.jobs,
         "attempt": _optional(attempt[held], -1),

@@ -222,7 +222,7 @@ def _header(report: Summarized, width: int) -> list[Line]:
 
 def _findings(findings: Sequence[Finding], width: int, everything: bool) -> list[Line]:
     if not findings:
-        return [line(("No known pattern of loss is in these logs.", "dim"))]
+        return [line(("These logs show no known pattern of loss.", "dim"))]
     lines = [line(("What cost most", "bold"))]
     for number, finding in enumerate(findings if everything else findings[:TOP], 1):
         lines += [line()] if everything and number > 1 else []
@@ -373,7 +373,7 @@ def _sites(report: Summarized, width: int, moved: bool) -> list[Line]:
         return []
     rows = [
         (
-            site.site if site.site is not None else "(not told)",
+            site.site if site.site is not None else "(unknown)",
             count(site.jobs),
             percent(site.success_rate),
             span(site.compute.mean),
@@ -410,7 +410,7 @@ _GROUP_COLUMNS = (
 
 
 def _groups(found: Sequence[GroupFigures], by: str, width: int, moved: bool) -> list[Line]:
-    none = "(no hold)" if by == "code" else "(not told)"
+    none = "(no hold)" if by == "code" else "(unknown)"
     rows = [
         (
             group.key if group.key is not None else none,

@@ -179,11 +179,11 @@ def _home(
 ) -> tuple[int, str]:
     """The job that events without a 000 are of."""
     begin, folder = part[0].second, folders[part[0].log]
-    told = {(event.number, event.second) for event in part}
+    known = {(event.number, event.second) for event in part}
     for key in sorted((key for key in jobs if _NEVER < key[0] <= begin), reverse=True):
         for other in jobs[key]:
             near = folders[other[0].log] == folder
-            if near or any((event.number, event.second) in told for event in other):
+            if near or any((event.number, event.second) in known for event in other):
                 return key
     return _NEVER, folder
 
@@ -405,10 +405,10 @@ class Timeline:
         begins = (self.effect & Effect.OPENED > 0) | (self.kind == Kind.EXECUTING)
         at = np.flatnonzero(line | begins)
         nonce = columns.text[self.rows[at]]
-        told = (at, line[at], begins[at], self.open[at], nonce, self.kind[at])
+        lines = (at, line[at], begins[at], self.open[at], nonce, self.kind[at])
         trusted, foreign = -1, []
         for place, is_line, begin, is_open, name, kind in zip(
-            *(each.tolist() for each in told), strict=True
+            *(each.tolist() for each in lines), strict=True
         ):
             if begin:
                 trusted = -1

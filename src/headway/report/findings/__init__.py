@@ -100,8 +100,8 @@ def _entered(finding: Finding, left: Remainder, before: dict[str, Finding]) -> F
     evidence = finding.evidence
     if left.shared_s >= 1:
         titles = [before[key].title for key in left.shared_with if key in before]
-        told = f"{span(left.shared_s)}: {listed(titles, 2, '; ')}"
-        evidence += (("of the loss, also counted in another finding", told),)
+        which = f"{span(left.shared_s)}: {listed(titles, 2, '; ')}"
+        evidence += (("of this loss, another finding also counts", which),)
     return replace(finding, evidence=evidence, **left._asdict())
 
 

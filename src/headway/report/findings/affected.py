@@ -249,10 +249,7 @@ def example(accounts: Accounts, name: str) -> str:
 
 
 def _claim(
-    accounts: Accounts,
-    tried: NDArray[np.bool_],
-    phases: Sequence[Phase],
-    causes: Sequence[Cause],
+    accounts: Accounts, tried: NDArray[np.bool_], phases: Sequence[Phase], causes: Sequence[Cause]
 ) -> Claim:
     """The badput of the attempts whose flag is set, by attempt and phase."""
     bad = _badput(accounts)

@@ -72,9 +72,9 @@ def idle_flags(accounts: Accounts) -> pl.DataFrame:
 
     Returns:
         `mates` as `with_cluster` adds it, and three flags. `idle`: the attempt computed nothing, by
-        its own log or by what other logs say of the same cluster. `faint`: it was evicted too soon
-        to tell, without CPU time. `mute`: its log says 0 s of CPU time for everything, so that
-        nobody knows.
+        its own log or by what other logs say of the same cluster. `too_soon`: it was evicted too
+        soon to tell, without CPU time. `unreported`: its log says 0 s of CPU time for everything,
+        so that nobody knows.
     """
     used = pl.col("cpu_s")
     rows = accounts.attempts.select(
@@ -96,14 +96,14 @@ def idle_flags(accounts: Accounts) -> pl.DataFrame:
         for name in ("still", "success", "lost", "worked", "soon", "known")
     }
     still, known = flags["still"], flags["known"]
-    told = _any_mate(flags["worked"], mates)
+    reported = _any_mate(flags["worked"], mates)
     zero = still & flags["lost"] & ~_any_mate(still & flags["success"], mates)
     return pl.DataFrame(
         {
             "mates": rows.get_column("mates"),
-            "idle": known | (zero & told),
-            "faint": flags["soon"] & told & ~still & ~known,
-            "mute": zero & ~told & ~known,
+            "idle": known | (zero & reported),
+            "too_soon": flags["soon"] & reported & ~still & ~known,
+            "unreported": zero & ~reported & ~known,
         }
     )
 

@@ -56,23 +56,23 @@ def idle(accounts: Accounts) -> list[Finding]:
 
     A cluster that computes nowhere has itself to blame: it hangs, its wrapper fails, or it waits
     for something. Where the same clusters compute elsewhere, places on which nothing ever computed
-    are to blame, and they are told of by site or domain. What is left hung now and then.
+    are to blame, and the finding groups them by site or domain. What is left hung now and then.
     """
     asked = ("attempt", "job", "site", "machine", "ending", "cpu_s", "compute_s", "slot_s", "bad_s")
     rows = sited(accounts).select(asked).hstack(idle_flags(accounts))
     rows = rows.filter(pl.col("ending") != "open")
     # Those that were long enough to compute, and of which the log says whether they did.
-    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("mute")
+    known = pl.col("cpu_s").is_not_null() & (pl.col("compute_s") >= LONG) & ~pl.col("unreported")
     tried = rows.filter(pl.col("idle") | known)
     still = tried.filter(pl.col("idle"))
     if not still.height or float(still.get_column("bad_s").sum()) < LOST_AT_LEAST:
         return []
     nodes = _dead(tried.filter((~pl.col("idle")).any().over("mates")))
     # What ran only where nothing else computes either is not to blame itself.
-    there = rows.filter(pl.col("idle") | pl.col("faint")).join(nodes, on="machine", how="semi")
+    there = rows.filter(pl.col("idle") | pl.col("too_soon")).join(nodes, on="machine", how="semi")
     jobs, own = pl.col("job").n_unique().over("mates"), pl.col("job").filter(~pl.col("idle"))
-    mute = own.n_unique().over("mates") <= (1 - NOWHERE) * jobs
-    elsewhere = tried.with_columns(own=mute).filter("idle").join(nodes, on="machine", how="anti")
+    nowhere = own.n_unique().over("mates") <= (1 - NOWHERE) * jobs
+    elsewhere = tried.with_columns(own=nowhere).filter("idle").join(nodes, on="machine", how="anti")
     mine, rest = elsewhere.filter("own"), elsewhere.filter(~pl.col("own"))
     found = [
         _of_jobs(accounts, kind, mine.filter(_by(kind)))
@@ -259,7 +259,7 @@ def _sometimes(accounts: Accounts, tried: pl.DataFrame, still: pl.DataFrame) -> 
                 "of the attempts of these clusters that took 10 minutes or longer",
                 percent(still.height / of),
             ),
-            ("where", listed(sites) or "not told"),
+            ("where", listed(sites) or "not in the log"),
         ),
         table=None,
         advice=_about_job("hang", about),
@@ -328,10 +328,7 @@ def _about_job(kind: str, about: Affected) -> tuple[Step, ...]:
         )
     job = about.named[0] if about.named else "JOB"
     return (
-        shell(
-            "Look inside one that runs: what does it wait for?",
-            f"condor_ssh_to_job {job}",
-        ),
+        shell("Look inside one that runs: what does it wait for?", f"condor_ssh_to_job {job}"),
         do("Give each step that may wait a time-out, as in `timeout 600 STEP`, and have it fail."),
         _WATCH,
     )
@@ -377,9 +374,12 @@ def restart(accounts: Accounts) -> list[Finding]:
     ended = rows.filter(
         # An attempt that used no CPU time had nothing to save.
         pl.col("ending").is_in([cause.value for cause in CAUSES])
-        & ~(pl.col("idle") | pl.col("faint"))
+        & ~(pl.col("idle") | pl.col("too_soon"))
     )
-    return [*_computed(accounts, rows, ended.filter(~pl.col("mute"))), *_mute(accounts, ended)]
+    return [
+        *_computed(accounts, rows, ended.filter(~pl.col("unreported"))),
+        *_unreported(accounts, ended),
+    ]
 
 
 def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> list[Finding]:
@@ -389,7 +389,7 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
         return []
     first = np.unique(about.claim.attempt, return_index=True)[1]
     lost = np.add.reduceat(about.claim.seconds, first)
-    ran = rows.filter(~pl.col("idle") & ~pl.col("mute"))
+    ran = rows.filter(~pl.col("idle") & ~pl.col("unreported"))
     ran = ran.join(ended.select("mates").unique(), on="mates", how="semi")
     compute_s = float(ran.get_column("compute_s").sum())
     # An eviction asks not what the slot does: those in mid-transfer tell of the pool as well.
@@ -409,10 +409,7 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
         ("mean slot time between two", span(between)),
         ("largest single loss", span(float(lost.max()))),
         ("checkpoints in these clusters", count(saved)),
-        (
-            "one checkpoint takes",
-            span(cost) if saved else f"not known, {span(cost)} assumed",
-        ),
+        ("one checkpoint takes", span(cost) if saved else f"not known, {span(cost)} assumed"),
         ("interval that loses least (Young's rule)", span(best)),
     ]
     at = _age(evicted)
@@ -420,9 +417,9 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
         number = _at_age(evicted, at)
         evidence.insert(1, ("evicted at the same age", f"{number:,} of them, at {limit(at)}"))
     if net > 0:
-        told = f"{slot_time(gain, about.gpu)}, for {slot_time(price, about.gpu)} of writing them"
-        evidence.append((f"a checkpoint every {limit(interval)} would have saved", told))
-    where = "since the last checkpoint" if saved else "for want of a checkpoint"
+        saving = f"{slot_time(gain, about.gpu)}, for {slot_time(price, about.gpu)} of writing them"
+        evidence.append((f"a checkpoint every {limit(interval)} would have saved", saving))
+    where = "since the last checkpoint" if saved else "because there was no checkpoint"
     if net < HELPS * about.cost_s:
         where += ", most of them too soon for one to help"
     return [
@@ -468,29 +465,29 @@ def _counted(accounts: Accounts, evicted: pl.DataFrame) -> str:
 def _cpu_time(evicted: pl.DataFrame) -> str:
     said = evicted.filter(pl.col("cpu_s").is_not_null())
     if not said.height:
-        return "not told"
+        return "not in the log"
     used, whole = (float(said.get_column(name).sum()) for name in ("cpu_s", "compute_s"))
     return f"{span(used)} in {span(whole)}"
 
 
-def _mute(accounts: Accounts, ended: pl.DataFrame) -> list[Finding]:
-    """What was lost in attempts whose log tells 0 s of CPU time, for these and all others."""
-    mute = ended.filter("mute")
-    about = affected(accounts, mute)
-    if mute.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
+def _unreported(accounts: Accounts, ended: pl.DataFrame) -> list[Finding]:
+    """What was lost in attempts whose log has 0 s of CPU time for everything."""
+    silent = ended.filter("unreported")
+    about = affected(accounts, silent)
+    if silent.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
         return []
     job = about.named[0] if about.named else "JOB"
     return [
         about.finding(
             key="restart:no-cpu-time",
-            title=f"{slot_time(about.cost_s, about.gpu)} were lost in {_counted(accounts, mute)}, "
-            "and the log shows no CPU time for them",
+            title=f"{slot_time(about.cost_s, about.gpu)} were lost in "
+            f"{_counted(accounts, silent)}, and the log shows no CPU time for them",
             why="Either these attempts computed nothing, and something hangs, or the pool does not "
             "report CPU time: nothing else of the same clusters has any. If they computed, "
             "checkpoints would have saved it.",
             evidence=(
-                ("attempts of 10 minutes or longer, with 0 s of CPU time", count(mute.height)),
-                ("largest single loss", span(_most(mute.get_column("bad_s")))),
+                ("attempts of 10 minutes or longer, with 0 s of CPU time", count(silent.height)),
+                ("largest single loss", span(_most(silent.get_column("bad_s")))),
             ),
             advice=(
                 shell(
@@ -515,7 +512,7 @@ def _advice(every: float) -> tuple[Step, ...]:
             "transfer_checkpoint_files = checkpoint.pt",
         ),
         job_toml(
-            "The same in job.toml; the command is also told by SIGTERM before an eviction.",
+            "The same in job.toml; the command also gets SIGTERM before an eviction.",
             "[checkpoint]",
             'paths = ["checkpoint.pt"]',
             f'interval = "{toml}"',

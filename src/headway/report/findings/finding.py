@@ -127,7 +127,7 @@ class Finding:
     waiting: str = "longer than needed"
     jobs: int = 0  # concerned
     attempts: int = 0
-    lost_jobs: int = 0  # of these, without a result to this day because of it
+    lost_jobs: int = 0  # of these, still without a result because of it
     named: tuple[str, ...] = ()  # the first few jobs
     places: tuple[LogPosition, ...] = ()  # where the log says so: the costliest few
     evidence: tuple[tuple[str, str], ...] = ()  # label, value
@@ -153,15 +153,15 @@ class Finding:
         elif self.cost_s:
             parts.append(f"{span(self.cost_s)} lost")
         if self.missing_s >= 1:
-            parts.append(f"{span(self.missing_s)} to make the results that are missing")
+            parts.append(f"{span(self.missing_s)} to produce the missing results")
         if self.waiting_s and self.slot_waiting:
             parts.append(f"{span(self.waiting_s)} {self.waiting}")
-        told = max(self.cost_s or 0.0, self.waiting_s or 0.0)
-        if self.shared_s < 1 and self.weight_s <= 1.05 * told:
+        named_s = max(self.cost_s or 0.0, self.waiting_s or 0.0)
+        if self.shared_s < 1 and self.weight_s <= 1.05 * named_s:
             return ""
         words = ", ".join(filter(None, parts))
         if not words:
-            return "All of this loss is counted in another finding, too."
+            return "Other findings already count all of this loss."
         return f"Costs {span(self.weight_s)} of slot time: {words}."
 
     def as_dict(self) -> dict[str, object]:
@@ -252,7 +252,7 @@ def prefer(sites: Iterable[str]) -> tuple[Step, ...]:
     """How to wish for sites."""
     names = _quoted(sites)
     clauses = " || ".join(f"TARGET.GLIDEIN_ResourceName =?= {name}" for name in names)
-    text = "Wish for the fastest sites; others are still taken."
+    text = "Prefer the fastest sites; jobs still run at others."
     toml = f"prefer = [{', '.join(names)}]"
     return both(text, f"rank = {clauses}", "[sites]", toml) if names else ()
 

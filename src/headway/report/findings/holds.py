@@ -54,9 +54,9 @@ from headway.text import many
 GAP = 300.0
 #: Fewer jobs than this fail together by chance.
 AT_LEAST = 5
-#: How many kinds of hold are told; the rest is in the table of holds.
+#: How many kinds of hold get a finding; the rest is in the table of holds.
 MOST_BURSTS = 5
-#: Told better by another detector.
+#: Another detector explains these better.
 NOT_THESE = ("over-time", *TOO_LONG, *MEMORY.causes, *DISK.causes)
 _MOST_CLUSTERS, _MOST_NAMED = 5, 10
 
@@ -65,9 +65,9 @@ def hold_burst(accounts: Accounts) -> list[Finding]:
     """One finding for each kind of hold that came in a burst."""
     if accounts.holds.height < AT_LEAST:
         return []
-    told = [*NOT_THESE, *on_purpose()]
+    excluded = [*NOT_THESE, *on_purpose()]
     held = caused_holds(accounts).filter(
-        ~pl.col("cause").is_in(told) & pl.col("time").is_not_null()
+        ~pl.col("cause").is_in(excluded) & pl.col("time").is_not_null()
     )
     kind = ["code", "subcode", "template"]
     held = held.sort(*kind, "time", nulls_last=True)
@@ -98,32 +98,34 @@ def _burst_finding(accounts: Accounts, held: pl.DataFrame, bursts: pl.DataFrame)
     burst = inside.sort("size", "burst", descending=[True, False])
     burst = burst.filter(pl.col("burst") == burst.item(0, "burst")).sort("time")
     row = burst.row(0, named=True)
-    kind_of = HoldText(held)
+    hold = HoldText(held)
     about = _about(accounts, held)
     first, last, run = longest_run(accounts.jobs.select("cluster", "proc")[burst.get_column("job")])
     length = float(burst.item(-1, "time")) - float(burst.item(0, "time"))
     in_burst, in_all = burst.get_column("job").n_unique(), about.jobs
-    arrived = _arrived(accounts, held.get_column("job")) if kind_of.entry.way == INPUT else 0
+    arrived = _arrived(accounts, held.get_column("job")) if hold.entry.way == INPUT else 0
     evidence = [
         ("the reason", shown(row["reason"])),
-        ("code/subcode", kind_of.codes[0]),
+        ("code/subcode", hold.codes[0]),
         ("held for it in all", many(in_all, "job")),
         ("in the largest burst", f"{many(in_burst, 'job')} within {span(max(length, 1))}"),
     ]
-    told = ""
+    consecutive = ""
     if run >= AT_LEAST:
-        told = f"; {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
+        consecutive = (
+            f"; {run:,} of them consecutive ({first} to {last}) within {span(max(length, 1))}"
+        )
         evidence.append(("consecutive jobs", f"{run:,}: {first} to {last}"))
-    evidence.append(("without a result to this day", many(len(about.lost), "job")))
+    evidence.append(("still without a result", many(len(about.lost), "job")))
     if arrived:
         evidence.append(("inputs of jobs of the same clusters that did arrive", f"{arrived:,}"))
     kind = zlib.crc32(str(row["template"]).encode("utf-8", "replace"))
     return about.finding(
-        key=f"hold-burst:{kind_of.codes[0]}:{kind:08x}",
-        title=f"{many(in_all, 'job')} were held for the same reason: {kind_of.headline}{told}",
-        why=_burst_why(kind_of, arrived),
+        key=f"hold-burst:{hold.codes[0]}:{kind:08x}",
+        title=f"{many(in_all, 'job')} were held for the same reason: {hold.headline}{consecutive}",
+        why=_burst_why(hold, arrived),
         evidence=evidence,
-        advice=_burst_advice(accounts, about.lost, held, kind_of, arrived),
+        advice=_burst_advice(accounts, about.lost, held, hold, arrived),
     )
 
 
@@ -157,15 +159,15 @@ def _arrivals(accounts: Accounts) -> pl.Series:
     return accounts.attempts.select("job", moved=moved).filter("moved").get_column("job")
 
 
-def _burst_why(told: HoldText, arrived: int) -> str:
-    entry = told.entry
+def _burst_why(hold: HoldText, arrived: int) -> str:
+    entry = hold.entry
     if entry.id == "unknown":
         return (
             "The same words on many jobs within minutes point to one cause outside the jobs, or to "
             "one mistake in all of them."
         )
     if not _by_url(entry):
-        return told.why
+        return hold.why
     if not arrived:
         return (
             "HTCondor holds a job at the first failed transfer that its plugin does not call "
@@ -175,7 +177,7 @@ def _burst_why(told: HoldText, arrived: int) -> str:
         "Other jobs of the same clusters got their input: the source failed for a while, and "
         "HTCondor holds a job at the first failure that its plugin does not call retriable."
     )
-    if re.search(OBJECT_AT_FAULT, told.reason):
+    if re.search(OBJECT_AT_FAULT, hold.reason):
         there = (
             "The object is there, for other jobs of the same clusters got their input: for a "
             "while the source answered wrongly, and HTCondor holds a job at the first such "
@@ -197,21 +199,21 @@ def _may_release(entry: HoldMeaning, arrived: int) -> bool:
 
 
 def _burst_advice(
-    accounts: Accounts, lost: Rows, held: pl.DataFrame, told: HoldText, arrived: int
+    accounts: Accounts, lost: Rows, held: pl.DataFrame, hold: HoldText, arrived: int
 ) -> tuple[Step, ...]:
-    entry = told.entry
+    entry = hold.entry
     steps: list[Step] = []
     if _by_url(entry) and not arrived:
         steps.append(do("Check the URL, its spelling and your rights with a fetch by hand."))
     elif not _by_url(entry) and entry.id != "unknown":
-        steps.append(do(told.do))
+        steps.append(do(hold.do))
     may = _may_release(entry, arrived)
     if may and (line := _release(accounts, lost, held)):
         text = "Release them: nothing is wrong with the jobs."
         if entry.step not in BEFORE_START:
             text = "Release them. Each start does the work again, from its last checkpoint."
         elif not _by_url(entry):
-            text = "Release them when the cause is mended."
+            text = "Release them once the cause is fixed."
         steps.append(shell(text, line))
     if may and _by_url(entry):
         steps += _automatic(held)
@@ -247,7 +249,7 @@ def _automatic(held: pl.DataFrame) -> tuple[Step, ...]:
     """How such holds are released without anybody."""
     return (
         submit(
-            "Let HTCondor release such holds by itself, within bounds.",
+            "Let HTCondor release such holds on its own, within limits.",
             f"periodic_release = {_same_hold(held)} && NumHolds < 5 && "
             "NumShadowStarts < 20 && (time() - EnteredCurrentStatus) > 600",
         ),
@@ -339,14 +341,14 @@ def unreleased(accounts: Accounts) -> list[Finding]:
 
 
 def _row(stuck: pl.DataFrame, kind: dict[str, Any]) -> tuple[str, ...]:
-    told = HoldText(stuck.filter(pl.col("cause") == kind["cause"]))
-    codes = ", ".join(told.codes)
-    return codes, count(kind["jobs"]), days(kind["held_s"]), told.headline, told.do
+    hold = HoldText(stuck.filter(pl.col("cause") == kind["cause"]))
+    codes = ", ".join(hold.codes)
+    return codes, count(kind["jobs"]), days(kind["held_s"]), hold.headline, hold.do
 
 
 _RELEASE_OR_REMOVE = (
     shell(
-        "See why each is held, then mend and release it, or remove it.",
+        "See why each is held, then fix and release it, or remove it.",
         "condor_q -hold -af:j HoldReasonCode HoldReasonSubCode HoldReason",
         "condor_release JOB",
         "condor_rm JOB",
@@ -361,7 +363,7 @@ _RELEASE_OR_REMOVE = (
 
 #: Twice or three times may be bad luck; this often, with nothing gained, is a loop.
 SAME_AT_LEAST = 5
-#: How many kinds of loop are told.
+#: How many kinds of loop get a finding.
 MOST_LOOPS = 3
 
 
@@ -411,7 +413,7 @@ def _loop_finding(accounts: Accounts, loops: pl.DataFrame, tried: pl.DataFrame) 
         key=f"retry-loop:{first['ending']}:{first['code']}:{first['return_value']}",
         title=f"{many(loops.height, 'job')} tried {SAME_AT_LEAST} times or more and ended the same "
         f"way each time ({how}): {about.cost}",
-        why="Nothing is different from one try to the next: no checkpoint was gained, and no other "
+        why="Nothing changes from one try to the next: no checkpoint was saved, and no other "
         "place or setting was tried.",
         evidence=(
             ("tries that ended so", count(tried.height)),
@@ -528,8 +530,8 @@ def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -
     bad_site = _site(accounts, cut)
     if bad_site:
         site, here, share = bad_site
-        told = f"{short_name(site)}: {here:,} of them, {percent(share)} of what ran there"
-        evidence.append(("far more often than elsewhere at", told))
+        there = f"{short_name(site)}: {here:,} of them, {percent(share)} of what ran there"
+        evidence.append(("far more often than elsewhere at", there))
     of = f" of {limit(at)}" if at else ""
     jobs = about.jobs
     stopped = f"{many(jobs, 'job')} {'was' if jobs == 1 else 'were'} stopped"

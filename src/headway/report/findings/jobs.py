@@ -200,11 +200,11 @@ def _most(values: pl.Series) -> float | None:
 JOBS_AT_LEAST = 5
 #: ... nor is a rate that may be below this, of all jobs that ended.
 RATE = 0.01
-#: How many values are told.
+#: How many values are hold.
 MOST = 5
 #: Seconds: a command that fails sooner has not begun to work.
 AT_ONCE = 60.0
-#: How the agent tells of a command's own end.
+#: How the agent reports a command's own end.
 _EXITED = r"\Athe command exited with (\d{1,3})"
 
 
@@ -222,7 +222,7 @@ def exit_code(accounts: Accounts) -> list[Finding]:
     if wrong.height < JOBS_AT_LEAST:
         return []
     wrong = wrong.with_columns(
-        # A shell tells a signal as 128 and its number: 137 and signal 9 are the same end.
+        # A shell reports a signal as 128 plus its number: 137 and signal 9 are the same end.
         ended=pl.when(signal.is_not_null()).then(signal + 128).otherwise(value).cast(pl.Int64)
     )
     wrong = _with_own(accounts, wrong)
@@ -278,7 +278,7 @@ def _exit_finding(
         key=f"exit:{value}",
         title=f"{many(jobs.height, 'job')} ended with {name}"
         f"{f' ({meaning.name})' if meaning.name else ''}: {about.cost}",
-        why=f"HTCondor calls such an end a normal termination; it is no success. {meaning.why}",
+        why=f"HTCondor calls this a normal termination, but it is not a success. {meaning.why}",
         evidence=evidence,
         advice=(*_steps(accounts, jobs, value, about), *meaning.steps, read_error_file(about)),
     )
@@ -289,7 +289,7 @@ class _Meaning:
     """What a value means by custom, why it comes about, and what helps."""
 
     name: str = ""
-    why: str = "The cause is in the command's own words."
+    why: str = "Only the command's own output says why."
     steps: tuple[Step, ...] = ()
 
 
@@ -373,7 +373,7 @@ def unnamed(accounts: Accounts) -> list[Finding]:
     The other detectors know mechanisms. A log can lose most of its time to something that is none
     of them, and a report must not say then that nothing stands out.
     """
-    # What another finding has told of already is left out: these are echoes.
+    # What another finding has said already is left out: these are echoes.
     return [*_holds(accounts), *_losses(accounts)]
 
 
@@ -392,20 +392,20 @@ def _holds(accounts: Accounts) -> Iterator[Finding]:
         about = affected(accounts, held, jobs=held.get_column("job"))
         if not _is_large(accounts, about):
             continue
-        told = HoldText(held)
+        hold = HoldText(held)
         were = "was" if about.jobs == 1 else "were"
         yield _unnamed_finding(
             accounts,
             about,
             key=f"held:{cause}",
-            words=f"{were} held: {_PURPOSE.get(cause, told.headline)} ({told.number})",
-            why=told.why,
+            words=f"{were} held: {_PURPOSE.get(cause, hold.headline)} ({hold.number})",
+            why=hold.why,
             # Nearly every reason names its own file or slot: the first stands for all.
             evidence=(
-                *((("the reason", shown(told.reason)),) if told.reason else ()),
-                ("code/subcode", told.number),
+                *((("the reason", shown(hold.reason)),) if hold.reason else ()),
+                ("code/subcode", hold.number),
             ),
-            advice=(do(told.do), _advise(accounts, held)),
+            advice=(do(hold.do), _advise(accounts, held)),
         )
 
 
@@ -427,20 +427,20 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
             words = f"failed: {what(said[0])}"
         elif cause is Cause.FAILED and not said and values:
             words = f"failed: return value {listed(list(map(str, values)))}"
-        told = None if cause is Cause.FAILED else _by_words(accounts, ended)
+        hold = None if cause is Cause.FAILED else _by_words(accounts, ended)
         why = "No pattern that Headway knows explains this loss."
-        step = do(f"Look at what the log says of {about.first_two}.")
+        step = do(f"Look at what the log says about {about.first_two}.")
         if cause is Cause.FAILED:
-            why, step = "The cause is in the command's own words.", read_error_file(about)
-        elif told:
-            words, why, step = f"lost time: {told.headline}", told.why, do(told.do)
+            why, step = "Only the command's own output says why.", read_error_file(about)
+        elif hold:
+            words, why, step = f"lost time: {hold.headline}", hold.why, do(hold.do)
         yield _unnamed_finding(
             accounts,
             about,
             key=f"lost:{cause.value}",
             words=words,
             why=why,
-            evidence=(("the reason", what(told.reason if told else said[0])),) if said else (),
+            evidence=(("the reason", what(hold.reason if hold else said[0])),) if said else (),
             advice=(step,),
         )
 
@@ -452,8 +452,8 @@ def _by_words(accounts: Accounts, ended: pl.DataFrame) -> HoldText | None:
     kinds = said.group_by("cause").len().sort("len", "cause", descending=[True, False])
     if not kinds.height or 2 * kinds.item(0, "len") < ended.height:
         return None
-    told = HoldText(said.filter(pl.col("cause") == kinds.item(0, "cause")))
-    return None if told.entry.id == "unknown" else told
+    hold = HoldText(said.filter(pl.col("cause") == kinds.item(0, "cause")))
+    return None if hold.entry.id == "unknown" else hold
 
 
 def _may_be_large(accounts: Accounts, rows: int, bad_s: pl.Series) -> bool:
@@ -489,7 +489,7 @@ def _unnamed_finding(
         key=key,
         title=f"{many(about.jobs, 'job')} of {accounts.jobs.height:,} {words}{cost}",
         why=why,
-        evidence=(*evidence, ("without a result to this day", many(len(about.lost), "job"))),
+        evidence=(*evidence, ("still without a result", many(len(about.lost), "job"))),
         advice=advice,
         echo=True,
     )

@@ -30,8 +30,8 @@ def caused_holds(accounts: Accounts) -> pl.DataFrame:
     if silent.any():
         ended = accounts.attempts.select("attempt", ended=reason)
         holds = holds.join(ended, on="attempt", how="left", maintain_order="left")
-        told = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
-        holds = holds.with_columns(reason=told).drop("ended")
+        said = pl.when(silent).then(pl.coalesce("ended", "reason")).otherwise("reason")
+        holds = holds.with_columns(reason=said).drop("ended")
     holds = holds.with_row_index("place")
     ended = holds.filter(pl.col("attempt").is_not_null() & ~silent)
     known = caused_ends(accounts).select("template", "cause")[ended.get_column("attempt")]

@@ -128,10 +128,7 @@ def _hole_finding(
             "ended so within " + span(short),
             f"{percent(share)} of {many(attempts, 'attempt')} there",
         ),
-        (
-            "the same clusters elsewhere",
-            f"{percent(elsewhere)} of up to {many(others, 'attempt')}",
-        ),
+        ("the same clusters elsewhere", f"{percent(elsewhere)} of up to {many(others, 'attempt')}"),
         ("median time until then", span(median(fallen.get_column("slot_s")))),
     ]
     if reasons.height:
@@ -443,7 +440,7 @@ def _site_finding(
         advice = (
             *(_prefer(accounts, taken, sites, names[0]) if slower and not lost else ()),
             *stay_away(accounts, names[0]),
-            do("Tell its owner or the pool's facilitators, with this table."),
+            do("Show this table to its owner or to the pool's facilitators."),
         )
     else:
         key = "machines-worse" if lost else "machines-slower"

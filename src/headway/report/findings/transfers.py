@@ -378,15 +378,12 @@ def _faulty_finding(
         title=f"{name} failed in {percent(row['failures'] / row['transfers'])} of the "
         f"{many(row['transfers'], 'transfer')} that it took part in",
         why="The agent's records name every source of a transfer. This one is set aside far "
-        "more often than the others, which then bring the data; each time that costs seconds.",
+        "more often than the others, which then bring the data; each time that costs some seconds.",
         jobs=about.jobs,
         attempts=about.attempts,
         named=about.named,
         evidence=(
-            (
-                f"{accounts.place}s that it served",
-                listed(distinct(sites)) or UNKNOWN,
-            ),
+            (f"{accounts.place}s that it served", listed(distinct(sites)) or UNKNOWN),
             ("what was wrong", shown(faults.item(0)) if faults.len() else UNKNOWN),
         ),
         table=Table.of(

@@ -212,14 +212,7 @@ def spread_row(spread: Spread, points: Sequence[float], top: float, name: str) -
         low, first, median, third, high = ((number or 0.0) / top for number in numbers)
         drawn += [
             tag("line", x1=at(low), x2=at(high), y1=middle, y2=middle, class_="whisker"),
-            tag(
-                "rect",
-                x=at(first),
-                y=6,
-                width=at(third - first),
-                height=16,
-                class_=f"box {name}",
-            ),
+            tag("rect", x=at(first), y=6, width=at(third - first), height=16, class_=f"box {name}"),
             tag("line", x1=at(median), x2=at(median), y1=3, y2=25, class_="median"),
         ]
     return svg(height, *drawn, class_="spread")

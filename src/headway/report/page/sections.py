@@ -263,7 +263,7 @@ def swatch(name: str) -> Markup:
 
 def findings_section(findings: Sequence[Finding], totals: Totals) -> Markup:
     """What cost most, why, and the lines to change."""
-    body = tag("p", "Nothing stands out: no known pattern of loss is in these logs.")
+    body = tag("p", "Nothing stands out: these logs show no known pattern of loss.")
     if findings:
         items = (_finding(place, findings, totals) for place in range(len(findings)))
         body = tag("ol", *items, class_="findings")
@@ -282,7 +282,7 @@ def _finding(place: int, findings: Sequence[Finding], totals: Totals) -> Markup:
         _shared(finding, findings),
         many(finding.jobs, "job") if finding.jobs else None,
         many(finding.attempts, "attempt") if finding.attempts else None,
-        f"{count(finding.lost_jobs)} without a result to this day" if finding.lost_jobs else None,
+        f"{count(finding.lost_jobs)} still without a result" if finding.lost_jobs else None,
     ]
     return tag(
         "li",

@@ -251,11 +251,7 @@ def _jobs(jobs: pl.DataFrame, origin: float, tick: float) -> PackedTable:
 
 
 def _details(
-    detailed: pl.DataFrame,
-    where: pl.DataFrame,
-    accounts: Accounts,
-    origin: float,
-    tick: float,
+    detailed: pl.DataFrame, where: pl.DataFrame, accounts: Accounts, origin: float, tick: float
 ) -> tuple[PackedTable, PackedTable, PackedTable]:
     """Attempts and pieces of the detailed jobs, in the order of the jobs, and how many of each."""
     order = detailed.select("job").join(where, on="job", how="left", maintain_order="left")

@@ -68,11 +68,7 @@ class Front:
 
 
 def versus(
-    found: Comparison,
-    *,
-    generated: float,
-    zone: timezone | None = None,
-    front: Front | None = None,
+    found: Comparison, *, generated: float, zone: timezone | None = None, front: Front | None = None
 ) -> str:
     """The comparison as a page that needs nothing else, not even a script."""
     zone = zone or local_zone(generated)
