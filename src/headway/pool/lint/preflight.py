@@ -392,26 +392,29 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
     if match.matching:
         return
     make = error if strict else warning
-    if match.unknown:
-        what = f"the pool's slots are not known: {match.unknown}"
-        yield make("slots-unknown", what, "`condor_status` shows what the pool has", "pool")
-        return
-    if not match.slots:
-        what = "the pool has no slots at the moment: the job waits until there is one that fits"
-        yield make("no-slots", what, "`condor_status` shows what the pool has", "pool")
+    if match.unknown or not match.slots:
+        id, what = (
+            "no-slots",
+            "the pool has no slots at the moment: the job waits for one that fits",
+        )
+        if match.unknown:
+            id, what = "slots-unknown", f"the pool's slots are not known: {match.unknown}"
+        yield make(id, what, "`condor_status` shows what the pool has", "pool")
         return
     if strict is None and not match.grows:
         make = error
     needs = {START: SlotNeed(START, "pool", ""), **{need.key: need for need in needs_of(job)}}
     ways = _ways(match)
-    words = "; or ".join(_way(needs, way) for way in ways)
+    words = "; or ".join(
+        f"{many(way.fitting, 'slot')} would match "
+        + " and ".join(_step(needs[key], way.offer.get(key, 0.0)) for key in way.needs)
+        for way in ways
+    )
     if strict is None:
         words += f"; {'--strict refuses it' if match.grows else '--no-strict submits it anyway'}"
     yield make("no-slot-fits", _headline(match), words, "pool")
     keys = dict.fromkeys(key for way in ways for key in way.needs)
-    every = {key for way in match.lacking for key in way.needs}
-    all_out = (key for key in needs if key in every and match.ruled_out(key) == match.slots)
-    keys |= dict.fromkeys(all_out)
+    keys |= dict.fromkeys(key for key in needs if match.ruled_out(key) == match.slots)
     for key in keys:
         name = "requirements" if key.startswith("requirements ") else key.replace(".", "-")
         what, remedy = _what(job, match, needs[key]), _remedy(job, match, needs[key])
@@ -419,9 +422,9 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
 
 
 def _headline(match: Match) -> str:
-    which = (
-        f"none of the pool's {match.slots:,} slots" if match.slots > 1 else "no slot of the pool"
-    )
+    which = f"none of the pool's {match.slots:,} slots"
+    if match.slots == 1:
+        which = "no slot of the pool"
     if match.grows:
         return f"{which} could run this job today; {_GROWS.get(match.grows, match.grows)}"
     return f"{which} can ever run this job: it would wait forever"
@@ -434,11 +437,6 @@ def _ways(match: Match) -> list[Lacking]:
         if not any(each.without_gpus or set(way.needs) <= set(each.needs) for way in ways):
             ways.append(each)
     return ways[:_WAYS]
-
-
-def _way(needs: dict[str, SlotNeed], way: Lacking) -> str:
-    steps = " and ".join(_step(needs[key], way.offer.get(key, 0.0)) for key in way.needs)
-    return f"{many(way.fitting, 'slot')} would match {steps}"
 
 
 def _step(need: SlotNeed, have: float) -> str:

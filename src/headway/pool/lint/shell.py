@@ -121,7 +121,7 @@ class _Scanner:
                 self._skip_to_line_end()
             elif self.pattern:
                 self._case_pattern()
-            elif self._in_test and character in "&|<>()":
+            elif character in "&|<>()" and self._in_test():
                 self.command.words.append(character)
                 self.at += 1
             elif not self._redirection() and not self._operator():
@@ -146,7 +146,6 @@ class _Scanner:
             self.open.pop()
             self.conditions.pop()
 
-    @property
     def _in_test(self) -> bool:
         return self.command.words[:1] == ["[["] and self.command.words[-1] != "]]"
 

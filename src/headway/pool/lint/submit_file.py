@@ -314,7 +314,8 @@ def read_text(path: Path) -> str:
             f"{path} is a DAG, for condor_submit_dag, and not a submit file",
             remedy=f"name a submit file of its nodes: {nodes[0]}",
         )
-    if not file.first_queue and not file.includes and not _has_telling_key(file):
+    keys = (statement.name for statement in file.statements if statement.kind == "assign")
+    if not file.first_queue and not file.includes and not any(k.startswith(_TELLING) for k in keys):
         raise HeadwayError(
             f"{path} is not a submit file: it has no `queue`, no `executable` and no `request_…`",
             remedy="name the file that you give to condor_submit;"
@@ -328,11 +329,6 @@ def _nodes_of_a_dag(text: str) -> list[str]:
     lines = (line.split(None, 3) for line in text.splitlines())
     nodes = [words for words in lines if len(words) > 2 and words[0].upper() in ("JOB", "FINAL")]
     return [words[2] for words in nodes if words[1] != "=" and words[2][0] not in "={"]
-
-
-def _has_telling_key(file: SubmitFile) -> bool:
-    assignments = (s for s in file.statements if s.kind == "assign")
-    return any(statement.name.startswith(_TELLING) for statement in assignments)
 
 
 # The submit commands of HTCondor 25; most attributes of the job ad have the same name without `_`.

@@ -43,7 +43,9 @@ _SHELL = re.compile(r"(?:^|[/=,\s\"'])(~(?=/)|\$\{?[A-Za-z_]\w*\}?)")
 def file_findings(view: QueueView) -> Iterator[LintFinding]:
     """What is missing on the access point, then what the job would miss on the node."""
     missing = list(_missing(view))
-    far = [each for each in missing if _of_another_machine(each[2]) and not _in_image(view, each)]
+    far = [each for each in missing if _of_another_machine(each[2])]
+    if view.contained:  # a missing executable may be in the image
+        far = [each for each in far if each[0] != "executable" or far_path(each[1], contained=True)]
     yield from _elsewhere(view, far)
     missing = [each for each in missing if each not in far]
     wrong_folder = _wrong_folder(view, missing)
@@ -90,13 +92,6 @@ def _missing(view: QueueView) -> Iterator[tuple[str, str, Path]]:
 def _of_another_machine(path: Path) -> bool:
     """Whether this machine lacks even the home folder, or the file system, of a path."""
     return not os.path.isdir(Path("/", *path.parts[1:3][: len(path.parts) - 2]))
-
-
-def _in_image(view: QueueView, missing: tuple[str, str, Path]) -> bool:
-    """Whether a missing executable may be in the image."""
-    key, name, _ = missing
-    inside = name.startswith("/") and not far_path(name, contained=True)
-    return view.contained and key == "executable" and inside
 
 
 def _elsewhere(view: QueueView, missing: list[tuple[str, str, Path]]) -> Iterator[LintFinding]:
@@ -342,17 +337,12 @@ def _shell_words(view: QueueView) -> Iterator[LintFinding]:
             what = f"condor_submit does not fill in `{word}`: it becomes part of the name"
             remedy = f"write $ENV({'HOME' if word == '~' else name}), or the path itself"
             yield error("shell-word", what, remedy, *view.at(key))
-        elif not _starts_a_shell(view):
+        elif "-c" not in view.words[:2] and not view.has_line("shell"):  # which would expand it
             what = f"the program gets `{word}` as it is: no shell expands it"
             remedy = "leave it to a script that the job starts"
             if name.startswith("_CONDOR") or name in ("TMPDIR", "HOME", "USER", "PWD"):
                 remedy = f"read {name} in the program, or in a script that the job starts"
             yield hint("shell-word", what, remedy, *view.at(key))
-
-
-def _starts_a_shell(view: QueueView) -> bool:
-    """Whether the arguments go to `bash -c '…'`, which expands them."""
-    return view.words[:1] == ["-c"] or view.has_line("shell") or "-c" in view.words[:2]
 
 
 # -- on the node

@@ -51,49 +51,40 @@ _ODD = re.compile(r'["\\,\s]|\$\$')
 _WHOLE_FOLDERS = re.compile(r"[?&](?:recursive|pack)\b", re.I)
 
 
-@dataclass(frozen=True)
-class Staging:
-    """The lines that add the agent, and what is left to HTCondor and why."""
-
-    lines: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-
-
-def staging(file: SubmitFile, base: Path, agent: str, own_policy: bool) -> Staging:
-    """Let the agent download the URLs of a submit file, if that is possible.
-
-    Args:
-        file: The submit file.
-        base: The folder in which condor_submit is called.
-        agent: The agent's file, as the submit file names it.
-        own_policy: Whether the file has its own rule for what ends a job.
-    """
+def _staging(
+    file: SubmitFile, base: Path, agent: str, own_policy: bool
+) -> tuple[list[_Line], list[str]]:
+    """The lines that let the agent download the URLs, and notes on those left to HTCondor."""
     given = file.last("transfer_input_files")
-    inputs = split_files(given.value) if given else []  # macros stay for HTCondor to fill in
+    inputs = split_files(given.value) if given else []  # with macros, which HTCondor fills in
     wanted = [item for item in inputs if _scheme(file.expand(item)) in SCHEMES]
     if not wanted or file.value("executable").endswith(AGENT):
-        return Staging((), ())
+        return [], []
     why = _obstacle(file, base)
     if why:
-        return Staging((), (f"the URLs among the inputs are left to HTCondor: {why}",))
+        return [], [f"the URLs among the inputs are left to HTCondor: {why}"]
     urls = list(_movable(file, inputs))
     left = [item for item in wanted if item not in urls]
     notes = [f"{shown(item)} is left to HTCondor: the agent cannot fetch it" for item in left]
     if not urls:
-        return Staging((), tuple(notes))
+        return [], notes
     if own_policy:
         notes.append("your own rule decides on a job whose input did not arrive (exit code 81, 82)")
     images = ("container_image", "SingularityImage")
     if file.value("universe").lower() == "container" or any(map(file.last, images)):
         notes.append("the agent runs in the container, which must have Python 3.9 or later")
-    return Staging(tuple(_staging_lines(file, base, agent, inputs, urls, own_policy)), tuple(notes))
+    lines = _staging_lines(file, base, agent, inputs, urls, own_policy)
+    return [_Line(key, value) for key, value in lines], notes
 
 
 def _staging_lines(
     file: SubmitFile, base: Path, agent: str, inputs: list[str], urls: list[str], own_policy: bool
 ) -> Iterator[tuple[str, str]]:
     program = file.value("executable")
-    rest = [*(item for item in inputs if item not in urls), _program_path(file, base, program)]
+    path = program
+    if file.value("initialdir"):  # unlike the executable, inputs are relative to it
+        path = (base / program).absolute().as_posix()
+    rest = [*(item for item in inputs if item not in urls), path]
     yield _key(file, "executable"), agent
     given = file.last("arguments")
     value = given.value.strip() if given else ""
@@ -190,11 +181,6 @@ def _movable(file: SubmitFile, inputs: list[str]) -> Iterator[str]:
         yield item
 
 
-def _program_path(file: SubmitFile, base: Path, program: str) -> str:
-    """The executable as an input: unlike the executable, inputs are relative to `initialdir`."""
-    return program if not file.value("initialdir") else (base / program).absolute().as_posix()
-
-
 def _key(file: SubmitFile, key: str) -> str:
     """The file's own name for a key, so that the new line overrides its line."""
     given = file.last(key)
@@ -266,14 +252,13 @@ def wrap(
         return Wrapped(text, text, (), (f"{note}: nothing was added",))
     at = _place(file)
     lines = [line for line in _lines(file, name, at) if line is not None]
-    notes = tuple(_notes(file, at, lines))
-    put = Staging((), ())
+    notes = list(_notes(file, at, lines))
+    staged: list[_Line] = []
     if base is not None:
-        put = staging(file, base, agent or f"{name}.{AGENT}", _own_policy(file))
-        lines += [_Line(key, value) for key, value in put.lines]
-        notes += put.notes
+        staged, more = _staging(file, base, agent or f"{name}.{AGENT}", _own_policy(file))
+        lines, notes = lines + staged, notes + more
     if not lines:
-        return Wrapped(text, text, (), notes)
+        return Wrapped(text, text, (), tuple(notes))
     end = "\r\n" if file.lines and file.lines[0].endswith("\r\n") else "\n"
     block = end.join(_block(lines)) + end
     before, after = "".join(file.lines[:at]), "".join(file.lines[at:])
@@ -282,7 +267,7 @@ def wrap(
     if before.rstrip().endswith("\\"):  # of a comment, or at the end of the file
         before += end
     keys = tuple(line.key for line in lines)
-    return Wrapped(text, before + block + after, keys, notes, bool(put.lines))
+    return Wrapped(text, before + block + after, keys, tuple(notes), bool(staged))
 
 
 def wrap_file(
