@@ -101,7 +101,8 @@ except AuditError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
+        # -B: under the limit, bytecode would be cut short, and break every later import
+        [sys.executable, "-B", "-c", code, str(path)],
         capture_output=True, text=True, preexec_fn=little_room,
     )  # fmt: skip
     assert "cannot be written" in done.stdout, done.stderr

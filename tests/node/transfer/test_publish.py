@@ -114,7 +114,9 @@ def test_a_full_disk_leaves_the_old_manifest(tmp_path: Path) -> None:
         "from headway.node.transfer.manifest import publish\n"
         "publish(sys.argv[1])"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    # -B: under the limit, bytecode would be cut short, and break every later import
+    command = [sys.executable, "-B", "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert "cannot be written: File too large" in done.stderr
     assert digest_of((tmp_path / "object.tar.headway").read_bytes()) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["object.tar", "object.tar.headway"]
