@@ -96,7 +96,10 @@ def fetch(
     _check_urls(given)
     target = target_of(given[0], path)
     if checksum is not None:
-        checksum = _checksum(checksum)
+        try:
+            checksum = checked_checksum(checksum)
+        except Wrong as wrong:
+            raise _refusal(f"the checksum {wrong.what}", wrong.remedy) from None
     here = _exists(target)
     if here and not overwrite and checksum is None and manifest is None:
         raise _in_the_way(target, "nothing proves that it is this object")
@@ -258,13 +261,6 @@ def _check_urls(given: list[str]) -> None:
             _name(url)
         except ValueError as error:
             raise _refusal(str(error), "use https://, osdf:/// or file:///") from None
-
-
-def _checksum(text: str) -> str:
-    try:
-        return checked_checksum(text)
-    except Wrong as wrong:
-        raise _refusal(f"the checksum {wrong.what}", wrong.remedy) from None
 
 
 def _exists(target: Path) -> bool:

@@ -63,7 +63,7 @@ def test_a_hold_that_passes_is_healed(headway: Headway, passing: Run) -> None:
 
     # a healer of its own accord ends where there is nothing left, and has seen how it ended
     told = headway("heal", label, "--do", *QUICK).stdout
-    assert "no job is left; 1 releases, 0 removals: 1 success" in told, told
+    assert "no job is left; 1 release, 0 removals: 1 success" in told, told
     audit = headway("heal", label, "--audit").stdout
     assert "released" in audit and "success" in audit and "11/0" in audit
     shown = json.loads(headway("heal", label, "--audit", "--json").stdout)

@@ -64,7 +64,7 @@ def _main(words: list[str]) -> int:
         elif option == "--no-color":
             os.environ["NO_COLOR"] = "1"
         elif option in ("-h", "--help"):
-            return _overview()
+            words.clear()
         elif option == "--version":
             import headway
 
@@ -72,8 +72,13 @@ def _main(words: list[str]) -> int:
             return OK
         elif option != "--debug":
             _refuse_option(option)
-    if not words or words[0] == "help":
-        return _overview() if len(words) < 2 else _main([words[1], "--help"])
+    if not words or words == ["help"]:
+        from headway.cli.commands import overview
+
+        print(overview(), end="")
+        return OK
+    if words[0] == "help":
+        return _main([words[1], "--help"])
     parser = parser_of(words[0])
     from headway.cli.parser import UsageError
     from headway.cli.terminal import log_to_stderr
@@ -103,32 +108,28 @@ def parser_of(name: str) -> Parser:
     return parser
 
 
-def _overview() -> int:
-    from headway.cli.commands import overview
-
-    print(overview(), end="")
-    return OK
-
-
 def _refuse_command(name: str) -> None:
     from headway.cli.commands import COMMANDS, SYNONYMS
-    from headway.cli.parser import UsageError
     from headway.text import closest
 
     meant = SYNONYMS.get(name.lower()) or closest(name.lower(), list(COMMANDS))
     if name.endswith(".toml"):
         meant = f"run {name}"
-    hint = f"did you mean `headway {meant}`? " if meant else ""
-    raise UsageError(f"there is no command {name!r}", f"{hint}`headway --help` shows all of them")
+    _refuse(f"there is no command {name!r}", f"did you mean `headway {meant}`? " if meant else "")
 
 
 def _refuse_option(option: str) -> None:
-    from headway.cli.parser import UsageError
     from headway.text import closest
 
     meant = closest(option, ["--help", "--version", "--no-color", "--debug"])
     hint = f"did you mean {meant}? " if meant else "options of a command come after it; "
-    raise UsageError(f"there is no option {option}", f"{hint}`headway --help` shows what there is")
+    _refuse(f"there is no option {option}", hint)
+
+
+def _refuse(what: str, hint: str) -> None:
+    from headway.cli.parser import UsageError
+
+    raise UsageError(what, f"{hint}`headway --help` shows all of them")
 
 
 def print_error(error: Exception, as_json: bool) -> int:

@@ -15,7 +15,7 @@ from headway.text import printable
 
 if TYPE_CHECKING:
     from headway.api import Run
-    from headway.pool import Action, ActionResult, RunFolder
+    from headway.pool import RunFolder
     from headway.spec.override import NewRequest
 
 _PAST = {"hold": "held", "release": "released", "remove": "removed", "evict": "evicted"}
@@ -34,6 +34,9 @@ _DESCRIPTIONS = {
     " stay.",
     "evict": "Stop running jobs and put them back into the queue. They start again, on another"
     " machine if possible, and continue from their last checkpoint if they have one.",
+    "set": "Change what jobs in the queue request: memory, disk, cpus, gpus, time_limit and, where"
+    " the pool has duration categories, duration (Medium or Long). The change takes effect at the"
+    " next start: release a held job yourself; a running job keeps what it has.",
 }
 _NEXT = {
     "held": "held: `headway release {}` starts it with the new values",
@@ -42,37 +45,24 @@ _NEXT = {
 
 
 def parser(name: str) -> Parser:
+    usage, metavar, what = "RUN[.JOB]… | --all", "RUN[.JOB]", "the runs or jobs"
+    examples = [
+        (f"headway {name} cifar10-3.0", "one job"),
+        (f"headway {name} cifar10-3.0 cifar10-3.7", "two jobs"),
+        (f"headway {name} cifar10-3", "all jobs of a run"),
+        (f"headway {name} --all", "all jobs of all runs that are here"),
+    ]
     if name == "set":
-        made = Parser(
-            name,
-            partial(call, name),
-            "RUN[.JOB]… KEY=VALUE…",
-            "Change what jobs in the queue request: memory, disk, cpus, gpus, time_limit and, where"
-            " the pool has duration categories, duration (Medium or Long). The change takes effect"
-            " at the next start: release a held job yourself; a running job keeps what it has.",
-            [
-                ("headway set cifar10-3.0 memory=2GB", "one job"),
-                ("headway set cifar10-3 memory=2GB disk=20GB", "all jobs of a run, two changes"),
-                ("headway set cifar10-3.0 cifar10-3.7 gpus=2", "two jobs"),
-                ("headway set cifar10-3 time_limit=12h", "more time for the command"),
-            ],
-        )
+        usage, metavar = "RUN[.JOB]… KEY=VALUE…", "RUN[.JOB] KEY=VALUE"
         what = "the jobs, and their new values"
-        made.argument("address", "RUN[.JOB] KEY=VALUE", what, nargs="*")
-    else:
-        made = Parser(
-            name,
-            partial(call, name),
-            "RUN[.JOB]… | --all",
-            _DESCRIPTIONS[name],
-            [
-                (f"headway {name} cifar10-3.0", "one job"),
-                (f"headway {name} cifar10-3.0 cifar10-3.7", "two jobs"),
-                (f"headway {name} cifar10-3", "all jobs of a run"),
-                (f"headway {name} --all", "all jobs of all runs that are here"),
-            ],
-        )
-        made.argument("address", "RUN[.JOB]", "the runs or jobs", nargs="*")
+        examples = [
+            ("headway set cifar10-3.0 memory=2GB", "one job"),
+            ("headway set cifar10-3 memory=2GB disk=20GB", "all jobs of a run, two changes"),
+            ("headway set cifar10-3.0 cifar10-3.7 gpus=2", "two jobs"),
+            ("headway set cifar10-3 time_limit=12h", "more time for the command"),
+        ]
+    made = Parser(name, partial(call, name), usage, _DESCRIPTIONS[name], examples)
+    made.argument("address", metavar, what, nargs="*")
     made.flag("--all", "all jobs of all runs that are here")
     return made
 
@@ -139,23 +129,19 @@ def _chosen(name: str, arguments: Namespace) -> dict[RunFolder, list[int] | None
 
 
 def _act(run: Run, name: str, jobs: list[int] | None) -> list[dict[str, Any]]:
+    from headway.cli.job_text import group_of
     from headway.pool import Action
 
-    action = Action(name)
-    done = _act_on_all(run, action, _FITTING[name]) if jobs is None else run.act(action, jobs)
+    if jobs is None:
+        states, local = run.jobs, run.pool.kind == "local"
+        fitting = [job for job, state in states.items() if group_of(state) in _FITTING[name]]
+        # HTCondor may not have made all jobs yet, and those are not in the log.
+        more = not local and 0 < len(states) < run.folder.job.size
+        if not fitting and not more:
+            return []
+        jobs = fitting if local else None  # one request for the whole cluster
+    done = run.act(Action(name), jobs)
     return [{"run": run.label, "job": each.job, "error": each.error or None} for each in done]
-
-
-def _act_on_all(run: Run, action: Action, groups: Sequence[str]) -> list[ActionResult]:
-    from headway.cli.job_text import group_of
-
-    fitting = [job for job, state in run.jobs.items() if group_of(state) in groups]
-    if run.pool.kind == "local":
-        return run.act(action, fitting) if fitting else []
-    # HTCondor may not have made all jobs yet, and those are not in the log.
-    more = 0 < len(run.jobs) < run.folder.job.size
-    # One request for the whole cluster, however many jobs.
-    return run.act(action, None) if fitting or more else []
 
 
 def _set(run: Run, jobs: list[int] | None, wanted: Sequence[NewRequest]) -> list[dict[str, Any]]:

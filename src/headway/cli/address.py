@@ -11,8 +11,11 @@ cifar10-3.0     job 0 of that run; cifar10.0: of the newest run of that name
 from __future__ import annotations
 
 import logging
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headway.errors import RunError
 from headway.pool.folder import RunFolder, Runs
@@ -20,6 +23,7 @@ from headway.pool.folder import RunFolder, Runs
 _log = logging.getLogger(__name__)
 _JOB = re.compile(r"(?P<run>.*)\.(?P<job>[0-9]{1,9})\Z", re.ASCII | re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
+_LIKE_A_JOB = re.compile(r"[0-9]*(\.[0-9]+)?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,10 @@ def _find(text: str | None, runs: Runs) -> Address:
         if not name:
             return _job_of(known[-1], job)
         return _job_of(_named(name, known) or _by_cluster(name, known) or _other(name, runs), job)
-    if _NUMBER.match(text):
-        return _by_number(text, known)
+    if _NUMBER.match(text):  # a job of the newest run or, beyond its jobs, a cluster
+        if int(text) >= known[-1].job.size and (run := _by_cluster(text, known)):
+            return Address(run)
+        return _job_of(known[-1], int(text))
     return Address(_other(text, runs))
 
 
@@ -65,6 +71,28 @@ def find_run(text: str | None, runs: Runs | None = None) -> RunFolder:
             remedy=f"name the run: {address.folder.label}",
         )
     return address.folder
+
+
+def are_logs(words: Sequence[str]) -> bool:
+    """Whether these words name logs; the name of a run and a job's number go before a path."""
+    if len(words) != 1:
+        return len(words) > 1
+    text = words[0]
+    try:
+        there = os.path.exists(text)
+        path = Path(text).resolve()
+        # The current folder and those above it are never meant as folders of logs.
+        if (path / "run.json").is_file() or path == Path.cwd() or path in Path.cwd().parents:
+            return False
+    except (OSError, ValueError):
+        return False
+    if os.sep in text or text.endswith(".log"):
+        return True
+    if not there:
+        return False
+    runs = list(Runs.here())
+    named = any(text in (run.label, run.facts.name) for run in runs)
+    return not named and not (runs and _LIKE_A_JOB.match(text))
 
 
 def _named(text: str, known: list[RunFolder]) -> RunFolder | None:
@@ -95,13 +123,6 @@ def _by_cluster(text: str, known: list[RunFolder]) -> RunFolder | None:
             f"several runs have the cluster {text}", remedy=f"name the run itself: {labels}"
         )
     return found[0] if found else None
-
-
-def _by_number(text: str, known: list[RunFolder]) -> Address:
-    """A bare number: a job of the newest run or, beyond its jobs, a cluster."""
-    if int(text) >= known[-1].job.size and (run := _by_cluster(text, known)):
-        return Address(run)
-    return _job_of(known[-1], int(text))
 
 
 def _job_of(folder: RunFolder, job: int) -> Address:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import re
 import shlex
 import shutil
@@ -373,6 +372,8 @@ def _advices(asked: HeldJobs, arguments: Namespace) -> list[Advice]:
 
 
 def _asked(arguments: Namespace) -> HeldJobs:
+    from headway.cli.address import are_logs
+
     words: list[str] = arguments.place
     if arguments.held:
         if words:
@@ -385,21 +386,12 @@ def _asked(arguments: Namespace) -> HeldJobs:
         raise UsageError("--user goes with --held", "add --held")
     jobs = [word for word in words if _JOB.match(word)]
     logs = [word for word in words if word not in jobs]
-    if logs and _are_logs(logs):
+    if are_logs(logs):
         return _of_logs(logs, jobs, arguments)
     if len(words) > 1:
         remedy = "name one run or one job, or any number of logs"
         raise UsageError(f"unexpected argument {words[1]!r}", remedy)
     return _of_run_or_queue(words[0] if words else None, arguments)
-
-
-def _are_logs(words: Sequence[str]) -> bool:
-    """As `status.are_logs`, which need not be loaded for what is clearly a file."""
-    if all(os.path.isfile(word) and (os.sep in word or word.endswith(".log")) for word in words):
-        return True
-    from headway.cli.status import are_logs
-
-    return are_logs(words)
 
 
 def _of_logs(logs: list[str], jobs: list[str], arguments: Namespace) -> HeldJobs:

@@ -6,8 +6,9 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headway.cli.commands import FAILED, OK
-from headway.cli.parser import Parser, UsageError, duration, whole_number
+from headway.cli.parser import Parser, UsageError, whole_number
 from headway.cli.terminal import paint, print_json, print_stderr
+from headway.spec.units import parse_duration
 from headway.text import printable
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def parser(name: str) -> Parser:
     made.option("--slice", "ARGUMENTS", text, default="")
     made.option("--row", "N", "which job; default: 0", parse=whole_number(), default=0)
     text = "stop after this time and show the results so far; default: 30 min"
-    made.option("--limit", "TIME", text, parse=duration)
+    made.option("--limit", "TIME", text, parse=parse_duration)
     made.flag("--quick", "test evictions only: takes about half the time")
     made.job_options()
     return made

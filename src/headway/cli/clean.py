@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headway.cli.commands import FAILED, OK
-from headway.cli.parser import Parser, UsageError, duration, whole_number
+from headway.cli.parser import Parser, UsageError, whole_number
 from headway.cli.terminal import patience, print_json, print_stderr, print_table
+from headway.spec.units import format_duration, format_size, parse_duration
+from headway.text import many
 
 if TYPE_CHECKING:
     from headway.pool.results import Candidate
@@ -35,7 +37,7 @@ def parser(name: str) -> Parser:
     )
     made.argument("address", "RUN", "the runs; default: all runs that are here", nargs="*")
     text = "only runs that ended at least this long ago, such as 30d"
-    made.option("--older", "TIME", text, parse=duration)
+    made.option("--older", "TIME", text, parse=parse_duration)
     text = "keep the newest N runs of each name"
     made.option("--keep", "N", text, parse=whole_number())
     made.flag("--outputs", "also delete runs that hold the only copy of their outputs")
@@ -94,9 +96,6 @@ def call(arguments: Namespace) -> int:
 
 
 def _print(found: Sequence[Candidate], gone: int, total: int, *, did: bool) -> None:
-    from headway.spec import format_duration, format_size
-    from headway.text import many
-
     if not found:
         print("there are no runs here")
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from headway.cli.commands import OK
-from headway.cli.parser import Parser, UsageError, duration
+from headway.cli.parser import Parser, UsageError
 from headway.cli.terminal import (
     StopSignal,
     clock,
@@ -21,6 +21,7 @@ from headway.cli.terminal import (
     print_stderr,
     print_table,
 )
+from headway.spec.units import format_size, parse_duration
 from headway.text import many, printable
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def parser(name: str) -> Parser:
 def _interval(text: str) -> float:
     from headway.spec.errors import Wrong
 
-    seconds = duration(text)
+    seconds = parse_duration(text)
     if not 1 <= seconds <= 86400:
         raise Wrong(f"{text[:40]} is not between 1s and 1d", "write it such as 60s or 5min")
     return seconds
@@ -100,21 +101,19 @@ def call(arguments: Namespace) -> int:
                 " can find out who is behind a pseudonym; do not share it",
                 "yellow",
             )
-        if arguments.follow:
-            stop = StopSignal()
-            with stop.listening():  # it ends once it has stored what is there
-                for poll in collector.follow(arguments.every, stop.event):
-                    _print_poll(poll, collector, arguments)
-        else:
+        if not arguments.follow:
             with metered("storing the events") as progress:
                 poll = collector.poll(progress)
             _print_poll(poll, collector, arguments)
+            return OK
+        stop = StopSignal()
+        with stop.listening():  # it ends once it has stored what is there
+            for poll in collector.follow(arguments.every, stop.event):
+                _print_poll(poll, collector, arguments)
     return OK
 
 
 def _print_poll(poll: Poll, collector: Collector, arguments: Namespace) -> None:
-    from headway.spec import format_size
-
     if arguments.json:
         if poll.events or poll.gaps or poll.unread or not arguments.follow:
             document = {"type": "stored", "events": poll.events, "bytes": poll.bytes}
@@ -150,8 +149,6 @@ def _status(arguments: Namespace) -> int:
 
 
 def _print_status(found: Status) -> None:
-    from headway.spec import format_size
-
     kind = "anonymised, " if found.anonymised else ""
     print(f"{printable(str(found.folder))}: {kind}{format_size(found.bytes)} in all")
     counts = [many(found.events, "event"), many(found.jobs, "job"), many(found.logs, "log")]

@@ -61,35 +61,25 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 # Submit commands for what Headway does itself, and where to find it.
 _OWN = {
     "log": "the run's events.log; `headway status` reads it",
-    "output": "`headway logs` shows what the command printed",
-    "error": "`headway logs` shows what the command printed",
-    "stream_output": "`headway logs -f` follows a running job",
-    "stream_error": "`headway logs -f` follows a running job",
-    "notification": "`headway run` waits for the jobs, and `headway status` shows them",
-    "notify_user": "`headway run` waits for the jobs, and `headway status` shows them",
-    "periodic_release": "Headway releases transient holds by itself: see [retries]",
-    "max_materialize": "Headway submits large runs bit by bit",
-    "max_idle": "Headway submits large runs bit by bit",
-    "skip_filechecks": "Headway packs the files at submit",
+    "output error": "`headway logs` shows what the command printed",
+    "stream_output stream_error": "`headway logs -f` follows a running job",
+    "notification notify_user": "`headway run` waits for the jobs, and `headway status` shows them",
+    "periodic_release": "Headway releases transient holds itself: see [retries]",
+    "max_materialize max_idle": "Headway submits large runs bit by bit",
+    "skip_filechecks copy_to_spool": "Headway packs the files at submit",
     "job_lease_duration": "Headway leaves it to the pool",
-    "copy_to_spool": "Headway packs the files at submit",
 }
 # Submit commands that job.toml cannot express, and what to do.
 _NO_WORDS = {
-    "on_exit_hold": "Headway has its own rule for what ends a job: see [retries]",
-    "on_exit_remove": "Headway has its own rule for what ends a job: see [retries]",
-    "retry_until": "Headway has its own rule for what ends a job: see [retries]",
-    "success_exit_code": "a job has succeeded when the command exits with 0 and its outputs are"
-    " there",
-    "periodic_hold": "use `time_limit` for a job that runs too long",
-    "periodic_remove": "use `time_limit` for a job that runs too long",
-    "periodic_vacate": "use `time_limit` for a job that runs too long",
+    "on_exit_hold on_exit_remove retry_until": "Headway decides when a job is over: see [retries]",
+    "success_exit_code": "a job succeeds if its command exits with 0 and leaves its outputs",
+    "periodic_hold periodic_remove periodic_vacate": "use `time_limit` for jobs that run too long",
     "transfer_input_remaps": "give the input a `path` of its own",
     "hold": "Headway submits jobs that may start",
     "leave_in_queue": "the run folder records what happened",
     "kill_sig": "the command gets SIGTERM, and `grace` says how long it has",
     "noop_job": "Headway submits jobs that run",
-    "transfer_plugins": "Headway fetches http, https, osdf, stash and pelican by itself",
+    "transfer_plugins": "Headway fetches http, https, osdf, stash and pelican itself",
 }
 # Further submit commands, which [submit] passes on unchanged.
 _PASSED = (
@@ -177,6 +167,7 @@ class _Conversion:
 
     def __init__(self, description: Description, base: Path, path: Path) -> None:
         self.description = description
+        self._each = description.each
         self.base = base.absolute()
         self.stem = path.name.removesuffix(path.suffix)
         self.taken: set[str] = set()  # keys that are done
@@ -188,7 +179,8 @@ class _Conversion:
 
     def run(self) -> Converted:
         self._universe()
-        self.document["name"] = self._name()
+        name = self._same("batch_name") or self._same("JobBatchName")
+        self.document["name"] = name_of(name.strip('"') or self.stem)
         program = self._program()
         words = [*program, *self._arguments()]
         self._inputs()
@@ -202,21 +194,24 @@ class _Conversion:
         self.document["files"] = list(self.files)
         return self.made
 
-    # -- what every part uses
-
     def _take(self, key: str) -> Statement | None:
         """The assignment of a key, which is then done."""
         self.taken.add(canonical(key))
         return self.description.assignment(key)
 
-    def _text(self, key: str) -> str:
+    def _text(self, key: str, *, needed: bool = False) -> str:
         """The value of a key, with marks; empty, and the line skipped, if it is not known."""
         given = self._take(key)
         try:
             return self.description.text(key)
         except Unknown as why:
-            self._skip(given, str(why))
-            return ""
+            if not needed or given is None:
+                self._skip(given, str(why))
+                return ""
+            raise ConversionError(
+                f"line {given.first}: {given.text}\n  {why}",
+                remedy="write the value into the file, and try again",
+            ) from None
 
     def _same(self, key: str) -> str:
         """The same for a key that must have one value for all jobs."""
@@ -230,28 +225,11 @@ class _Conversion:
     def _skip(self, given: Statement | None, reason: str, item: str = "") -> None:
         """Report a line, or one item in it, that is not in job.toml."""
         words = f"{plain(item)}: {reason}" if item else reason
-        line = (
-            SkippedLine(given.first, given.text, words) if given else SkippedLine(0, item, reason)
-        )
+        line = SkippedLine(0, item, reason)
+        if given:
+            line = SkippedLine(given.first, given.text, words)
         if line not in self.made.skipped:
             self.made.skipped.append(line)
-
-    def _each(self, text: str) -> list[str]:
-        return self.description.each(text)
-
-    def _needed(self, key: str) -> str:
-        """The value of a key that the job cannot do without."""
-        given = self._take(key)
-        try:
-            return self.description.text(key)
-        except Unknown as why:
-            assert given is not None
-            raise ConversionError(
-                f"line {given.first}: {given.text}\n  {why}",
-                remedy="write the value into the file, and try again",
-            ) from None
-
-    # -- the program
 
     def _universe(self) -> None:
         universe = self._same("universe").lower()
@@ -260,21 +238,17 @@ class _Conversion:
                 f"Headway does not run jobs in universe {universe}",
                 remedy="use `headway wrap`, which leaves the file as it is",
             )
+        reasons = dict.fromkeys(
+            (*_NEVER, "if_needed"),
+            "Headway brings files itself, with or without a shared file system",
+        )
+        reasons["on_exit_or_evict"] = "Headway keeps a [checkpoint] when a job is evicted"
         for key in ("should_transfer_files", "when_to_transfer_output"):
-            value = self._same(key).lower()
-            if value in (*_NEVER, "if_needed"):
-                why = "Headway brings files itself, with or without a shared file system"
+            if why := reasons.get(self._same(key).lower()):
                 self._skip(self._take(key), why)
-            elif value == "on_exit_or_evict":
-                why = "Headway keeps a [checkpoint] when a job is evicted"
-                self._skip(self._take(key), why)
-
-    def _name(self) -> str:
-        given = self._same("batch_name") or self._same("JobBatchName")
-        return name_of(given.strip('"') or self.stem)
 
     def _program(self) -> list[str]:
-        program = self._needed("executable")
+        program = self._text("executable", needed=True)
         if not program:
             raise ConversionError(
                 "there is no `executable`",
@@ -329,7 +303,7 @@ class _Conversion:
         return text.removeprefix(f"{self.base}/").removeprefix("./")
 
     def _arguments(self) -> list[str]:
-        text = self._needed("arguments")
+        text = self._text("arguments", needed=True)
         given = self._take("arguments")
         if given is None or not text:
             return []
@@ -339,18 +313,14 @@ class _Conversion:
             each = [split_arguments(value) for value in values]
         except ValueError as wrong:
             raise ConversionError(f"line {given.first}: {given.text}\n  {wrong}") from None
-        fits = all(
-            [self.description.filled(word, job) for word in words] == each[job]
-            for job in range(len(each))
-            if marks(text)
-        )
-        if fits:
+        filled = self.description.filled
+        if not marks(text) or all(
+            [filled(word, job) for word in words] == argv for job, argv in enumerate(each)
+        ):
             return words
         if len({len(argv) for argv in each}) == 1:  # a row's value is several words
-            columns = zip(*each, strict=True)
-            return [
-                self.description.column(f"arg{at}", values) for at, values in enumerate(columns, 1)
-            ]
+            columns = enumerate(zip(*each, strict=True), 1)
+            return [self.description.column(f"arg{at}", values) for at, values in columns]
         # The number of words differs from row to row: a shell splits them.
         line = self.description.column("words", [shlex.join(argv) for argv in each])
         return ["\x03", line]
@@ -374,8 +344,6 @@ class _Conversion:
         if text in ("", "/dev/null") or not self._take_file("input", text):
             return ""
         return self._relative_template(self._from_initialdir(text))
-
-    # -- inputs
 
     def _inputs(self) -> None:
         key = "transfer_input_files"
@@ -458,8 +426,6 @@ class _Conversion:
         path = path.rstrip("/") if marks(path) else posixpath.normpath(path)
         if any("/" in value for value in self._each(path)):
             self.links[path] = None
-
-    # -- what the job has
 
     def _environment(self) -> None:
         given = self._take("environment")
@@ -570,11 +536,10 @@ class _Conversion:
             "capability": self._number("gpus_minimum_capability"),
             "runtime": runtime or None,
         }
-        gpus = _given(gpus)
-        self._require_gpus(gpus)
-        return gpus
+        return self._require_gpus(_given(gpus))
 
-    def _require_gpus(self, gpus: dict[str, Any]) -> None:
+    def _require_gpus(self, gpus: dict[str, Any]) -> dict[str, Any]:
+        """Add what `require_gpus` says."""
         text = self._same("require_gpus")
         for term in text.split("&&") if text else ():
             bare = term.strip().strip("()").strip()
@@ -587,8 +552,7 @@ class _Conversion:
             else:
                 why = f"of a GPU job.toml knows memory, capability and runtime, not {bare}"
                 self._skip(self._take("require_gpus"), why)
-
-    # -- what comes home
+        return gpus
 
     def _outputs(self, program: Sequence[str]) -> None:
         given = self._take("transfer_output_files")
@@ -643,8 +607,6 @@ class _Conversion:
             to = posixpath.normpath(self._from_initialdir(to))
         return {"to": template(to)}
 
-    # -- the rest
-
     def _checkpoint(self) -> None:
         code, paths = self._take("checkpoint_exit_code"), self._take("transfer_checkpoint_files")
         number = self._number("checkpoint_exit_code")
@@ -676,8 +638,10 @@ class _Conversion:
     def _rest(self) -> None:
         """Every other line: it goes to [submit], or is reported with the reason."""
         self.taken |= {canonical(key) for key in ("initialdir", "executable")}
-        own = {canonical(key): words for key, words in _OWN.items()}
-        no_words = {canonical(key): words for key, words in _NO_WORDS.items()}
+        own, no_words = (
+            {canonical(key): words for keys, words in table.items() for key in keys.split()}
+            for table in (_OWN, _NO_WORDS)
+        )
         passed = {canonical(key) for key in _PASSED.split()}
         submit: dict[str, str] = {}
         for name, given in self.description.assignments.items():
@@ -725,18 +689,16 @@ def _until_it_loads(made: Converted, description: Description, base: Path) -> No
         count = {"count": len(made.rows)} if len(made.rows) > 1 and not table else {}
         try:
             job = build_job({**made.document, **table, **count}, folder=base, source="")
-            submit_description(
-                job, RunFolder(base.absolute() / ".headway/runs/init-1"), "none", base
-            )
+            folder = RunFolder(base.absolute() / ".headway/runs/init-1")
+            submit_description(job, folder, "none", base)
             return
         except (SpecError, PreflightError) as refusal:
             problems = refusal.problems
-        if not any(
-            _take_out(made, problem) for problem in problems
-        ):  # one at a time: numbers shift
-            told = "\n".join(f"  {problem}" for problem in problems)
+        # `any` takes out one at a time, since the numbers of the others shift.
+        if not any(_take_out(made, problem) for problem in problems):
+            listed = "\n".join(f"  {problem}" for problem in problems)
             raise ConversionError(
-                f"{made.name} cannot be written as a job.toml:\n{told}",
+                f"{made.name} cannot be written as a job.toml:\n{listed}",
                 remedy="correct these in the submit file, and try again",
             )
     raise ConversionError(f"{made.name} cannot be written as a job.toml")

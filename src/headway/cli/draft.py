@@ -91,10 +91,8 @@ def is_program(path: Path) -> bool:
 
 
 def _command(script: Path, text: str) -> list[str]:
-    runner = _RUNNERS.get(script.suffix)
     shebang = _SHEBANG.match(text[:300])
-    if runner is None and shebang:
-        runner = shebang["program"]
+    runner = _RUNNERS.get(script.suffix) or (shebang and shebang["program"])
     return [runner, script.name] if runner else [f"./{script.name}"]
 
 
@@ -114,10 +112,9 @@ def _read_python(text: str, script: Path, found: Guess) -> None:
 
 
 def _read_import(node: ast.Import | ast.ImportFrom, script: Path, found: Guess) -> None:
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    else:
-        names = [node.module or ""] + ([alias.name for alias in node.names] if node.level else [])
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or "", *(names if node.level else [])]
     for name in names:
         top = name.split(".")[0]
         if top in _GPU_MODULES:

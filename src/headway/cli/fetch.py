@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headway.cli import print_error
 from headway.cli.commands import OK
-from headway.cli.parser import Parser, UsageError, duration, size, whole_number
+from headway.cli.parser import Parser, UsageError, whole_number
 from headway.cli.terminal import (
     StopSignal,
     amount,
@@ -28,7 +28,7 @@ from headway.cli.terminal import (
     print_stderr,
 )
 from headway.node.transfer import Snapshot, SourceState, shown
-from headway.spec.units import format_duration, format_size
+from headway.spec.units import format_duration, format_size, parse_duration, parse_size
 from headway.text import cut, many, printable
 
 if TYPE_CHECKING:
@@ -239,13 +239,6 @@ class LineMeter(Meter):
         return f"{self.name}: {', '.join(facts)}{f' ({noted})' if noted else ''}"
 
 
-def choose_meter(name: str, limit: float, *, silent: bool) -> Meter:
-    """The meter that fits where stderr goes."""
-    if silent:
-        return Meter(name, limit)
-    return LiveMeter(name, limit) if can_redraw(sys.stderr) else LineMeter(name, limit)
-
-
 def parser(name: str) -> Parser:
     made = Parser(
         name,
@@ -272,7 +265,7 @@ def parser(name: str) -> Parser:
     made.option("--size", "N", "its size: in bytes, or with a unit", parse=_size)
     made.flag("--overwrite", "replace an existing file once the new one is verified")
     text = "fail after this long without data from any source; default: 30 min"
-    made.option("--patience", "TIME", text, parse=duration)
+    made.option("--patience", "TIME", text, parse=parse_duration)
     text = "connections to use; default: 4, at most 2 of them to one server"
     made.option("--connections", "N", text, parse=whole_number(MOST_CONNECTIONS, least=1))
     made.flag("--direct", "download from the federation's origin, not from its caches")
@@ -282,7 +275,7 @@ def parser(name: str) -> Parser:
 def _size(text: str) -> int:
     """A size is copied from a listing of bytes as often as it is written with a unit."""
     plain = text.replace(",", "").replace("_", "")
-    return int(plain) if plain.isascii() and plain.isdigit() else size(text)
+    return int(plain) if plain.isascii() and plain.isdigit() else parse_size(text)
 
 
 def call(arguments: Namespace) -> int:
@@ -345,7 +338,8 @@ def _fetch(url: str, path: Path, arguments: Namespace, stop: StopSignal) -> None
     if left is not None and not arguments.json:
         print_stderr(f"found {near(left)}: continuing from it if the object is still the same")
     limit = PATIENCE if arguments.patience is None else arguments.patience
-    meter = choose_meter(path.name, limit, silent=arguments.json)
+    kind = LiveMeter if can_redraw(sys.stderr) else LineMeter
+    meter = Meter(path.name, limit) if arguments.json else kind(path.name, limit)
     with contextlib.closing(meter):
         done = fetch(
             [url, *arguments.mirror],

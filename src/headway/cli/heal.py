@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import INTERRUPTED, OK
-from headway.cli.parser import Parser, UsageError, duration, size, whole_number
+from headway.cli.parser import Parser, UsageError, whole_number
 from headway.cli.terminal import (
     StopSignal,
     clock,
@@ -24,7 +24,8 @@ from headway.cli.terminal import (
     print_stderr,
     print_table,
 )
-from headway.text import printable
+from headway.spec.units import parse_duration, parse_size
+from headway.text import many, printable
 
 if TYPE_CHECKING:
     from headway.errors import PoolError
@@ -128,27 +129,22 @@ class HealPrinter:
 
     def trouble(self, healer: Healer, error: PoolError) -> None:
         """The pool did not answer."""
-        if self._as_json:
-            print_json({"type": "trouble", "queue": healer.queue.name, "message": error.message})
-        else:
+        if not self._print_json("trouble", healer, message=error.message):
             print_stderr(f"{healer.queue.name}: {printable(error.message)}")
 
     def ends(self, *, interrupted: bool) -> None:
         """Heal has ended."""
         for healer in self._healers:
             done = list(healer.state.by_id.values())
-            if self._as_json:
-                print_json({"type": "end", "queue": healer.queue.name, **_counts(done)})
-            else:
+            if not self._print_json("end", healer, **_counts(done)):
                 why = "heal ended" if interrupted else "no job is left"
                 print(f"{healer.queue.name}: {why}; {summary(done)}")
 
     def _decided(self, healer: Healer, decision: Decision) -> None:
         # Whatever a decision waits for, heal looks at all jobs when the first decision is due.
         look = time.time() + max(0.0, healer.due - time.monotonic())
-        if self._as_json:
-            facts = {"queue": healer.queue.name, "next_look": round(look, 3)}
-            print_json({"type": "decision", **facts, **decision.as_json()})
+        facts = {"next_look": round(look, 3), **decision.as_json()}
+        if self._print_json("decision", healer, **facts):
             return
         verb = paint(f"{decision.verb.value:<8}", _STYLES[decision.verb.value])
         job = decision.case.held.key
@@ -160,17 +156,21 @@ class HealPrinter:
     def _end(self, healer: Healer, entry: HealAction) -> None:
         assert entry.ending is not None
         job, how = entry.intent.key, entry.ending.value
-        if self._as_json:
-            print_json({"type": "outcome", "queue": healer.queue.name, "job": str(job), "how": how})
-        else:
+        if not self._print_json("outcome", healer, job=str(job), how=how):
             print(f"{clock()} {'ended':<8} {job}: {how}", flush=True)
+
+    def _print_json(self, type: str, healer: Healer, **facts: object) -> bool:
+        """Print a JSON line, if that is wanted; returns whether it is."""
+        if self._as_json:
+            print_json({"type": type, "queue": healer.queue.name, **facts})
+        return self._as_json
 
 
 def summary(entries: Sequence[HealAction]) -> str:
     """All actions of an audit in one sentence."""
     counts = _counts(entries)
     endings = ", ".join(f"{n:,} {how}" for how, n in counts["endings"].items())
-    made = f"{counts['releases']:,} releases, {counts['removals']:,} removals"
+    made = f"{many(counts['releases'], 'release')}, {many(counts['removals'], 'removal')}"
     return f"{made}{f': {endings}' if endings else ''}"
 
 
@@ -256,14 +256,14 @@ def parser(name: str) -> Parser:
     text = "releases in an hour; default: 1000, of which 500 for one user"
     made.option("--most-per-hour", "N", text, parse=count)
     text = "never request more memory than this; default: 128 GiB"
-    made.option("--most-memory", "SIZE", text, parse=size)
+    made.option("--most-memory", "SIZE", text, parse=parse_size)
     text = "never request more disk than this; default: 500 GB"
-    made.option("--most-disk", "SIZE", text, parse=size)
+    made.option("--most-disk", "SIZE", text, parse=parse_size)
     made.flag("--duration", "also change the duration category of a job")
     text = "the pause after the first hold; doubles with each hold; default: 60 s"
-    made.option("--backoff", "TIME", text, parse=duration)
+    made.option("--backoff", "TIME", text, parse=parse_duration)
     text = "after waiting this long, try one job; default: 1 h"
-    made.option("--most-wait", "TIME", text, parse=duration)
+    made.option("--most-wait", "TIME", text, parse=parse_duration)
     made.flag("--everybody", "with --pool: the jobs of all users, for administrators")
     made.flag("--audit", "show what was done, and how it ended")
     return made
@@ -288,8 +288,7 @@ def call(arguments: Namespace) -> int:
 
 def _places(arguments: Namespace) -> list[tuple[Path, RunFolder | None]]:
     """The audit files, each with its run, or None for the audit of a whole pool."""
-    from headway.cli.address import find_run
-    from headway.cli.status import are_logs
+    from headway.cli.address import are_logs, find_run
     from headway.holds.audit import audit_of_pool, audit_of_run
 
     logs = bool(arguments.address) and all(are_logs([word]) for word in arguments.address)

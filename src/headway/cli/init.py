@@ -149,28 +149,26 @@ def job_toml(script: str, found: Guess) -> str:
     """The text of the file."""
     from headway.cli.draft import name_of
 
+    words = (word.replace("{", "{{").replace("}", "}}") for word in found.command)
+    command = ", ".join(map(quoted, words))
+    gpu = f"the script uses {found.gpu_module}" if found.gpu_module else "if it uses a GPU"
     parts = [
         f"# How Headway runs {one_line(script)}. Run it here: headway run job.toml\n"
         f"# On HTCondor: headway run job.toml --pool htcondor\n",
         f"name = {quoted(name_of(Path(script).stem))}",
-        _command(found),
+        f"command = [{command}]  # with its arguments, as words",
         "\n# The files of this folder that the job needs; they are packed at submit.\n"
         f"files = [{', '.join(quoted(name) for name in found.files)}]",
         "\n# Many jobs: one per row of a table, whose columns fill {placeholders} in the command.\n"
         '# table = "parameters.csv"',
         _resources(found),
-        _gpus(found),
+        f'\n# Uncomment ({gpu}):\n# [resources.gpus]\n# count = 1\n# memory = "8 GB"',
         _inputs(found),
         _outputs(found),
         "\n# A command that saves its state and exits with 85 continues from there when evicted.\n"
         '# [checkpoint]\n# paths = ["checkpoint.pt"]\n# interval = "1 h"',
     ]
     return "\n".join(part for part in parts if part) + "\n"
-
-
-def _command(found: Guess) -> str:
-    words = ", ".join(quoted(word.replace("{", "{{").replace("}", "}}")) for word in found.command)
-    return f"command = [{words}]  # with its arguments, as words"
 
 
 def _resources(found: Guess) -> str:
@@ -193,11 +191,6 @@ def _resources(found: Guess) -> str:
         lines.append(f"# Add the size of {name}, which line {line} fetches.")
     lines += ["[resources]", "cpus = 1", 'memory = "4 GB"', f'disk = "{disk / 10**9:g} GB"']
     return "\n".join(lines)
-
-
-def _gpus(found: Guess) -> str:
-    why = f"the script uses {found.gpu_module}" if found.gpu_module else "if it uses a GPU"
-    return f'\n# Uncomment ({why}):\n# [resources.gpus]\n# count = 1\n# memory = "8 GB"'
 
 
 def _inputs(found: Guess) -> str:
@@ -243,13 +236,11 @@ def converted_toml(made: Converted, table: str | None) -> str:
         *(f"# Note: {one_line(note)}." for note in dict.fromkeys(made.notes)),
         "",
     ]
-    for key in ("name", "command", "files", "environment", "container"):
-        if key in document:
-            lines.append(f"{key} = {_toml(document[key])}")
+    before = ("name", "command", "files", "container", "environment")
+    after = ("grace", "duration", "time_limit", "requirements")
+    lines += _pairs({key: document[key] for key in before if key in document})
     lines += _table(made, table)
-    for key in ("grace", "duration", "time_limit", "requirements"):
-        if key in document:
-            lines.append(f"{key} = {_toml(document[key])}")
+    lines += _pairs({key: document[key] for key in after if key in document})
     for key in ("resources", "checkpoint", "retries", "submit"):
         if key in document:
             lines += ["", f"[{key}]", *_pairs(document[key])]

@@ -8,10 +8,12 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from headway.api import Run
+from headway.cli.address import find
 from headway.cli.commands import OK
 from headway.cli.job_text import group_of, state_word
 from headway.cli.parser import Parser
@@ -70,8 +72,7 @@ class JobOutput:
         """The newest attempt's output, and that of the following ones until the job is over."""
         self.skip_old_attempts()
         before: Status | None = None
-        looks = 0
-        while True:
+        for _ in _looks(self.run):
             state = self.state
             over = state is not None and state.terminal
             tail = None if over else self._tail(follow=True)
@@ -83,10 +84,6 @@ class JobOutput:
             if state is not None and state.status is Status.HELD and before is not Status.HELD:
                 print_stderr(f"held: {printable(state.hold_reason)}; waiting for more")
             before = state.status if state is not None else None
-            looks += 1
-            if looks % _ALIVE == 0 and _is_lost(self.run):
-                return
-            time.sleep(_LOOK)
 
     def skip_old_attempts(self) -> None:
         """Leave out what the attempts before the newest wrote."""
@@ -203,8 +200,7 @@ class RunOutput:
         left = {output.job: output for output in self.jobs}
         for output in self.jobs:
             output.skip_old_attempts()
-        looks = 0
-        while True:
+        for _ in _looks(self.run):
             settled, states = self.run.settled(), self.run.jobs
             for job, output in list(left.items()):
                 state = states.get(job)
@@ -220,10 +216,6 @@ class RunOutput:
                 for job in left:
                     yield from self._lines(job, b"", last=True)
                 return
-            looks += 1
-            if looks % _ALIVE == 0 and _is_lost(self.run):
-                return
-            time.sleep(_LOOK)
 
     def _ask_one(
         self, left: Mapping[int, JobOutput], states: Mapping[int, JobState]
@@ -285,12 +277,14 @@ class TerminalFilter:
         return "".join(char for char in text if char in "\n\t" or printable(char) == char)
 
 
-def _is_lost(run: Run) -> bool:
-    """Whether nobody runs these jobs any more; then says so."""
-    if not run.lost():
-        return False
-    print_stderr(f"nobody runs it now; go on with `headway run --resume {run.label}`")
-    return True
+def _looks(run: Run) -> Iterator[None]:
+    """Yield again and again, with pauses, until the local pool has ended before its jobs."""
+    for number in count(1):
+        yield
+        if number % _ALIVE == 0 and run.lost():
+            print_stderr(f"nobody runs it now; go on with `headway run --resume {run.label}`")
+            return
+        time.sleep(_LOOK)
 
 
 def record_of(run: Run, job: int) -> dict[str, Any]:
@@ -345,8 +339,6 @@ def parser(name: str) -> Parser:
 
 
 def call(arguments: Namespace) -> int:
-    from headway.cli.address import find
-
     address = find(arguments.address)
     name = "stderr" if arguments.stderr else "agent.log" if arguments.agent else "stdout"
     run = Run(address.folder)

@@ -12,6 +12,9 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from headway.errors import HeadwayError
+from headway.spec.errors import Wrong
+from headway.spec.units import parse_duration
+from headway.text import closest
 
 _WIDTH = 88
 
@@ -23,29 +26,10 @@ class UsageError(HeadwayError):
         super().__init__(message, remedy=remedy)
 
 
-# What the value of an option can be: functions for `Parser.option`, which raise Wrong.
-
-
-def duration(text: str) -> float:
-    """Seconds, from "20 min"."""
-    from headway.spec.units import parse_duration
-
-    return parse_duration(text)
-
-
-def size(text: str) -> int:
-    """Bytes, from "8 GB"."""
-    from headway.spec.units import parse_size
-
-    return parse_size(text)
-
-
 def whole_number(most: int = 10**9, least: int = 0) -> Callable[[str], int]:
     """A parser for whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        from headway.spec.errors import Wrong
-
         if text.isascii() and text.isdigit() and least <= int(text[:12]) <= most:
             return int(text)
         what = f"{text[:20]!r} is not a whole number from {least} to {most:,}"
@@ -56,24 +40,22 @@ def whole_number(most: int = 10**9, least: int = 0) -> Callable[[str], int]:
 
 def since(text: str, now: float | None = None) -> float:
     """Seconds since the epoch, from "7d" (ago) or a date; without a zone it is local time."""
-    from headway.spec.errors import Wrong
-
     now = time.time() if now is None else now
     example = "write it such as 7d, 12h, 90min, 2025-11-16 or 2025-11-16T08:30"
     given = text.strip()
     try:
         if re.match(r"[0-9]{4}-", given):
             # Python 3.10 does not know the Z, and knows no fractions of other lengths.
-            moment = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", given)).timestamp()
+            begin = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", given)).timestamp()
         else:
-            moment = now - duration(given)
+            begin = now - parse_duration(given)
     except Wrong as wrong:
         raise Wrong(wrong.what, example) from None
     except (ValueError, OverflowError, OSError):
         raise Wrong(f"{text[:60]!r} is not a date", example) from None
-    if moment > now:
+    if begin > now:
         raise Wrong(f"{text[:60]} is in the future", example)
-    return moment
+    return begin
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -145,8 +127,6 @@ class Parser(argparse.ArgumentParser):
         *names, metavar, help = words
 
         def read(text: str) -> Any:
-            from headway.spec.errors import Wrong
-
             try:
                 return text if parse is None else parse(text)
             except Wrong as wrong:
@@ -183,8 +163,6 @@ class Parser(argparse.ArgumentParser):
         arguments, extra = self.parse_known_args(argv)
         if not extra:
             return arguments
-        from headway.text import closest
-
         name = extra[0].split("=", 1)[0]
         hint, what = "", f"unexpected argument {extra[0]!r}"
         if name.startswith("-"):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import OK
-from headway.cli.parser import Parser, size
+from headway.cli.parser import Parser
 from headway.cli.terminal import metered, near, print_json, print_stderr
+from headway.spec.units import format_size, parse_size
 from headway.text import many, printable
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def parser(name: str) -> Parser:
     )
     made.argument("path", "PATH", "the file that jobs will fetch")
     text = "64 KiB to 1 GiB; default: 256 KiB to 1 MiB, depending on the file's size"
-    made.option("--chunk-size", "SIZE", text, parse=size)
+    made.option("--chunk-size", "SIZE", text, parse=parse_size)
     made.flag("--no-index", "do not look into a tar file")
     return made
 
@@ -95,8 +96,6 @@ def _document(path: str, done: Published) -> dict[str, Any]:
 
 
 def _print(done: Published) -> None:
-    from headway.spec.units import format_size
-
     manifest = done.manifest
     content = f"{format_size(manifest.size)} in {many(manifest.chunks, 'chunk')}"
     if manifest.is_tar:

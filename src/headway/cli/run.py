@@ -115,8 +115,7 @@ def _start(arguments: Namespace) -> int:
     if found is not None:
         from headway.cli.run_summary import print_missing
 
-        dry, runs = arguments.dry_run, planned.runs
-        print_missing(found, planned.job.name, runs, as_json=as_json, dry=dry)
+        print_missing(found, planned, as_json=as_json, dry=arguments.dry_run)
         if not planned.is_needed:
             return FAILED if found.of(WAITS) else OK
     if arguments.dry_run:
@@ -205,7 +204,7 @@ def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
     run = run_jobs.run
     # The local pool releases transient holds itself, and ends when it has nothing more to do.
     heal = BackgroundHealer(run.folder, run.pool) if heals and run.pool.kind != "local" else None
-    watcher = RunWatcher(run, run_jobs, choose_view(run_jobs, as_json=as_json), heal)
+    watcher = RunWatcher(run_jobs, choose_view(run_jobs, as_json=as_json), heal)
     left = ""
     try:
         with contextlib.closing(watcher.view), contextlib.ExitStack() as stack:

@@ -6,20 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headway.api import Run, newest_of
+from headway.api import Run, Submission, newest_of
 from headway.cli.job_text import STYLES, RunJobs, count_words, group_of, next_step, why
 from headway.cli.logs import record_of
 from headway.cli.terminal import near, paint, print_json, print_stderr, print_table
 from headway.events import JobState
+from headway.pool.folder import RunFolder
 from headway.pool.results import BUSY, KEPT, MISSING, WAITS, Result, Results, read_kept
 from headway.spec import format_duration
 from headway.text import RowWords, many, printable
-
-if TYPE_CHECKING:
-    from headway.pool.folder import RunFolder, Runs
-
 
 MOST = 10  # failed or held jobs that get their own lines
 TAIL = 15  # lines of stderr for a single failure
@@ -27,13 +24,13 @@ MOST_RESULTS = 20  # jobs that get a line of their own
 _STYLES = {KEPT: "green", BUSY: "cyan", WAITS: "yellow", MISSING: "red"}
 
 
-def print_missing(found: Results, name: str, runs: Runs, *, as_json: bool, dry: bool) -> None:
+def print_missing(found: Results, planned: Submission, *, as_json: bool, dry: bool) -> None:
     """Print which results are kept and which jobs run, before anything is submitted."""
     if as_json:
         if not dry or not found.of(MISSING):
             print_json({"type": "only-missing", **missing_document(found)})
         return
-    print_stderr(f"{name} has {many(len(found.results), 'job')}: {found.words()}")
+    print_stderr(f"{planned.job.name} has {many(len(found.results), 'job')}: {found.words()}")
     for note in found.notes:
         print_stderr(printable(note))
     if dry:
@@ -47,7 +44,7 @@ def print_missing(found: Results, name: str, runs: Runs, *, as_json: bool, dry: 
     if not found.of(MISSING):
         rest = "the jobs without outputs are in the queue of another run"
         done = rest if found.of(BUSY, WAITS) else "all jobs have their outputs"
-        label = newest_of(found, runs).label
+        label = newest_of(found, planned.runs).label
         print(f"nothing to run: {done}; `headway status {label} --results` shows where")
 
 
@@ -76,7 +73,9 @@ def print_results(folder: RunFolder, found: Sequence[Result], *, as_json: bool) 
     for place, each in enumerate(found):
         state, where = each.state, each.why
         if state == KEPT:
-            state, where = "succeeded", ", ".join(_short(one.where) for one in each.outputs)
+            places = (one.where for one in each.outputs)
+            shown = (where if "://" in where else near(Path(where)) for where in places)
+            state, where = "succeeded", ", ".join(shown)
         lines.append((each.name, row(place), state, printable(where or each.why)))
     print_table(("job", "row", "state", "outputs"), lines, [_STYLES[each.state] for each in found])
 
@@ -88,10 +87,6 @@ def _print_jobs(chosen: Sequence[Result], what: str) -> None:
         print_stderr(f"  job {each.row['job']}{words} {what}: {printable(each.why)}")
     if len(chosen) > MOST_RESULTS:
         print_stderr(f"  … and {len(chosen) - MOST_RESULTS:,} more; --json has all")
-
-
-def _short(where: str) -> str:
-    return where if "://" in where else near(Path(where))
 
 
 def print_ending(run: Run, run_jobs: RunJobs) -> None:

@@ -6,8 +6,9 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.commands import FAILED, OK
-from headway.cli.parser import Parser, duration
+from headway.cli.parser import Parser
 from headway.cli.terminal import patience, print_json, print_stderr, print_table
+from headway.spec.units import parse_duration
 from headway.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def parser(name: str) -> Parser:
     made.argument("url", "URL", "the object, or mirrors of it", nargs="+")
     made.flag("--quick", "show only the order; measure nothing")
     text = "how long to wait for each source; default: 10 s"
-    made.option("--patience", "TIME", text, parse=duration)
+    made.option("--patience", "TIME", text, parse=parse_duration)
     return made
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 import shlex
 import time
 from argparse import Namespace
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.api import Run
-from headway.cli.address import find
+from headway.cli.address import are_logs, find
 from headway.cli.commands import OK
 from headway.cli.job_text import (
     STYLES,
@@ -54,29 +52,6 @@ _log = logging.getLogger(__name__)
 MOST = 200  # rows, unless all are asked for
 BIG = 16 << 20  # bytes of logs beyond which not every event is read
 _MOST_REASONS = 10  # held jobs whose reason gets a line of its own
-_NUMBER = re.compile(r"[0-9]*(\.[0-9]+)?\Z", re.ASCII)
-
-
-def are_logs(words: Sequence[str]) -> bool:
-    """Whether these words name logs; the name of a run and a job's number go before a path."""
-    if len(words) != 1:
-        return len(words) > 1
-    text = words[0]
-    try:
-        there = os.path.exists(text)
-        path = Path(text).resolve()
-        # The current folder and those above it are never meant as folders of logs.
-        if (path / "run.json").is_file() or path == Path.cwd() or path in Path.cwd().parents:
-            return False
-    except (OSError, ValueError):
-        return False
-    if os.sep in text or text.endswith(".log"):
-        return True
-    if not there:
-        return False
-    runs = list(Runs.here())
-    named = any(text in (run.label, run.facts.name) for run in runs)
-    return not named and not (runs and _NUMBER.match(text))
 
 
 @dataclass
@@ -152,7 +127,7 @@ def log_document(found: LogJobs) -> dict[str, Any]:
             for file, skip in found.skipped
         ],
         "unread": [
-            {"file": file, "why": said} for file, said in found.unread if said not in NO_LOGS
+            {"file": file, "why": reason} for file, reason in found.unread if reason not in NO_LOGS
         ],
         "states": [{"job": _id(state), **state.as_dict()} for state in found.jobs],
     }
@@ -161,32 +136,29 @@ def log_document(found: LogJobs) -> dict[str, Any]:
 def print_jobs(found: LogJobs, most: int | None) -> None:
     """Print a table of at most `most` jobs, and why some of them are held."""
     groups = found.groups()
-    names = [printable(near(Path(path))) for path in found.paths]
+    names = [near(Path(path)) for path in found.paths]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
     print(f"{paint(shown, 'bold')}: {count_words(found.counts) or 'no jobs'}")
     states = groups.first(len(found.jobs) if most is None else most)
     if states:
         print_states(states, _id, found.last)
     print_hidden(found.total - len(states), "--all shows them")
-    _print_trouble(states, found.counts.get("held", 0), " ".join(map(shlex.quote, names[:3])))
+    held = [state for state in states if group_of(state) == "held"][:_MOST_REASONS]
+    for state in held:
+        print(f"  {paint(f'{_id(state)} held', STYLES['held'])}: {printable(why(state))}")
+        logs = " ".join(map(shlex.quote, names[:3]))
+        print(f"    what to do about it: headway advise {logs} {_id(state)}")
+    if (number := found.counts.get("held", 0) - len(held)) > 0:
+        print(f"  … and {number:,} more that are held")
     skipped = sum(skip.length for _, skip in found.skipped)
     if skipped:
         print(f"skipped {skipped:,} bytes that are part of no event; --json says where")
     for file, skip in found.skipped:
         if not skip.length:  # reading ended there
-            where = f"{printable(near(Path(file)))} was read up to byte {skip.offset:,}"
+            where = f"{near(Path(file))} was read up to byte {skip.offset:,}"
             print(f"{where}: {printable(skip.why)}")
     if found.jobs:
         print(f"where the time went: headway report {' '.join(names[:3])}")
-
-
-def _print_trouble(states: Sequence[JobState], number: int, logs: str) -> None:
-    held = [state for state in states if group_of(state) == "held"][:_MOST_REASONS]
-    for state in held:
-        print(f"  {paint(f'{_id(state)} held', STYLES['held'])}: {printable(why(state))}")
-        print(f"    what to do about it: headway advise {logs} {_id(state)}")
-    if number > len(held):
-        print(f"  … and {number - len(held):,} more that are held")
 
 
 def _id(state: JobState) -> str:
@@ -377,11 +349,9 @@ def list_runs(arguments: Namespace) -> int:
 
 
 def _jobs_words(run: dict[str, Any]) -> str:
-    if run["error"]:
-        return str(run["error"])
     kept = f" ({run['kept']:,} kept from other runs)" if run["kept"] else ""
     words = count_words(run["counts"]) if run["submitted"] else "not submitted"
-    return words + kept
+    return str(run["error"] or words + kept)
 
 
 def _listed(folder: RunFolder) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def amount(done: int, total: int | None) -> str:
     if not total:
         return text
     number, _, unit = text.partition(" ")
-    whole = format_size(total)
-    return f"{number if whole.endswith(f' {unit}') else text} / {whole}"
+    of = format_size(total)
+    return f"{number if of.endswith(f' {unit}') else text} / {of}"
 
 
 def can_redraw(stream: TextIO) -> bool:

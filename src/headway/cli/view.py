@@ -11,7 +11,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headway.api import Run
 from headway.cli.job_text import (
     COLUMNS,
     GROUPS,
@@ -265,15 +264,15 @@ class RunWatcher:
     """Feeds a view from the event log; Ctrl-C asks it to end but never interrupts a step."""
 
     def __init__(
-        self, run: Run, run_jobs: RunJobs, view: RunView, heal: BackgroundHealer | None = None
+        self, run_jobs: RunJobs, view: RunView, heal: BackgroundHealer | None = None
     ) -> None:
-        self.run = run
+        self.run = run_jobs.run
         self.run_jobs = run_jobs
         self.view = view
         self.heal = heal
         self.stop = StopSignal()
         self._checked = time.monotonic()
-        run.saw = self._saw
+        self.run.saw = self._saw
 
     def until_settled(self) -> bool:
         """True once all jobs are over or held for good; False if a signal came first."""
