@@ -227,7 +227,7 @@ class Line:
 
     def __call__(self, ad: Mapping[str, AdValue]) -> list[str]:
         """The line with the attributes of an event, or none."""
-        if self._optional and not ad.get(self._fields[0][0]):
+        if self._optional and ad.get(self._fields[0][0]) in (None, ""):
             return []
         made = [self.texts[0]]
         for (name, kind), text in zip(self._fields, self.texts[1:], strict=True):
@@ -438,13 +438,6 @@ def _transfer(ad: Ad) -> list[str]:
     return [texts[kind - 1] if 1 <= kind <= len(texts) else "NONE"]
 
 
-def _queued(ad: Ad) -> list[str]:
-    return _QUEUED(ad) if "QueueingDelay" in ad else []
-
-
-_QUEUED = Line("\tSeconds spent in queue: {QueueingDelay:int}")
-
-
 def _materialized(ad: Ad) -> list[str]:
     done = integer_of(ad, "Completion")
     word = f"Error {done}" if done < 0 else {0: "Incomplete", 1: "Complete"}.get(done, "Paused")
@@ -547,6 +540,7 @@ _OF_TERMINATED = frozenset(
 
 
 _REASON = Line("\t{Reason}", optional=True)
+_QUEUED = Line("\tSeconds spent in queue: {QueueingDelay:int}", optional=True)
 _GRID_RESOURCE = Line("    GridResource: {GridResource:known}")
 _GRID_JOB = Line("    GridJobId: {GridJobId:known}")
 _SUBMIT: tuple[_Part, ...] = (
@@ -642,6 +636,6 @@ FORMATS: dict[int, tuple[_Part, ...]] = {
     EventType.CLUSTER_REMOVE: ("Cluster removed", _materialized, Line("\t{Notes}", optional=True)),
     EventType.FACTORY_PAUSED: ("Job Materialization Paused", _paused),
     EventType.FACTORY_RESUMED: ("Job Materialization Resumed", _REASON),
-    EventType.FILE_TRANSFER: (_transfer, _queued, TO_HOST),
+    EventType.FILE_TRANSFER: (_transfer, _QUEUED, TO_HOST),
     EventType.DATAFLOW_SKIPPED: ("Dataflow job was skipped.", _REASON),
 }

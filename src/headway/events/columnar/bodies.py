@@ -25,10 +25,13 @@ from headway.events.columnar.columns import (
 )
 from headway.events.columnar.headers import (
     TENS,
+    YEAR,
+    Dates,
     Template,
     TextBlock,
     Words,
     begins,
+    dates_with_year,
     integers,
     long_integers,
     two,
@@ -378,7 +381,7 @@ _USED, _ASKED = 0, 1
 _ACCORD, _REASON = OWN_ACCORD.raw[0], EVICTION_REASON.raw[0]
 #: Which line of a requeued body says how the command ended.
 ENDING_LINE = 5
-_DAY, _HOUR, _SECOND = Template(b"0000-00-"), Template(b"00T00:00"), Template(b":00Z????")
+_T, _Z = b"TZ"
 
 #: The beginning of a resource's line, what follows it, and what its cells measure.
 _RESOURCES: tuple[tuple[bytes, bytes, dict[int, str]], ...] = (
@@ -433,7 +436,7 @@ class Endings:
         known = self._start == self._end
         known |= begins(begin, b"\t(0)") | begins(begin, b"\t(1)")
         dated = begins(begin, _ACCORD[:8])
-        self._moments(np.flatnonzero(dated))
+        self._end_times(np.flatnonzero(dated))
         known |= dated
         known |= self._reasons(begin, requeued)
         known |= self._cpu_times(begins(begin, b"\t\tUsr "))
@@ -446,30 +449,21 @@ class Endings:
     def _once(self, lines: Longs) -> Longs:
         return self._lines.once(lines, self.odd)
 
-    def _moments(self, lines: Longs) -> None:
+    def _end_times(self, lines: Longs) -> None:
         """Read when jobs ended of their own accord."""
         owners, at = self._owner[lines], self._start[lines]
         good = self._block.says(at, _ACCORD)
         at = at + len(_ACCORD)
-        day, hour, second = self._word[at], self._word[at + 8], self._word[at + 16]
-        good &= _DAY.fits(day)
-        # The day of the month stands in the third byte behind the dash.
-        good &= _HOUR.fits(hour) & _SECOND.fits(second)
-        date, clock = _DAY.pairs(day), _HOUR.pairs(hour)
-        year = two(date, 0) * 100 + two(date, 2)
-        month, of_month = two(date, 5), two(clock, 0)
-        hours, minutes, seconds = two(clock, 3), two(clock, 6), two(_SECOND.pairs(second), 1)
-        good &= (year > 1970) & (month >= 1) & (month <= 12) & (of_month >= 1) & (of_month <= 28)
-        good &= (hours < 24) & (minutes < 60) & (seconds < 60)
-        months = (year - 1970) * 12 + month - 1
-        days = np.where(good, months, 0).astype("datetime64[M]").astype("datetime64[D]")
-        whole = days.astype(np.int64) + of_month - 1
-        self.utc[owners] = np.where(
-            good, ((whole * 24 + hours) * 60 + minutes) * 60 + seconds, np.nan
-        )
-        several = owners[1:][owners[1:] == owners[:-1]]
+        dated, key, second = dates_with_year(self._word, at)
+        month, day, hour, minute, valid = Dates.of(key)
+        good &= dated & valid & (day <= 28) & (key // YEAR > 1970) & (second < 60)
+        good &= (self._byte[at + 10] == _T) & (self._byte[at + 19] == _Z)
+        months = np.where(good, (key // YEAR - 1970) * 12 + month - 1, 0)
+        days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day - 1
+        seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
+        self.utc[owners] = np.where(good, seconds, np.nan)
         self.unclear[owners[~good]] = True
-        self.unclear[several] = True
+        self.unclear[owners[1:][owners[1:] == owners[:-1]]] = True
         self.utc[self.unclear] = np.nan
 
     def _reasons(self, begin: Words, requeued: Flags) -> Flags:
@@ -522,10 +516,7 @@ class Endings:
         value, width = long_integers(self._word, at)
         at = at + width
         good = self._block.says(at, b"  -  Total ")
-        for text, place in (
-            (SENT.raw[1], _SENT),
-            (RECEIVED.raw[1], _RECEIVED),
-        ):
+        for text, place in ((SENT.raw[1], _SENT), (RECEIVED.raw[1], _RECEIVED)):
             here = self._block.says(at, text)
             self.measured[self._once(lines[here]), place] = value[here]
             good |= here
@@ -565,13 +556,11 @@ class Endings:
                 cells.append((lines[exact], column, MEASURED.index(name)))
         self._cells(cells)
         row[lines[~good]] = False
-        self._check_times(lines[begins(names, _TIME)])
-        return np.asarray(header | row)
-
-    def _check_times(self, lines: Longs) -> None:
-        at = self._start[lines] + 8
+        times = lines[begins(names, _TIME)]
+        at = self._start[times] + 8
         good = self._block.says(at, b"Execute ") | self._block.says(at, b"SlotBusy ")
-        self.odd[self._owner[lines[~good]]] = True
+        self.odd[self._owner[times[~good]]] = True
+        return np.asarray(header | row)
 
     def _cells(self, cells: list[tuple[Longs, int, int]]) -> None:
         """Read these cells of these lines into their places.
@@ -620,8 +609,7 @@ class Endings:
         long = np.flatnonzero(rest > 8)
         if long.size:
             low[long], high[long] = _shifted(low[long], high[long], rest[long] - u64(8))
-        empty = width == 0
-        found[empty] = np.nan
+        found[width == 0] = np.nan
         good = (size <= _CELL) & (((low | high) & ~_SPACES) == 0)
         self.odd[owner[~good]] = True
         self.measured[owner, place] = found

@@ -103,11 +103,6 @@ _ID = 10
 _YEARLESS_HOUR, _YEARLESS_SECOND = Template(b"00/00 00"), Template(b":00:00??")
 
 
-def headers_among(lines: Words) -> Flags:
-    """Which of the lines that begin with these words look like a header."""
-    return _NUMBER.fits(lines)
-
-
 def two(pairs: Words, place: int) -> Longs:
     """The number of two digits at this byte."""
     return ((pairs >> u64(8 * place)) & _ALL).astype(np.int64)
@@ -182,10 +177,9 @@ def read_headers(data: bytes, starts: Longs) -> Headers:
         ids.append(value)
     ok &= at_byte[at] == 0x20
     at += 1
-    day, hour, at_second = at_word[at], at_word[at + 8], at_word[at + 16]
-    yearful = _DAY_OF_YEAR.fits(day) & _MINUTE_OF_DAY.fits(hour) & _SECOND.fits(at_second)
+    day, hour = at_word[at], at_word[at + 8]
+    yearful, minute, second = dates_with_year(at_word, at)
     yearful &= (at_byte[at + 10] == 0x20) | (at_byte[at + 10] == 0x54)
-    minute, second = _with_year(day, hour, at_second)
     at += 19
     if not yearful.all():
         yearless = _YEARLESS_HOUR.fits(day) & _YEARLESS_SECOND.fits(hour)
@@ -223,11 +217,14 @@ def _offsets(signs: Words, east: Flags) -> tuple[Longs, Longs]:
     return np.where(colon | plain, zone, 0), np.where(colon, 6, np.where(plain, 5, 0))
 
 
-def _with_year(day: Words, hour: Words, second: Words) -> tuple[Longs, Longs]:
+def dates_with_year(at_word: Words, at: Longs) -> tuple[Flags, Longs, Longs]:
+    """Where there is a date like `2026-11-15 22:19:56`, its minute's key, and its second."""
+    day, hour, second = at_word[at], at_word[at + 8], at_word[at + 16]
+    good = _DAY_OF_YEAR.fits(day) & _MINUTE_OF_DAY.fits(hour) & _SECOND.fits(second)
     date, time = _DAY_OF_YEAR.pairs(day), _MINUTE_OF_DAY.pairs(hour)
     year = two(date, 0) * 100 + two(date, 2)
     minute = ((year * 100 + two(date, 5)) * 100 + two(time, 0)) * 10000
-    return minute + two(time, 3) * 100 + two(time, 6), two(_SECOND.pairs(second), 1)
+    return good, minute + two(time, 3) * 100 + two(time, 6), two(_SECOND.pairs(second), 1)
 
 
 def _without_year(hour: Words, second: Words) -> tuple[Longs, Longs]:
@@ -236,16 +233,13 @@ def _without_year(hour: Words, second: Words) -> tuple[Longs, Longs]:
     return minute + YEARLESS, two(time, 4)
 
 
-_POWERS = np.array([10.0**n for n in range(9)])  # exact, so that the quotient is float's own
-
-
 def _fractions(at_byte: Bytes, at_word: Words, at: Longs) -> tuple[Longs, Floats | None]:
     rows = np.flatnonzero(at_byte[at] == 0x2E)
     if not rows.size:
         return at, None
     value, width = integers(at_word[at[rows] + 1])
     fraction = np.zeros(len(at))
-    fraction[rows] = value / _POWERS[width]
+    fraction[rows] = value / TENS[width]  # both are exact, so the quotient is float's own
     # A point without digits is left where it is, and so is no header.
     at = at.copy()
     at[rows] += width + (width > 0)
@@ -310,7 +304,7 @@ def without_carriages(data: bytes, size: int) -> tuple[bytes, int, Longs]:
 def _nested(newlines: Longs, lines: Words, starts: Longs, tail: int) -> Longs:
     """The chunks in which a line below the first looks like a header."""
     headers = np.flatnonzero((lines & mask(_HEADER)) >> u64(24) == word(_HEADER[3:]))
-    headers = newlines[headers[headers_among(lines[headers])]] + 1
+    headers = newlines[headers[_NUMBER.fits(lines[headers])]] + 1
     headers = headers[headers < tail]
     if np.array_equal(headers, starts[1:]):  # mostly
         return starts[:0]

@@ -230,7 +230,7 @@ class _BlockReader:
             columns[name][rows] = values
         if number == EventType.AD_INFORMATION:
             bare = rows[self._headers.minute[rows] % ZONE >= YEARLESS]
-            self._note_ads(bare, self._rests(bare))
+            self._note_hints(number, bare, self._rests(bare))
         self._read_odd(number, rows[odd])
 
     def _read_odd(self, number: int, rows: Longs) -> None:
@@ -240,7 +240,7 @@ class _BlockReader:
         rests = self._rests(rows)
         self._put(number, dict(zip(rows.tolist(), rests, strict=True)))
         if number == EventType.TERMINATED:
-            self._note_hints(rows, rests)
+            self._note_hints(number, rows, rests)
 
     def _read_endings(self, number: int, rows: Longs) -> None:
         """Read the bodies of 004 or 005 events line by line."""
@@ -260,7 +260,7 @@ class _BlockReader:
         usual = ~endings.odd
         self._hints.append((rows[usual], endings.utc[usual]))
         unclear = rows[usual & endings.unclear]
-        self._note_hints(unclear, self._rests(unclear))
+        self._note_hints(EventType.TERMINATED, unclear, self._rests(unclear))
         return endings
 
     def _read_evicted(self, rows: Longs, bodies: Bodies) -> Endings:
@@ -303,15 +303,12 @@ class _BlockReader:
         }
         self._usage.append(put_events(self._columns, events, self._strings))
 
-    def _note_hints(self, rows: Longs, rests: list[bytes]) -> None:
-        found = [utc_hint(rest) for rest in rests]
-        utc = [np.nan if hint is None else hint for hint in found]
-        self._hints.append((rows, np.array(utc, np.float64)))
-
-    def _note_ads(self, rows: Longs, rests: list[bytes]) -> None:
-        found = [ad_time(rest) for rest in rests]
-        told = [np.nan if time is None else -time for time in found]
-        self._hints.append((rows, np.array(told, np.float64)))
+    def _note_hints(self, number: int, rows: Longs, rests: list[bytes]) -> None:
+        """Note the times in UTC, or below zero those of ads, that these events tell."""
+        ads = number == EventType.AD_INFORMATION
+        times = [ad_time(rest) if ads else utc_hint(rest) for rest in rests]
+        found = np.array([np.nan if time is None else time for time in times], np.float64)
+        self._hints.append((rows, -found if ads else found))
 
     def _recover(self, row: int) -> bool:
         """Read a chunk that is not plain, whatever it is; whether it holds an event."""
@@ -344,10 +341,9 @@ class _BlockReader:
         at = self._offset + start + header.end()
         rest = cut_lines(chunk[header.end() :], at, self._skipped)
         self._put(number, {row: rest})
-        if number == EventType.TERMINATED:
-            self._note_hints(np.array([row]), [rest])
-        elif number == EventType.AD_INFORMATION and minute[2] == 0x2F:
-            self._note_ads(np.array([row]), [rest])
+        bare = number == EventType.AD_INFORMATION and minute[2] == 0x2F
+        if number == EventType.TERMINATED or bare:
+            self._note_hints(number, np.array([row]), [rest])
         return True
 
     def _skip(self, start: int, lost: bytes, why: str) -> None:

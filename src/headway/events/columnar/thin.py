@@ -101,12 +101,17 @@ def _by_job(part: EventArrays) -> tuple[Longs, Flags]:
     if len(part.sizes) > 1:
         keys.append(np.repeat(np.arange(len(part.sizes)), part.sizes))
     order = np.lexsort(keys)
-    starts = np.zeros(len(part), np.bool_)
+    return order, _starts(keys, order)
+
+
+def _starts(keys: Sequence[Longs], order: Array) -> Flags:
+    """Which rows are the first with their keys."""
+    starts = np.zeros(len(order), np.bool_)
     starts[0] = True
     for key in keys:
         values = key[order]
         starts[1:] |= values[1:] != values[:-1]
-    return order, starts
+    return starts
 
 
 def _job_keys(cluster: Array, proc: Array) -> list[Longs]:
@@ -263,12 +268,7 @@ class Thin:
         # The order of one job's events is made up for where the rows are cut.
         order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys)
         order = order.astype(np.int32) if len(order) < 2**31 else order
-        new = np.zeros(len(self), np.bool_)
-        new[0] = True
-        for key in keys:
-            values = key[order]
-            new[1:] |= values[1:] != values[:-1]
-        starts = np.flatnonzero(new)
+        starts = np.flatnonzero(_starts(keys, order))
         wanted = np.arange(rows, len(self), rows)
         cuts = starts[np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)]
         return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]
