@@ -109,6 +109,6 @@ def test_what_is_asked_must_be_plain(headway: Call, make_run: Callable[..., RunF
     assert "which run or job?" in headway("set", "memory=2GB", code=2).stderr
     assert "missing: KEY=VALUE" in headway("set", "train-1", code=2).stderr
     twice = headway("set", "train-1", "cpus=1", "cpus=2", code=2)
-    assert "one key is there twice" in twice.stderr
+    assert "a key is given twice" in twice.stderr
     wrong = headway("set", "train-1", "memroy=2GB", code=2)
     assert "do you mean `memory`" in wrong.stderr

@@ -95,7 +95,7 @@ def _requests(arguments: Namespace) -> list[NewRequest]:
         raise UsageError(error.what, error.remedy) from None
     if not wanted or len({new.key for new in wanted}) < len(wanted):
         raise UsageError(
-            "one key is there twice" if wanted else "missing: KEY=VALUE",
+            "a key is given twice" if wanted else "missing: KEY=VALUE",
             "name each change once, such as `headway set cifar10-3.0 memory=2GB`",
         )
     arguments.address = [word for word in arguments.address if "=" not in word]
