@@ -390,8 +390,8 @@ class StartFollower:
         self._at = self._trace.stat().st_size if self._trace.exists() else 0
         self._streams = {path: path.stat().st_size for path in self._attempts.glob("*/std*")}
         self._records = self._marks()
-        self._lines = self._printed = 0
-        self._stdout: tuple[Path, int] | None = None
+        self._lines = self._printed = self._shown = 0
+        self._stdout: Path | None = None
         self._read = self._at
         self._running = False
         self.begin = time.time()
@@ -412,36 +412,28 @@ class StartFollower:
 
     def rows(self) -> int:
         """The rows of the trace so far."""
-        with contextlib.suppress(OSError), self._trace.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-            self._read += len(data)
-            self._lines += data.count(b'"step"')
+        data = _added(self._trace, self._read)
+        self._read += len(data)
+        self._lines += data.count(b'"step"')
         return self._lines
 
     def printed(self) -> int:
         """The lines of stdout so far."""
-        with contextlib.suppress(OSError):
-            if self._stdout is None and self._running:
-                newest = max(self._attempts.glob("*/stdout"), key=os.path.getmtime, default=None)
-                if newest is not None:
-                    self._stdout = (newest, self._streams.get(newest, 0))
-            if self._stdout is not None:
-                path, place = self._stdout
-                with path.open("rb") as file:
-                    file.seek(place)
-                    data = file.read()
-                self._stdout = (path, place + len(data))
-                self._printed += data.count(b"\n")
+        if self._stdout is None and self._running:
+            with contextlib.suppress(OSError, ValueError):
+                self._stdout = max(self._attempts.glob("*/stdout"), key=os.path.getmtime)
+                self._shown = self._streams.get(self._stdout, 0)
+        if self._stdout is not None:
+            data = _added(self._stdout, self._shown)
+            self._shown += len(data)
+            self._printed += data.count(b"\n")
         return self._printed
 
     def finish(self, made: Start) -> None:
-        with contextlib.suppress(OSError):
-            data = self._trace.read_bytes()[self._at :]
-            made.trace = data.decode("utf-8", "replace").splitlines()
+        made.trace = _added(self._trace, self._at).decode("utf-8", "replace").splitlines()
         for name in ("stdout", "stderr"):
             paths = sorted(self._attempts.glob(f"*/{name}"))
-            added = (path.read_bytes()[self._streams.get(path, 0) :] for path in paths)
+            added = (_added(path, self._streams.get(path, 0)) for path in paths)
             text = "".join(data.decode("utf-8", "replace") for data in added)
             if name == "stdout":
                 made.lines = text.splitlines()
@@ -457,6 +449,14 @@ class StartFollower:
             if made.code is not None:
                 made.status, made.signal = command.get("status"), command.get("signal")
                 made.seconds = float(command.get("seconds") or 0.0)
+
+
+def _added(path: Path, at: int) -> bytes:
+    """What was added to a file after its first `at` bytes."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(at)
+        return file.read()
+    return b""
 
 
 def programs(scratch: Path, agent: int) -> list[str]:
@@ -519,9 +519,9 @@ class Bench:
     """A run folder in which the check starts one job as often as needed."""
 
     def __init__(self, job: Job, base: Path, root: Path, index: int, deadline: float) -> None:
-        self.job, self.index, self.deadline = job, index, deadline
+        self.index, self.deadline = index, deadline
         self.notes: list[str] = []
-        self.starts = 0
+        self.starts = self._places = self._copies = 0
         pool = LocalPool.parse("", root)
         self._site = pool.sites[0]
         self.job = job = self._fitted(job)
@@ -537,22 +537,20 @@ class Bench:
         for output in self._plan["outputs"]:
             output["to"] = None  # nothing leaves this machine
         self._root = root
-        self.best_save: Start | None = None  # the start whose save tells most
-        self._places = 0
-        self._copies = 0
+        self.best_save: Start | None = None  # the start with the most useful save
         self.paths: Sequence[str] = job.checkpoint.paths if job.checkpoint else ()
 
     def _fitted(self, job: Job) -> Job:
         """The job as this machine can run it."""
+        changes: dict[str, Any] = {}
         wanted = job.resources.gpus
         if wanted is not None and len(self._site.gpus) < wanted.count:
             self.notes.append("this machine lacks the GPUs that the job asks for: it runs without")
-            resources = job.resources.model_copy(update={"gpus": None})
-            job = job.model_copy(update={"resources": resources})
+            changes["resources"] = job.resources.model_copy(update={"gpus": None})
         if job.container and find_apptainer() is None:
             self.notes.append("there is no apptainer here: it runs without the job's container")
-            job = job.model_copy(update={"container": None})
-        return job
+            changes["container"] = None
+        return job.model_copy(update=changes)
 
     @property
     def spool(self) -> Path:

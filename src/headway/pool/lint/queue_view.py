@@ -1,8 +1,8 @@
-"""A submit description at one `queue`, with the questions that the checks ask of it.
+"""A submit description at one `queue`, with the values and files that the checks need.
 
-Paths are where condor_submit looks for them. A relative path is taken from `initialdir`, and that,
-like the executable, from the folder in which condor_submit is called; where the submit file itself
-lies does not matter.
+Paths are those that condor_submit uses: inputs are relative to `initialdir`, which, like the
+executable, is relative to the folder in which condor_submit is called. The folder of the submit
+file does not matter.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from headway.pool.lint.submit_file import (
     split_files,
 )
 
-MOST_JOBS = 2000  # of a queue, whose values are looked at one by one
+MOST_JOBS = 2000  # of a queue: the values of more are not checked
 _MOST_ROWS = 200  # whose arguments are read word by word
 _NUMBERS = {"1": "standard", "5": "vanilla", "7": "scheduler", "8": "mpi", "9": "grid"}
 _NUMBERS |= {"10": "java", "11": "parallel", "12": "local", "13": "vm"}
-_MOST_ABOVE = 4  # folders above a submit file where its own may lie
+_MOST_ABOVE = 4  # folders above a submit file to search for its files
 CLOUDS = ("ec2", "gce", "azure")
-# How a name looks that another program fills in before condor_submit sees the file.
+# Parts of a name that another program fills in before condor_submit reads the file.
 _TEMPLATE = re.compile(
     r"\{\{|\{%|\{\w+\}|\$\{?[A-Za-z_]|%\(\w+\)|%[sd]\b|<[\w ./-]+>|__[A-Z]\w*__|@\w+@"
 )
 
 _WINDOWS = re.compile(r"(?i)[a-z]:[\\/]|\\\\|[\w.]\\[\w.]")
-BATCH = (".bat", ".cmd", ".ps1")  # what Windows alone runs; an .exe may be a program for Linux
+BATCH = (".bat", ".cmd", ".ps1")  # only Windows runs these; an .exe may be a program for Linux
 
 
 class QueueView:
@@ -51,15 +51,15 @@ class QueueView:
     # -- values
 
     def has(self, key: str) -> bool:
-        """Whether a key is set, or may be: by an `if` that nobody can judge."""
+        """Whether a key is set, or may be by an `if` that cannot be judged."""
         return self.has_line(key) or self.perhaps(key)
 
     def perhaps(self, key: str) -> bool:
-        """Whether a key may be set where nobody looked, so that nothing can be said of it."""
+        """Whether a key may be set in a place that is not known, so that it cannot be judged."""
         return canonical(key) in self.description.perhaps or self.description.open
 
     def raw(self, key: str) -> str:
-        """The value as it stands in the file."""
+        """The value as it is in the file."""
         given = self.description.assignment(key)
         return given.value if given else ""
 
@@ -68,10 +68,7 @@ class QueueView:
         return plain(self.description.text(key)) if self.has_line(key) else default
 
     def each(self, *keys: str) -> list[tuple[str, ...]]:
-        """The values of some keys together, each different combination once.
-
-        What only HTCondor knows stays in them as a mark: see `is_known`.
-        """
+        """The different combinations of the values of some keys; unknown parts stay as marks."""
         texts = [self.description.text(key) for key in keys]
         joined = "\x1e".join(texts)
         if "\x01" not in joined or not self.description.rows:
@@ -84,11 +81,11 @@ class QueueView:
 
     @property
     def jobs(self) -> int:
-        """How many jobs this `queue` makes; 0 where that is not known."""
+        """How many jobs this `queue` makes; 0 if that is not known."""
         return len(self.description.rows)
 
     def at(self, key: str) -> tuple[str, str]:
-        """Where a key is set, and the line; the file itself where it is not."""
+        """Where a key is set, and the line; the file if it is not set."""
         given = self.description.assignment(key)
         return (f"{self.name}:{given.first}", given.text) if given else (self.name, "")
 
@@ -101,7 +98,7 @@ class QueueView:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the job runs on the access point itself, where all its paths are right."""
+        """Whether the job runs on the access point, where all its paths exist."""
         return self.universe in ("local", "scheduler")
 
     @property
@@ -111,7 +108,7 @@ class QueueView:
 
     @property
     def on_slots(self) -> bool:
-        """Whether HTCondor finds a slot for the job, so that requests count."""
+        """Whether HTCondor finds a slot for the job, so that requests matter."""
         return not self.runs_here and self.universe not in ("grid", "vm")
 
     @cached_property
@@ -128,14 +125,14 @@ class QueueView:
 
     @cached_property
     def ospool(self) -> bool:
-        """Whether the file is for the OSPool, by its own words."""
+        """Whether the file is for the OSPool, judging by its values."""
         words = (self.value("container_image"), *self.inputs(), self.value("output_destination"))
         image = "singularity.opensciencegrid.org" in self.value("SingularityImage")
         return image or self.has_line("ProjectName") or any(map(in_ospool, words))
 
     @property
     def transfers(self) -> str:
-        """Whether HTCondor moves the files: "yes", "no" or "if needed"."""
+        """Whether HTCondor transfers files: "yes", "no" or "if needed"."""
         value = self.value("should_transfer_files").lower()
         if value in ("yes", "true", "always"):
             return "yes"
@@ -146,7 +143,7 @@ class QueueView:
 
     @cached_property
     def for_windows(self) -> bool:
-        """Whether the job runs on Windows, by its program, its paths or its requirements."""
+        """Whether the job runs on Windows, judging by its program, paths and requirements."""
         program = self.value("executable")
         paths = f"{program},{self.value('transfer_input_files')},{self.value('initialdir')}"
         asked = re.search(r'\bOpSys\w{0,20} ?== ?"win|iswindows', self.value("requirements"), re.I)
@@ -156,7 +153,7 @@ class QueueView:
     # -- files of the access point
 
     def inputs(self) -> list[str]:
-        """The items of transfer_input_files as they are for people."""
+        """The items of transfer_input_files, for people."""
         return [plain(item) for item in _files(self.description.text("transfer_input_files"))]
 
     def folders(self) -> list[Path]:
@@ -165,7 +162,7 @@ class QueueView:
         return [self._path(name, self.here) for name in names if is_known(name)]
 
     def local_inputs(self) -> Iterator[tuple[str, Path]]:
-        """Inputs of the access point whose names are known, and where they are looked for."""
+        """Inputs on the access point whose names are known, and their paths."""
         seen: set[tuple[str, Path]] = set()
         for folder, files in self.each("initialdir", "transfer_input_files"):
             if not is_known(folder):
@@ -178,13 +175,13 @@ class QueueView:
                     yield found
 
     def std_files(self, key: str) -> Iterator[tuple[str, Path]]:
-        """The files that `log`, `output`, `error` or `input` name, as far as they are known."""
+        """The files that a key such as `log` or `output` names, as far as they are known."""
         for folder, name in self.each("initialdir", key):
             if is_known(folder) and name not in ("", "/dev/null") and "://" not in name:
                 yield name, self._path(name, self._path(folder, self.here))
 
     def executables(self) -> Iterator[tuple[str, Path]]:
-        """The programs that condor_submit looks for on this machine, and where."""
+        """The programs that condor_submit looks for on this machine, and their paths."""
         if not self.sends_executable:
             return
         for (name,) in self.each("executable"):
@@ -193,13 +190,13 @@ class QueueView:
 
     @property
     def sends_executable(self) -> bool:
-        """Whether the executable is a file of this machine: condor_submit heeds only `false`."""
+        """Whether the executable is a file of this machine; condor_submit knows only `false`."""
         if self.universe == "vm" or self.grid_type in CLOUDS or self.has_line("shell"):
             return False
         return not self.value("transfer_executable").lower().startswith("f")
 
     def names_a_file(self, name: str) -> bool:
-        """Whether a name is one of a file of this machine, with nothing left to fill in."""
+        """Whether a name is complete, and that of a file on this machine."""
         odd = "://" in name or "$$" in name or name[0] == "~" or _TEMPLATE.search(name)
         drive = re.match(r"(?i)[a-z]:[\\/]|\\\\", name)
         return is_known(name) and not odd and not drive
@@ -246,23 +243,16 @@ class QueueView:
 
 
 def _files(text: str) -> list[str]:
-    """The items of a list of files; a comma within `$RANDOM_CHOICE(a,b)` parts none."""
+    """The items of a list of files; a comma within `$RANDOM_CHOICE(a,b)` separates none."""
     items = re.findall(r"(?:\x01[^\x02]*\x02|[^,\x01])+", text.strip().strip('"'))
     return [item.strip() for item in items if item.strip()]
 
 
 def submit_folder(file: SubmitFile, beside: Path, here: Path) -> Path:
-    """The folder in which condor_submit will be called: this one, unless only another one fits.
+    """The folder in which condor_submit will be called.
 
-    Args:
-        file: the submit file.
-        beside: the folder in which it lies.
-        here: the folder that we are in.
-
-    Returns:
-        `here`, as condor_submit has it, if anything that the file names by a relative path is
-        here. Otherwise the first of `beside` and the folders above it where something is, as in
-        a project whose submit files have a folder of their own; `here` where that is nowhere.
+    It is `here` if a file that the submit file names by a relative path is here. Otherwise it is
+    the first of `beside`, the submit file's own folder, and those above it where one is.
     """
     named = [file.value(key) for key in ("executable", "initialdir")]
     named += split_files(file.value("transfer_input_files"))

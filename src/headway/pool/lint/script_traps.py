@@ -106,17 +106,9 @@ def worker_options(text: str) -> set[str]:
 def asked_workers(
     words: Sequence[str], cpus: int | None, where: str, line: str, options: Collection[str] = ()
 ) -> list[LintFinding]:
-    """Check the number of loader processes that a command asks for against its cpus.
+    """At most one finding: the command asks for more loader processes than the job has cpus.
 
-    Args:
-        words: The words of the command.
-        cpus: How many cpus the job requests; None: not known.
-        where: The place to name.
-        line: The text to show.
-        options: Further options for the number, such as `-j`, that the script is known to have.
-
-    Returns:
-        One finding at most.
+    `options` are further options for their number, such as `-j`, that the script is known to have.
     """
     for at, word in enumerate(words):
         option, equals, value = word.partition("=")

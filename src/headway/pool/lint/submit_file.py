@@ -395,9 +395,6 @@ def meant(key: str) -> str:
     """The command that a key was probably meant to be; empty if it resembles none.
 
     A file may set any name as a macro, so a key must differ from a command by very little.
-
-    Args:
-        key: A key of the file that is no attribute (`+…`) and that no `$(…)` uses.
     """
     name = canonical(key)
     if name in _NAMES or len(name) < 6:
@@ -422,10 +419,7 @@ class Unknown(Exception):
 def path_parts(path: str, letters: str, base: str = "") -> str:
     """`$Fpdnx(…)`: the parts of a path, as condor_submit takes them on Linux.
 
-    Args:
-        path: The path.
-        letters: The parts to keep, in small letters.
-        base: The folder of a relative path, if the letters ask for the full path.
+    `base` is the folder of a relative path, if the letters ask for the full path.
     """
     bare = path[1:-1] if re.fullmatch(r"([\"']).*\1", path) else path
     if "f" in letters and base and not bare.startswith("/"):

@@ -182,12 +182,7 @@ HOME_FILE = re.compile(HOME.pattern.replace(r"[\w.]", r"\.\w"))  # ~/.bashrc, $H
 
 
 def far_path(word: str, contained: bool) -> bool:
-    """Whether a word names a home folder or shared storage.
-
-    Args:
-        word: A word of a command, or a value.
-        contained: The job runs in a container, which may have its own `/data`.
-    """
+    """Whether a word names a home folder or shared storage; a container may have a `/data`."""
     if "://" in word:
         return False
     return (FAR_PATH if contained else STORAGE_PATH).search(word) is not None
@@ -253,6 +248,7 @@ def in_submit_file(finding: LintFinding) -> LintFinding:
 
 _INPUT = "declare it as an input: it is downloaded and verified before the command starts"
 _IMAGE = "build it into the container image and name that in `container`"
+_CUT = "the command ends here and the shell runs `{cut}` as a separate command (exit code 127)"
 _STRICT = "put `set -euo pipefail` on the line after #!"
 _ERROR, _WARNING, _HINT = Severity
 
@@ -296,22 +292,13 @@ TRAPS: dict[str, Trap] = {
     ),
     # Continuations
     "continuation-space": Trap(
-        _WARNING,
-        "a space follows the backslash, so the command ends here and the shell runs `{cut}` as a"
-        " separate command (exit code 127)",
-        "delete what follows the backslash",
+        _WARNING, f"a space follows the backslash, so {_CUT}", "delete what follows the backslash"
     ),
     "continuation-comment": Trap(
-        _ERROR,
-        "a comment inside the continued command ends it, and the shell runs `{cut}` as a separate"
-        " command (exit code 127)",
-        "move the comment above the command",
+        _ERROR, f"there is a comment here, so {_CUT}", "move the comment above the command"
     ),
     "continuation-blank": Trap(
-        _ERROR,
-        "an empty line inside the continued command ends it, and the shell runs `{cut}` as a"
-        " separate command (exit code 127)",
-        "delete the empty line",
+        _ERROR, f"there is an empty line here, so {_CUT}", "delete the empty line"
     ),
     "continuation-option": Trap(
         _ERROR,

@@ -236,14 +236,10 @@ class _Line:
 def wrap(
     text: str, name: str = "job", *, base: Path | None = None, agent: str | None = None
 ) -> Wrapped:
-    """Add the lines that Headway needs to the text of a submit file.
+    """Add the lines that Headway needs; `name` is the file's, without `.sub`, for a missing log.
 
-    Args:
-        text: The submit file's text.
-        name: The file's name without `.sub`, for the name of a missing log.
-        base: The folder in which condor_submit is called. With it, the agent downloads the URLs
-            if the file allows it.
-        agent: The agent's file, relative to `base`.
+    With `base`, the folder in which condor_submit is called, the agent downloads the URLs if the
+    file allows it; the submit file names it `agent`.
     """
     file = read(text)
     broken = next((s for s in file.statements if s.key == UNCLOSED), None)
@@ -300,15 +296,7 @@ def wrap_file(
 
 
 def risks_left(wrapped: Wrapped, path: Path) -> list[LintFinding]:
-    """The risks in the original that the wrapping has not removed.
-
-    Args:
-        wrapped: The result of the wrapping.
-        path: The original.
-
-    Returns:
-        The findings of `risks`, worst first, with the lines of the original.
-    """
+    """The risks in the original at `path` that the wrapping has not removed, worst first."""
     solved = {
         "no-log": "log" in wrapped.added,
         "retry-same-site": "requirements" in wrapped.added,
