@@ -45,7 +45,7 @@ def test_the_report_reads_a_store(tmp_path: Path) -> None:
     kept, logs = report([tmp_path / "kept"]).accounts, report([LOGS]).accounts
     assert kept.jobs.drop("log").sort("id").equals(logs.jobs.drop("log").sort("id"))
     assert kept.holds.equals(logs.holds) and kept.pieces.equals(logs.pieces)
-    with pytest.raises(ReportError, match="alone"):
+    with pytest.raises(ReportError, match="cannot be combined with other logs"):
         report([tmp_path / "kept", LOGS])
 
 

@@ -23,7 +23,6 @@ from headway.collect.ledger import (
     cannot_write,
     compactable,
     day_name,
-    forget,
     locked,
     merged,
     write_batch,
@@ -384,15 +383,13 @@ class Collector:
         self.close()
 
     def _tail(self, log: FoundLog, known: Mapping[Ident, Cursor]) -> Tail | None:
-        if log.path in self._tails:
-            self._writer.source(log)  # its owner may be known only now
-        else:
-            if self._writer.knows(log) is None and self._is_of_another(log.path, known):
-                return None
-            source = self._writer.source(log)
-            self._tails[log.path] = Tail(
-                log.path, source, self.key, self._writer.add, self._writer.lost
-            )
+        writer = self._writer
+        is_new = log.path not in self._tails
+        if is_new and not writer.knows(log) and self._is_of_another(log.path, known):
+            return None
+        source = writer.source(log)  # also if it is not new: its owner may be known only now
+        if is_new:
+            self._tails[log.path] = Tail(log.path, source, self.key, writer.add, writer.lost)
         return self._tails[log.path]
 
     def _is_of_another(self, path: Path, known: Mapping[Ident, Cursor]) -> bool:
@@ -409,7 +406,7 @@ class Collector:
 
     def _limit_open(self, tail: Tail) -> None:
         """Keep only the files of the logs that grew last open."""
-        if tail.is_open and tail.path not in self._open_tails:
+        if tail.file and tail.path not in self._open_tails:
             self._open_tails[tail.path] = tail
             if len(self._open_tails) > _MOST_OPEN:
                 self._open_tails.pop(next(iter(self._open_tails))).release()
@@ -427,7 +424,9 @@ class Collector:
             ledger.parts[ledger.parts.index(group[0])] = made
             ledger.parts = [part for part in ledger.parts if part not in group]
             ledger.commit()
-            forget(self.folder, group)
+            for part in group:
+                with suppress(OSError):
+                    (self.folder / part.path).unlink()
 
 
 @contextmanager
@@ -462,9 +461,9 @@ class _Writer:
         name = str(log.path)
         return f"log-{self._masks.names.digest(name)}" if self._masks else name
 
-    def knows(self, log: FoundLog) -> StoredLog | None:
-        """The log as the ledger has it; None: it is new."""
-        return self._sources.get(self._name(log))
+    def knows(self, log: FoundLog) -> bool:
+        """Whether the ledger has the log."""
+        return self._name(log) in self._sources
 
     def source(self, log: FoundLog) -> StoredLog:
         """The log as the ledger has it; a new one is added."""

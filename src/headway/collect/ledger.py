@@ -256,13 +256,6 @@ def merged(folder: Path, parts: Sequence[StorePart], number: int) -> StorePart:
     return _write(folder, parts[0].day, f"part-{number:08d}-whole.parquet", table)
 
 
-def forget(folder: Path, parts: Sequence[StorePart]) -> None:
-    """Delete parts that the ledger does not name any more."""
-    for part in parts:
-        with contextlib.suppress(OSError):
-            (folder / part.path).unlink()
-
-
 def day_name(day: int) -> str:
     """The date of a day since the epoch; "unknown" for a negative one."""
     from datetime import date

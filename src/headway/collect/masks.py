@@ -312,7 +312,8 @@ class Masks:
 
     def __init__(self, names: Pseudonyms) -> None:
         self.names = names
-        self._known: dict[tuple[int, str], str | None] = {}
+        self._header = lru_cache(maxsize=_MEMORY)(self._mask_header)
+        self._line = lru_cache(maxsize=_MEMORY)(self._mask_line)
         attributes: dict[Callable[[str], str | None], str] = {
             names.site: "GLIDEIN_ResourceName MachineAttrGLIDEIN_ResourceName0 GLIDEIN_Site",
             names.slot: "RemoteHost LastRemoteHost SlotName",
@@ -328,9 +329,9 @@ class Masks:
     def event(self, number: int, text: str) -> str:
         """The text after an event's header, without names."""
         header, *lines = text.split("\n")
-        first = self._remembered(-1 - number, header, self._header) or MASKED
-        rest = (self._remembered(number, line, self._line) for line in lines)
-        return "\n".join([first, *(line for line in rest if line is not None)])
+        masked = (self._line(number, line) for line in lines)
+        first = self._header(number, header) or MASKED
+        return "\n".join([first, *(line for line in masked if line is not None)])
 
     def reason(self, reason: str) -> str:
         """A reason with pseudonyms in place of names."""
@@ -344,19 +345,7 @@ class Masks:
                 before = [before[1], word.lower()]
         return "".join(masked)
 
-    def _remembered(
-        self, number: int, line: str, make: Callable[[int, str], str | None]
-    ) -> str | None:
-        key = (number, line)
-        if key in self._known:
-            return self._known[key]
-        if len(self._known) >= _MEMORY:
-            self._known.clear()
-        made = self._known[key] = make(number, line)
-        return made
-
-    def _header(self, number: int, text: str) -> str:
-        number = -1 - number
+    def _mask_header(self, number: int, text: str) -> str:
         if _HEADERS.match(text) or (number == EventType.FILE_TRANSFER and text in _TRANSFERS):
             return text
         if number == EventType.GENERIC:
@@ -393,7 +382,7 @@ class Masks:
                 values[key] = self.names.host(value)
         return " ".join(["headway", *(f"{key}={value}" for key, value in values.items())])
 
-    def _line(self, number: int, line: str) -> str | None:
+    def _mask_line(self, number: int, line: str) -> str | None:
         """A line of a body; None: it is left out."""
         if not line.strip() or _FIGURES.match(line):
             return line if line.isascii() else ""

@@ -299,6 +299,7 @@ class OpenLog:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise FileNotFoundError(f"{path} is not a regular file")  # a pipe would never end
         self._reader = LogReader(path)
+        self.packed = bool(self._reader.compression)  # it will not grow
         #: The bytes before the reader's place in a compressed file, which cannot go back.
         self._buffer = b""
         try:
@@ -312,11 +313,6 @@ class OpenLog:
     def ident(self) -> tuple[int, int]:
         """Device and inode."""
         return self.stat.st_dev, self.stat.st_ino
-
-    @property
-    def packed(self) -> bool:
-        """Whether the file is compressed: it will not grow."""
-        return bool(self._reader.compression)
 
     @property
     def known(self) -> bool:
@@ -445,21 +441,16 @@ class Tail:
         self.source = source
         self._key, self._add, self._lost = key, add, lost
         self._seen: tuple[int, int, int, int] | None = None
-        # The newest file: it can be read to its end even after it was deleted.
-        self._open: OpenLog | None = None
+        #: The newest file, if it stays open: it can be read to its end even after it was deleted.
+        self.file: OpenLog | None = None
         # How many more times to look at all files: writers may notice a rotation late.
         self._full = 2
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a file stays open."""
-        return self._open is not None
-
     def release(self) -> None:
         """Close the open file."""
-        if self._open:
-            self._open.close()
-            self._open = None
+        if self.file:
+            self.file.close()
+            self.file = None
 
     def poll(self, *, rotated: bool, keep_open: bool) -> None:
         """Pass on events that have become complete; costs one stat if nothing has changed.
@@ -492,10 +483,10 @@ class Tail:
             self._take(files, before, whole=every or moved)
             if keep_open and files and files[0].path == self.path:
                 self.release()
-                self._open = files[0]
+                self.file = files[0]
         finally:
             for file in files:
-                if file is not self._open:
+                if file is not self.file:
                     file.close()
         self._seen = seen
 
@@ -557,7 +548,7 @@ class Tail:
 
     def _missing(self, cursor: Cursor, followed: bool) -> None:
         """Look for a file that has none of the log's names any more; record what was lost."""
-        file = self._open
+        file = self.file
         if file and file.ident == (cursor.device, cursor.inode):
             file.refresh()
             if file.known and file.is_of(cursor):

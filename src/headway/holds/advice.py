@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from headway.events import inert
 from headway.holds.hold import HELD, Hold, JobId, Key
+from headway.holds.table import Change as Change
 from headway.pool.policy import MORE, enough_for
 from headway.spec.units import exact_size
 from headway.text import printable
@@ -27,22 +28,6 @@ class Act(str, Enum):
     WAIT = "wait"  # for what `Advice.until_words` says, then release
     UNKNOWN = "cannot tell"
     LEAVE = "leave"  # somebody holds it on purpose: no advice
-
-
-@dataclass(frozen=True)
-class Change:
-    """One thing to change before the job is released.
-
-    `new` is a ClassAd expression for the job's `attribute`, as for `Pool.edit`; both are empty if
-    only a person can make the change. `line` is what to write into job.toml or the submit file for
-    later jobs.
-    """
-
-    words: str
-    attribute: str = ""
-    old: str = ""
-    new: str = ""
-    line: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from headway.holds.table import (
     NEVER,
     PERMANENT,
     TRANSIENT,
-    Advisable,
     HoldMeaning,
     filled,
     words_of,
@@ -144,10 +143,7 @@ class _Case:
         )
 
     def _give_up(self) -> _Choice:
-        """The job's own releases speak against another one, whatever other jobs' logs say.
-
-        Nothing is wrong with the job itself, so it is not removed: it can go on after a repair.
-        """
+        """Its own releases came back. It is not removed: it can go on after a repair."""
         if self.meaning.changes or self.meaning.raises:
             return self._change()
         why = f"It has come back {self.came_back} times: what stops it does not pass by itself."
@@ -260,17 +256,18 @@ def _surer(estimate: Estimate, p: float) -> Estimate:
     return replace(estimate, probability=p, low=low, high=high)
 
 
-def _is_so(hold: Hold, change: Advisable) -> bool:
+def _is_so(hold: Hold, change: Change) -> bool:
     """Whether the job has it like that already."""
     return bool(change.new) and str(hold.facts.get(change.attribute, "")) == change.new.strip('"')
 
 
-def _made(hold: Hold, change: Advisable, words: dict[str, str]) -> Change:
-    attribute, new = change.attribute, change.new
-    old = str(hold.facts.get(attribute, "")) if attribute else ""
-    if attribute == _CATEGORY and not old and hold.values.get("limit") != _MEDIUM_LIMIT:
-        attribute = new = ""  # nothing says that this pool has duration categories
-    return Change(filled(change.words, words), attribute, old, new, change.line)
+def _made(hold: Hold, change: Change, words: dict[str, str]) -> Change:
+    """The table's change for this job."""
+    old = str(hold.facts.get(change.attribute, "")) if change.attribute else ""
+    made = replace(change, words=filled(change.words, words), old=old)
+    if change.attribute == _CATEGORY and not old and hold.values.get("limit") != _MEDIUM_LIMIT:
+        return replace(made, attribute="", new="")  # does this pool have duration categories?
+    return made
 
 
 def _command(hold: Hold, choice: _Choice, commands: Commands) -> str:

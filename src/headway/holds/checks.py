@@ -198,10 +198,7 @@ def look_at(urls: Iterable[str], look: Look, patience: float = PATIENCE) -> dict
 
 
 def see(url: str) -> LookResult:
-    """Ask each source of an object for its first bytes.
-
-    No token is sent, so a refusal says nothing about the object.
-    """
+    """Ask each source for the first bytes, without a token, so that a refusal says nothing."""
     from headway.node.errors import HeadwayError
     from headway.node.transfer.discovery import examine
     from headway.node.transfer.federation import sources_of

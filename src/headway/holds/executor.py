@@ -21,7 +21,6 @@ from headway.pool.htcondor.schedd import Schedd
 from headway.pool.policy import AT_AVOIDED_PLACE, AVOID, AVOIDED, NOT_AVOIDED, avoid_sites
 
 _REMOVED, _COMPLETED = 3, 4
-_ACTIONS = {"release": "Release", "remove": "Remove"}
 Guard = Callable[[Intent], str]
 #: Whether an intent was carried out (None: only the log can tell), and if not, why.
 ActResult = tuple[bool | None, str]
@@ -46,7 +45,7 @@ class Executor:
             self._edit(some, _free, CLAIM, quoted(claim))
             if act == "release":
                 self._prepare(some)
-            self._schedd.act(_ACTIONS[act], self._any(some, _ready), f"via headway heal {claim}")
+            self._schedd.act(act.capitalize(), self._any(some, _ready), f"via headway heal {claim}")
         ads = self.ads([intent.key for intent in intents])
         return {intent.id: _result(intent, ads.get(intent.key)) for intent in intents}
 

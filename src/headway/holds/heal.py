@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 from headway.errors import EventLogError, HeadwayError, PoolError, PoolUnreachable
 from headway.events import Event, EventType, Follower
 from headway.holds.advise import advise
-from headway.holds.audit import Audit, HealAction, HealState, Intent, ReleaseEnding, read_audit
+from headway.holds.audit import (
+    Audit,
+    HealAction,
+    HealState,
+    Intent,
+    ReleaseEnding,
+    audit_of_run,
+    read_audit,
+)
 from headway.holds.checks import LookResult, check, see
 from headway.holds.decisions import Decision, HeldJob, Verb, claim_of, decide, decision_id
 from headway.holds.executor import ActResult
@@ -24,8 +32,8 @@ from headway.holds.guards import objection, spent
 from headway.holds.history import History
 from headway.holds.hold import HELD_STATUS, Hold, JobId, Key, QueuedHold
 from headway.holds.job_log import JobStep, LoggedJob, is_same_cause, news_of
-from headway.holds.queue import JobQueue
-from headway.holds.rules import Rules
+from headway.holds.queue import JobQueue, queue_of_run
+from headway.holds.rules import Rules, rules_of_run
 from headway.pool import Pool, RunFolder
 
 _log = logging.getLogger(__name__)
@@ -64,10 +72,7 @@ class FollowedLogs:
         return touched
 
     def _new(self) -> Iterator[list[tuple[float, str, Event]]]:
-        """The new events of each log, each with the latest time that the log has shown so far.
-
-        Logs that are merged by this time give one order, even if clocks jump.
-        """
+        """The new events of each log, with the latest time it has shown so far."""
         now = time.time()
         for place, follower in self._followers.items():
             try:
@@ -186,10 +191,7 @@ class Healer:
         return self.decisions
 
     def _now(self) -> float:
-        """Seconds since the epoch, never less than before.
-
-        If the clock is set back, heal must not wait until it has caught up.
-        """
+        """Seconds since the epoch; if the clock is set back, heal does not wait for it."""
         (time_before, then), now = self._last_now, time.monotonic()
         self._last_now = (max(time.time(), time_before + now - then), now)
         return self._last_now[0]
@@ -197,15 +199,12 @@ class Healer:
     def _aged(self, held: Sequence[QueuedHold]) -> list[QueuedHold]:
         """The jobs, held at least as long as heal has seen them: the queue's clock may jump."""
         now = time.monotonic()
-        since = {(id := decision_id("", job)): self._since.get(id, now - job.age) for job in held}
-        self._since = since
-        return [replace(job, age=max(job.age, now - since[decision_id("", job)])) for job in held]
+        ids = {decision_id("", job): job for job in held}
+        self._since = {id: self._since.get(id, now - job.age) for id, job in ids.items()}
+        return [replace(job, age=max(job.age, now - self._since[id])) for id, job in ids.items()]
 
     def _catching_up(self, held: Sequence[QueuedHold]) -> float:
-        """How soon to look again because a log has a hold that the queue does not have yet.
-
-        The log may also be wrong for ever, so the pauses get longer.
-        """
+        """How soon to look again if a log has a hold that the queue does not have, or not yet."""
         logged = {Key(job.cluster, job.proc) for job in self.logs.holds_now()}
         missing = logged - {job.key for job in held}
         new = missing - self._missing
@@ -437,11 +436,6 @@ class BackgroundHealer:
                 self._unseen, self._busy = 0, False
 
     def _heal(self) -> None:
-        # Loaded only now: most runs never have a job held.
-        from headway.holds.audit import audit_of_run
-        from headway.holds.queue import queue_of_run
-        from headway.holds.rules import Rules, rules_of_run
-
         self._folder.check_own()
         rules = rules_of_run(self._folder, Rules())
         queue = queue_of_run(self._folder, self._pool)

@@ -235,10 +235,7 @@ class QueuedHold:
         )
 
     def as_hold(self, logged: Sequence[Hold] = ()) -> Hold:
-        """The newest of the logged holds that the queue agrees with, or one by the queue alone.
-
-        Either has what the queue knows of the job.
-        """
+        """The newest logged hold that the queue agrees with, or one by the queue alone."""
         for hold in reversed(logged):
             # Another access point may have a job of the same number.
             if (hold.code, hold.subcode) == (self.code, self.subcode):

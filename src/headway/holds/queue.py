@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -157,7 +158,7 @@ class LocalQueue:
         self._pool = pool
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
-        self._user_holds: dict[int, int] = {}
+        self._user_holds: Counter[int] = Counter()
         self._user = own_name()
 
     def held(self) -> list[QueuedHold]:
@@ -202,14 +203,14 @@ class LocalQueue:
         for event in self._follower.poll():
             state = self._jobs.update(event)
             if state is not None and event.number == 12 and event.code == 1:
-                self._user_holds[state.proc] = self._user_holds.get(state.proc, 0) + 1
+                self._user_holds[state.proc] += 1
         cluster = self._folder.facts.cluster
         return self._jobs.cluster(cluster) if self._jobs.by_id else {}
 
     def _held(self, state: JobState, ad: Mapping[str, object]) -> QueuedHold:
         since = state.since or 0.0
         asked = self._folder.job.resources
-        wanted = self._user_holds.get(state.proc, 0)
+        wanted = self._user_holds[state.proc]
         facts = {
             **ad,
             f"{FIRST}RequestMemory": -(-asked.memory // 2**20),

@@ -1,12 +1,12 @@
-"""A hold's reason: what is the same in all reasons of its kind, and what is this job's alone.
+"""A hold's reason, split into what all reasons of its kind share and the values of this job.
 
-The template is the reason with its paths, hosts, names and numbers replaced by what they are:
-`<path>`, `<host>`, `<n>` …; numbers that say what happened (an HTTP status, an errno, an exit code)
-stay. A template's template is the template itself. The reason is hostile text and may be megabytes:
-only its beginning counts, and no pattern looks back over what it has read.
+In the template, paths, hosts, names and numbers are replaced by what they are: `<path>`, `<host>`,
+`<n>` …; numbers that say what happened (an HTTP status, an errno, an exit code) stay. A template's
+template is the template itself. The reason is untrusted text and may be megabytes long: only its
+beginning counts, and no pattern goes back over what it has read.
 
 A policy expression that a reason quotes is not its meaning: most name several limits, and only one
-of them was met. `rule` says what an expression is about, if it is about one thing alone.
+of them was exceeded. `rule` says what an expression is about, if that is only one thing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headway.text import printable
 
-#: Characters of a reason that are looked at, and of a template.
+#: Characters of a reason that are read, and of a template.
 LONGEST = 2000
 _LONGEST_TEMPLATE = 1200
 _LONGEST_VALUE = 500
@@ -27,7 +27,7 @@ _LEADING = "errno|status|exit|exited|returned|http|code|subcode|signal|error|use
 _HTTP_WORDS = "page|not|no|forbidden|bad|internal|service|gateway|too|gone|unauthorized"
 _PLACEHOLDERS = "url|path|slot|host|user|site|text|id|n"
 
-#: The words of errno that HTCondor puts between quotes; other quoted text is the job's own.
+#: Texts of errno that HTCondor puts in quotes; other quoted text is the job's own.
 _ERRNO_WORDS = frozenset(
     {
         "No such file or directory", "Permission denied", "Exec format error", "Text file busy",
@@ -67,21 +67,21 @@ _MASK = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _KIND = {"sinful": "host", "point": "host"}
-#: Files that HTCondor or the site makes on the node: their names say what failed.
+#: Files that HTCondor or the site creates on the node: their names say what failed.
 _NODE_FILE = re.compile(
     r"condor_exec\.exe|_condor_std(?:out|err)|singularity|apptainer|docker"
     r"|[\w-]{0,40}job[_-]?wrapper[\w.-]{0,20}",
     re.ASCII,
 )
 
-#: HTCondor's words for a rule that was met, and those of a node whose rule has no words of its own.
+#: HTCondor's text for a rule that was true, and that for a rule of the node without its own text.
 _RULE = re.compile(
     r"(The (?:job attribute|system macro) \w{1,60} expression )'(.*)'( evaluated to \w{4,9})\W*\Z"
 )
 _WANTED = re.compile(r"(.{0,300}\bWANT_HOLD = )(.*)\Z")
 _WORD = re.compile(r"(?<![\w.\"])[A-Za-z_]\w{0,100}", re.ASCII)
 _QUOTED = re.compile(r'"[^"]{0,1000}"')
-#: What the attributes of a rule are about; those that are about nothing are left out.
+#: What the attributes of a rule are about; "": nothing in particular.
 _ABOUT = {
     name.lower(): topic
     for topic, names in {
@@ -113,12 +113,12 @@ class Reason(NamedTuple):
 def parse(reason: str) -> Reason:
     """The template of a reason and its values.
 
-    `url`, `path`, `host`, `slot`, `site`, `user`: the first that it names. `text`: the first words
-    between quotes. `source`: the cache or origin that a transfer came from. `protocol`, `status`
-    (HTTP), `errno`, `exit` (of a plugin), `plugin`. `limit` and `used`, in the reason's own units,
-    with `unit`. `rule`: what a policy expression is about, such as "memory"; empty where that is
-    several things. Of a hold by Headway itself: `fault`, what failed, and `pause`, the seconds
-    until the job is released by itself.
+    `url`, `path`, `host`, `slot`, `site`, `user`: the first that it names. `text`: the first text
+    in quotes. `source`: the cache or origin of a transfer. `protocol`, `status` (HTTP), `errno`,
+    `exit` (of a plugin), `plugin`. `limit` and `used`, in the reason's own units, with `unit`.
+    `rule`: what a policy expression is about, such as "memory"; empty if it is several things. Of
+    a hold by Headway itself: `fault`, what failed, and `pause`, the seconds until the job is
+    released by itself.
     """
     text = " ".join(reason[:LONGEST].split())
     ruled = _RULE.match(text) or _WANTED.match(text)
@@ -135,14 +135,14 @@ def parse(reason: str) -> Reason:
                 values["unit"] = match[2].lower()
     made = {**known.values, **values}
     if made.get("path", "").rstrip(".") == made.get("plugin", "").rstrip("."):
-        made.pop("path", None)  # the program that moves files is none of them
+        made.pop("path", None)  # the plugin is not the file that was moved
     if "url" in made:
         made["url"] = made["url"].rstrip(":.")
     return Reason(known.template, MappingProxyType(made))
 
 
 def _of_rule(found: re.Match[str]) -> Reason:
-    """A reason that quotes an expression, which says no more than what it is about."""
+    """A reason that quotes an expression, of which only the subject is known."""
     values: dict[str, str] = {}
     template = f"{_masked(found[1], values)} <text>"
     if found.lastindex == 3:
@@ -152,14 +152,14 @@ def _of_rule(found: re.Match[str]) -> Reason:
 
 
 def about(expression: str) -> str:
-    """What a policy expression is about, if it is one thing.
+    """What a policy expression is about, if it is only one thing.
 
     Args:
         expression: A ClassAd expression, such as `MemoryUsage > 2000`.
 
     Returns:
-        "memory", "disk", "cores", "time", "starts" or "exit"; empty where it names several of
-        these, or something else.
+        "memory", "disk", "cores", "time", "starts" or "exit"; empty if it names several of these,
+        or something else.
     """
     words = {word.lower() for word in _WORD.findall(_QUOTED.sub("", expression[:LONGEST]))}
     topics = {_ABOUT.get(word, "other") for word in words} - {""}
@@ -180,7 +180,7 @@ class _Template(NamedTuple):
 @lru_cache(maxsize=8192)
 def _settled(text: str) -> _Template:
     values: dict[str, str] = {}
-    for _ in range(4):  # what stands beside a value may read as another one once it is gone
+    for _ in range(4):  # after a value is replaced, the text next to it may read as another one
         masked = _masked(text, values)
         if masked == text:
             break
@@ -191,7 +191,7 @@ def _settled(text: str) -> _Template:
 
 
 def _masked(text: str, values: dict[str, str]) -> str:
-    """One look over the text; what is taken out of it goes to the values."""
+    """The text with placeholders; what they replace goes to the values."""
 
     def put(match: re.Match[str]) -> str:
         kind = match.lastgroup or "n"
@@ -225,9 +225,9 @@ _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?) ?([kKmMgGtT]i?[bB]|megabytes|kilobytes|giga
 
 _PLUGIN = r"(?i)\b(?:plugin|from) (/[^\s,;|()'\"]{0,300}plugin[\w.]{0,30})"
 _ASKED = r"(?i)\b(?:Get|Head|Propfind) \\?\"https?://" + _HOST
+_LIMIT = r"(?i)\b(?:limit|allowed|allocated|duration|maximum)(?: \w+)? of " + _AMOUNT
 _USED = r"(?i)\b(?:peak |last measured )?(?:usage|used)[: ]{1,2}(?:of )?" + _AMOUNT
-#: A value's name, a word without which the template of a reason that has it cannot be, and the
-#: pattern.
+#: The name of a value, a text that the template must contain, and the pattern of the value.
 _VALUES = tuple(
     (name, hint, re.compile(pattern, re.ASCII))
     for name, hint, pattern in (
@@ -248,11 +248,7 @@ _VALUES = tuple(
         ("source", "<text>", _ASKED),
         ("source", "resolve host", r"(?i)could not resolve host:? '?" + _HOST),
         ("source", "connect", r"(?i)(?:failed to connect to|connection to) " + _HOST),
-        (
-            "limit",
-            " of ",
-            r"(?i)\b(?:limit|allowed|allocated|duration|maximum)(?: \w+)? of " + _AMOUNT,
-        ),
+        ("limit", " of ", _LIMIT),
         ("used", "usage", _USED),
         ("used", "used", _USED),
         ("limit", "duration of", r"(?i)allowed \w{1,12} duration of ([0-9+:]{1,20})"),
@@ -260,11 +256,11 @@ _VALUES = tuple(
 )
 
 
-#: HTCondor's own: a 012 without a reason, and one that only names a slot; as Polars has it, too.
+#: A 012 of HTCondor without a reason, or with only the name of a slot; Polars reads it, too.
 NOTHING = r"(?i)^\W*(?:reason unspecified|unspecified|error from [^:]{0,200}:?)?\W*$"
 _NOTHING = re.compile(NOTHING)
 
 
 def says_nothing(reason: str) -> bool:
-    """Whether a reason gives no reason, so that what came before the hold may give it."""
+    """Whether a reason says nothing, so that the event before the hold may give the reason."""
     return _NOTHING.search(reason[:_LONGEST_VALUE]) is not None

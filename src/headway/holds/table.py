@@ -1,4 +1,4 @@
-"""The table of holds: what is known of each kind, read from holds.toml."""
+"""The table of holds, holds.toml: what each kind of hold means, and which kind a hold is."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headway.holds.reason import LONGEST, Reason, parse
 
 TRANSIENT, PERMANENT, DEPENDS, NEVER = "transient", "permanent", "depends", "never"
 INPUT, OUTPUT = "input", "output"
-#: Steps that are behind a job once its command has started; the others, once it has ended.
+#: A job is past these steps once its command has started, and past the others once it has ended.
 BEFORE_START = frozenset({"input", "start"})
 
-#: HTCondor's names of the codes (the labels of NumHoldsByReason).
+#: HTCondor's names for the codes (the labels of NumHoldsByReason).
 CODE_NAMES = {
     0: "Unspecified", 1: "UserRequest", 2: "GlobusGramError", 3: "JobPolicy",
     4: "CorruptedCredential", 5: "JobPolicyUndefined", 6: "FailedToCreateProcess",
@@ -37,17 +37,24 @@ CODE_NAMES = {
     46: "JobDurationExceeded", 47: "JobExecuteExceeded", 48: "HookShadowPrepareJobFailure",
     49: "CannotSwitchPrimaryGroup",
 }  # fmt: skip
-#: Codes from here on, and subcodes that are as far below zero, send a job away and do not hold it.
+#: Codes from here on, and subcodes as far below zero, evict a job and do not hold it.
 VACATE = 1000
 
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*(?:\{[^{}]*\}[^{}]*)?))?\}")
 
 
-class Advisable(NamedTuple):
-    """A change that a person makes, or that an edit of the job does."""
+@dataclass(frozen=True)
+class Change:
+    """One thing to change before the job is released.
+
+    `new` is a ClassAd expression for the job's `attribute`, as for `Pool.edit`; both are empty if
+    only a person can make the change. `line` is what to write into job.toml or the submit file for
+    later jobs.
+    """
 
     words: str
     attribute: str = ""
+    old: str = ""
     new: str = ""
     line: str = ""
 
@@ -79,24 +86,19 @@ class HoldMeaning:
     wait: str = ""
     checks: tuple[str, ...] = ()
     raises: str = ""
-    changes: tuple[Advisable, ...] = ()
+    changes: tuple[Change, ...] = ()
     act: str = ""
     cost: float = 0.5
     versions: str = ""
 
     def fits(self, case: Symptom, *, by_words: bool) -> bool:
-        """Whether the entry is about this case; what costs least is looked at first.
-
-        Args:
-            case: What the event says.
-            by_words: Whether only what the reason says counts, where a subcode would do as well.
-        """
+        """Whether the entry is about this case; `by_words`: a subcode alone does not count."""
         if by_words and self.general:
             return False
         code = case.code
         if self.from_code is not None:
             return code >= self.from_code or case.subcode <= -self.from_code
-        # Where the words say which way files went, the code has nothing to add.
+        # If the reason says which way files went, the code has nothing to add.
         coded = self.codes is None or code in self.codes or bool(self.way and case.way_said)
         if self.either:
             return (self.codes is not None and coded) or self._said(case)
@@ -121,14 +123,14 @@ class HoldMeaning:
 
 
 class Symptom(NamedTuple):
-    """What an event says of why a job stopped."""
+    """What an event says about why a job stopped."""
 
     code: int
     subcode: int
-    text: str  # the reason's template, and what it quotes
+    text: str  # the reason's template, and the text that it quotes
     status: int | None  # of HTTP
     way: str  # which way files moved
-    way_said: bool  # and whether it was the reason that said so
+    way_said: bool  # whether the reason says so
     rule: str  # what a policy expression is about
 
 
@@ -144,15 +146,13 @@ _INPUT_SAID = re.compile(
     r"|\binput file transfer\b|stage-in failed",
     re.IGNORECASE,
 )
-#: A plugin's words alone are those of a node that fetches: of an upload the starter speaks first.
+#: A plugin's message alone comes from a download: for an upload, the starter's comes first.
 _FETCHED = re.compile(r"FILETRANSFER:|failed to transfer files", re.IGNORECASE)
-
-
 _TRANSFERS = {OUTPUT: 12, INPUT: 13}
 
 
 def way_of(code: int, text: str) -> tuple[str, bool]:
-    """Which way files moved, and whether the reason says so; where it is silent, the code does."""
+    """Which way files moved, by the reason or else by the code; and whether the reason says so."""
     found = [
         (match.start(), way)
         for way, pattern in ((OUTPUT, _OUTPUT_SAID), (INPUT, _INPUT_SAID))
@@ -165,7 +165,7 @@ def way_of(code: int, text: str) -> tuple[str, bool]:
     return next((way for way, number in _TRANSFERS.items() if number == code), ""), False
 
 
-#: The code that HTCondor gives a hold with these words: a 007 has the words and no code.
+#: The code that HTCondor gives to a hold with this text: a 007 has the text and no code.
 _CODE_SAID = re.compile(
     r"(?P<c6>\bfailed to execute\b|executable does not exist)"
     r"|(?P<c7>as standard (?:output|error)\b|standard (?:output|error) file\b)"
@@ -183,8 +183,8 @@ _CODE_SAID = re.compile(
     re.IGNORECASE,
 )
 _GLOBUS = 2  # its subcodes are Globus's own numbers
-_PLUGIN = 256  # from here on a subcode is a plugin's exit code, times this
-#: Codes whose subcode is an errno, which the reason gives in words as well.
+_PLUGIN = 256  # from here on, a subcode is a plugin's exit code times 256
+#: Codes whose subcode is an errno, which the reason has as text, too.
 _ERRNO_CODES = frozenset({6, 7, 8, 9, 10, 12, 13, 14})
 _ERRNO_SAID = {
     "No such file or directory": 2, "Permission denied": 13, "Exec format error": 8,
@@ -196,7 +196,7 @@ _ERRNO = re.compile("|".join(map(re.escape, _ERRNO_SAID)))
 
 
 def _codes(code: int, subcode: int, text: str, errno: str, way: str) -> tuple[int, int]:
-    """Code and subcode, by the words where HTCondor gave none; `way`: as the words have it."""
+    """Code and subcode, by the text if HTCondor gave none; `way`: by the text."""
     if (not 0 < code < VACATE and subcode > -VACATE) or code == _GLOBUS:
         said = _CODE_SAID.search(text[:LONGEST])
         if way:
@@ -228,7 +228,7 @@ def classify(code: int | None, subcode: int | None, reason: str) -> HoldMeaning:
     Args:
         code: HTCondor's code; None where the event gives none.
         subcode: The subcode; None where the event gives none.
-        reason: The reason in the words of the log.
+        reason: The reason as the log has it.
 
     Returns:
         The entry that fits best; the last one of the table fits everything.
@@ -237,7 +237,7 @@ def classify(code: int | None, subcode: int | None, reason: str) -> HoldMeaning:
 
 
 def find(code: int, subcode: int, reason: Reason) -> HoldMeaning:
-    """As `classify`, for a reason that is parsed already."""
+    """Like `classify`, for a reason that is parsed already."""
     values = reason.values
     return _find(
         code,
@@ -259,7 +259,7 @@ def _find(
     code, subcode = _codes(code, subcode, text, errno, way if said else "")
     number = int(status) if status.isdecimal() else None
     case = Symptom(code, subcode, text, number, way, said, rule)
-    # The words first: of many rules the subcode is whatever somebody chose.
+    # The text first: the subcode of a rule is whatever somebody chose.
     for by_words in (True, False):
         for entry in table():
             if entry.fits(case, by_words=by_words):
@@ -268,14 +268,13 @@ def _find(
 
 
 def code_name(code: int, subcode: int) -> str:
-    """The code in HTCondor's words: "21/9 (StartdHeldJob)"."""
+    """The code with HTCondor's name for it: "code 21/9 (StartdHeldJob)"."""
     name = CODE_NAMES.get(code)
     return f"code {code}/{subcode}" + (f" ({name})" if name else "")
 
 
 def filled(words: str, values: Mapping[str, str]) -> str:
-    """The words of an entry with a reason's values: {path|what to say where it has none}."""
-
+    """A text of the table with a reason's values: {path|what to say if it has none}."""
     if "{" not in words:
         return words
 
@@ -294,7 +293,7 @@ _CONVERTED: dict[str, Callable[[Any], Any]] = {
     "status": frozenset,
     "reason": lambda texts: re.compile("|".join(f"(?:{text})" for text in texts), re.IGNORECASE),
     "checks": tuple,
-    "changes": lambda changes: tuple(Advisable(**change) for change in changes),
+    "changes": lambda changes: tuple(Change(**change) for change in changes),
 }
 
 
@@ -315,14 +314,14 @@ _COPY = "condor_exec.exe"
 def words_of(
     code: int, subcode: int, text: str, reason: Reason, facts: Mapping[str, object] | None = None
 ) -> dict[str, str]:
-    """The values for `filled`, made harmless.
+    """The values for `filled`, without control characters.
 
     Args:
         code: HTCondor's code.
         subcode: The subcode.
         text: The reason as the log has it.
         reason: The same, parsed.
-        facts: What the job's ad says; `Cmd` is the user's own name of the executable.
+        facts: What the job's ad says; `Cmd` is the user's own name for the executable.
 
     Returns:
         The reason's values, with `code`, `said` (the reason itself, in quotes), `name` (of the
@@ -336,7 +335,7 @@ def words_of(
     if "path" in made:
         made["name"] = made["path"].rpartition("/")[2] or made["path"]
     if made.get("name", _COPY) == _COPY:
-        made.pop("path", None)  # the node's copy is nothing that a user could mend
+        made.pop("path", None)  # the user does not know the node's copy
         own = (facts or {}).get("Cmd")
         made["program"] = inert(own, _LONGEST_WORD) if isinstance(own, str) else ""
     else:
