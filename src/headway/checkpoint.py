@@ -41,7 +41,7 @@ from functools import partial
 from operator import methodcaller
 
 from headway.node.files import settle
-from headway.node.process import heed_parent_alone
+from headway.node.process import ignore_foreign_sigterm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Checkpoint:
         if threading.current_thread() is threading.main_thread():
             for number in _signals():
                 self._before[number] = signal.signal(number, self._signalled)
-            multiprocessing.util.register_after_fork(self, heed_parent_alone)
+            multiprocessing.util.register_after_fork(self, ignore_foreign_sigterm)
 
     def should_stop(self) -> bool:
         """Whether it is time to save and leave: after SIGTERM, or at the job's interval."""

@@ -155,7 +155,7 @@ class Stream:
         if not 0 <= rank < ranks or begin < 0:
             raise DataError(f"there is no rank {rank} of {ranks}, or no position {begin}")
         self.files = files
-        self.position = begin  # pass it as `begin` to go on; of all ranks together
+        self.position = begin  # pass it as `begin` to resume; of all ranks together
         self._rank, self._ranks, self._seed, self._epoch = rank, ranks, seed, epoch
         self._window, self._buffer = window, buffer
         self._each = self._by_index() if files.source.indexed else self._as_it_arrives()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headway.checkpoint import Checkpoint
-from headway.node.process import heed_parent_alone
+from headway.node.process import ignore_foreign_sigterm
 
 
 class Numbers:
@@ -86,7 +86,7 @@ def test_over_ends_where_the_loader_does(tmp_path: Path) -> None:
 
 
 def _shielded(ready: Any) -> None:
-    heed_parent_alone()
+    ignore_foreign_sigterm()
     ready.send(1)
     time.sleep(60)
 

@@ -129,7 +129,7 @@ def test_a_compressed_file_becomes_a_file(
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "a/b/../../../x", "/", ".."])
 def test_a_name_outside_is_refused(kind: str, name: str, opened: Opened, tmp_path: Path) -> None:
     files = {"good": b"x", name: b"planted"}
-    with pytest.raises(TransferError, match="lies outside of the folder") as caught:
+    with pytest.raises(TransferError, match="is outside of the folder") as caught:
         opened(tar_of(files) if kind == "tar" else zip_of(files))
     assert not caught.value.retryable
     assert os.listdir(tmp_path) == ["job"] and os.listdir(tmp_path / "job") == []
@@ -311,7 +311,7 @@ def old_sparse(blocks: int) -> bytes:
 )
 def test_headers_cost_no_more_than_their_bytes(headers: bytes, opened: Opened) -> None:
     begin = time.process_time()
-    with pytest.raises(TransferError, match=r"headers|notes|tells too much") as caught:
+    with pytest.raises(TransferError, match=r"headers|notes") as caught:
         opened(gzip.compress(headers + tar_of()))
     assert not caught.value.retryable and time.process_time() - begin < 8
 

@@ -65,7 +65,7 @@ class PlannedInput:
         self.arrives_as = os.path.basename(
             data.optional_text("arrives_as", filled=True) or self.path
         )
-        self.size = data.whole("size")
+        self.size = data.integer("size")
         self.checksum = _checksum(data, "checksum")
         self.manifest = _checksum(data, "manifest")  # the digest of its manifest
         if self.manifest is not None and not self.manifest.startswith("sha256:"):
@@ -75,7 +75,7 @@ class PlannedInput:
         # the folder to unpack it to: `path` is then the archive, gone before the command starts
         self.unpack = data.path("unpack", filled=True) if data.value("unpack") is not None else None
         self.keep = data.flag("keep", True)
-        self.window = data.whole("window")  # bytes of disk that it may take, unless `keep`
+        self.window = data.integer("window")  # bytes of disk that it may take, unless `keep`
 
 
 class PlannedOutput:
@@ -87,7 +87,7 @@ class PlannedOutput:
         self.url = to if to and _SENT.match(to) else None
         self.required = data.flag("required", True)
         self.overwrite = data.flag("overwrite", False)
-        self.min_size = data.whole("min_size") or 0
+        self.min_size = data.integer("min_size") or 0
 
 
 class PlannedCheckpoint:
@@ -95,7 +95,7 @@ class PlannedCheckpoint:
 
     def __init__(self, data: _Section) -> None:
         self.paths = data.paths("paths")
-        self.exit_code = data.whole("exit_code") or 85
+        self.exit_code = data.integer("exit_code") or 85
         self.interval = data.seconds("interval")
         self.signal = data.optional_text("signal")
         if self.signal is not None and self.signal not in SIGNALS:
@@ -130,8 +130,8 @@ class Plan:
             if checkpoint is None
             else PlannedCheckpoint(_Section(checkpoint, row, "checkpoint"))
         )
-        self.disk = top.whole("disk")
-        self.gpus = top.whole("gpus") or 0
+        self.disk = top.integer("disk")
+        self.gpus = top.integer("gpus") or 0
         grace = top.seconds("grace")
         self.grace = 60.0 if grace is None else grace
         self.time_limit = top.seconds("time_limit")
@@ -253,7 +253,7 @@ class _Section:
             raise self._wrong(key, "true or false")
         return default if value is None else value
 
-    def whole(self, key: str) -> int | None:
+    def integer(self, key: str) -> int | None:
         value: int | None = self._number(key, int, "a whole number, not negative")
         return value
 

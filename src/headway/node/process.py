@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 # it has saved its state, and a loader whose workers are gone would raise an error meanwhile.
 
 
-def heed_parent_alone(*_: object) -> None:
+def ignore_foreign_sigterm(*_: object) -> None:
     """From now on this process ignores SIGTERM, unless it comes from its parent."""
     import threading  # start-up is slot time: a plain attempt needs no threads
 
-    # blocked, it waits for the thread below, which unlike a handler is told who sent it
+    # blocked, it waits for the thread below, which unlike a handler learns who sent it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_listen, args=(os.getppid(),), daemon=True).start()
 
@@ -270,7 +270,7 @@ class Group:
                 kill_at = now + grace
             if watch.cause == ORPHANED or (kill_at is not None and now >= kill_at):
                 self._signal(signal.SIGKILL)
-                kill_at = now + 60.0  # unkillable for the moment: look again now and then
+                kill_at = now + 60.0  # it cannot be killed now: look again later
             if nudge is not None and now >= nudge[0]:
                 if outcome.cause == "":
                     self._signal(nudge[1])

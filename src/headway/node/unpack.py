@@ -189,12 +189,12 @@ class _Work:
         plain = os.path.normpath(name) if name else "."
         if name.startswith("/") or plain.split("/")[0] == ".." or "\0" in name:
             raise Damaged(
-                f"its member {name[:200]!r} lies outside of the folder",
+                f"its member {name[:200]!r} is outside of the folder",
                 "pack it again with names below one folder",
             )
         if plain.count("/") > _DEEPEST:
             raise Damaged(
-                f"its member {name[:200]!r} lies more than {_DEEPEST} folders deep",
+                f"its member {name[:200]!r} is more than {_DEEPEST} folders deep",
                 "pack it again with fewer folders within each other",
             )
         return "" if plain == "." else plain
@@ -571,7 +571,7 @@ def _read_tar(stream: _Again, work: _Work) -> None:
             if self.type == tarfile.XGLTYPE:
                 noted += self.size
                 if noted > _NOTES:
-                    raise Damaged("it tells too much of all its members at once", _PLAIN)
+                    raise Damaged("its headers for all members are too long", _PLAIN)
             notes = tar.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
             _check_notes(notes[: self.size])
             tar.fileobj.again = notes

@@ -210,7 +210,7 @@ class Permutation:
         if seed is None:
             return
         salted = ((seed & (1 << 64) - 1) << 64 | epoch) * _SALT
-        # Python promises that random() of the same whole number gives the same floats for ever
+        # Python guarantees that random() gives the same numbers for the same seed for ever
         draw = random.Random(salted).random  # noqa: S311 - no secret
         numbers = array("Q", range(size))
         for last in range(size - 1, 0, -1):

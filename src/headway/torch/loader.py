@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import default_collate
 
-from headway.node.process import heed_parent_alone
+from headway.node.process import ignore_foreign_sigterm
 from headway.node.stream.order import Order, count_steps, quality_of
 from headway.node.stream.samples import RAISE, SHARE, SKIP, DataError, SampleError, Tally
 from headway.node.stream.source import FetchOrder
@@ -362,7 +362,7 @@ def _noting(
 
 def _begin_worker(then: Callable[[int], None] | None, worker: int) -> None:
     """Prepare a worker process, and do what the user wants it to do first."""
-    heed_parent_alone()
+    ignore_foreign_sigterm()
     # From the largest block that was ever freed glibc learns how much freed memory to keep: twice
     # as much. The batches themselves are in shared memory, so without this it would give back the
     # memory of their samples after every batch, and the kernel would clear it for the next. The

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,24 +18,24 @@ from headway.node.stream.arrival import Arrival, read_wanted
 
 
 @dataclass(frozen=True)
-class UntilAwaited(Fault):
-    """Only trickle after the first `after` bytes, until a reader on the node waits for data.
+class Trickle(Fault):
+    """After the first `after` bytes, send the others in a trickle until `until` says otherwise.
 
-    However slowly the command starts, it then has to wait.
+    However slow the machine is, something can then happen while the object arrives.
     """
 
-    path: Path  # of the object on the node
+    until: Callable[[], bool]
     after: int = 1 << 16
 
     def shape(self, case: Case, answer: Answer) -> bool:
-        answer.buckets.append(case.shared.setdefault(self, _Gate(self.path, self.after)))
+        answer.buckets.append(case.shared.setdefault(self, _Gate(self)))
         return True
 
 
 class _Gate(Bucket):
-    def __init__(self, path: Path, after: int) -> None:
+    def __init__(self, fault: Trickle) -> None:
         super().__init__(1 << 30)
-        self._arrival, self._left = f"{path}.arrival", after
+        self._until, self._left, self._open = fault.until, fault.after, False
 
     @property
     def portion(self) -> int:
@@ -42,16 +43,21 @@ class _Gate(Bucket):
 
     def take(self, count: int) -> float:
         self._left -= count
-        return 0.5 if self._left < 0 and not self._is_awaited() else 0.0
+        self._open = self._open or (self._left < 0 and self._until())
+        return 0.0 if self._open or self._left >= 0 else 0.5
 
-    def _is_awaited(self) -> bool:
+
+def until_awaited(path: Path) -> Fault:
+    """A trickle until a reader on the node waits for the object at `path`."""
+
+    def is_awaited() -> bool:
         try:
-            with Arrival.follow(self._arrival) as arrival:
-                awaited = bool(arrival.wishes()) or arrival.waited() > 0
+            with Arrival.follow(f"{path}.arrival") as arrival:
+                return bool(arrival.wishes()) or arrival.waited() > 0
         except (OSError, TransferError, ValueError):
             return False
-        self._left = 1 << 60 if awaited else self._left
-        return awaited
+
+    return Trickle(is_awaited).on(f"/{path.name}")
 
 
 class Arriving:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.lab import Held, Rate, Server
 from tests.node.conftest import Node
-from tests.node.stream.arriving import UntilAwaited
+from tests.node.stream.arriving import until_awaited
 from tests.node.transfer.made_tars import make_nested
 
 from headway.node.transfer.manifest import digest_of, make_manifest
@@ -50,8 +50,7 @@ def test_every_file_once_an_epoch(node: Node, tmp_path: Path, content: bytes, wi
     (tmp_path / "train.tar").write_bytes(content)
     manifest = make_manifest(str(tmp_path / "train.tar"), chunk_size=CHUNK)
     objects = {"/train.tar": Held(content), "/train.tar.headway": Held(manifest)}
-    awaited = UntilAwaited(node.folder / "train.tar").on("/train.tar")
-    with Server(objects, [Rate(8 << 20), awaited]) as server:
+    with Server(objects, [Rate(8 << 20), until_awaited(node.folder / "train.tar")]) as server:
         given: dict[str, Any] = {
             "path": "train.tar",
             "urls": [server.url("/train.tar")],

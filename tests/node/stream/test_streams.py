@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.lab import Change, Fault, Flip, Held, Made, Rate, Server, Silent, Status
 from tests.node.conftest import Node, alive, wait
-from tests.node.stream.arriving import UntilAwaited
+from tests.node.stream.arriving import until_awaited
 
 from headway.node.stream.arrival import Arrival
 from headway.node.transfer.manifest import digest_of, make_manifest
@@ -72,7 +72,7 @@ class Stage:
         return Server(self.objects, list(faults))
 
     def until_awaited(self) -> Fault:
-        return UntilAwaited(self.node.folder / "data.bin").on("/data.bin")
+        return until_awaited(self.node.folder / "data.bin")
 
     def set_up(self, *urls: str, truth: dict[str, Any] | None = None, **changes: Any) -> None:
         pieces = [self.content.read(at, CHUNK) for at in range(0, SIZE, CHUNK)]

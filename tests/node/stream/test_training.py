@@ -13,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 from tests.lab import Fault, Flip, Held, Rate, Server, Silent, Status
 from tests.node.conftest import Chirp, Node, wait
-from tests.node.stream.arriving import UntilAwaited
+from tests.node.stream.arriving import Trickle, until_awaited
 from tests.node.stream.test_streams import fetcher_of, fetchers_of
 from tests.node.transfer.made_tars import make_nested, make_tar
 
@@ -192,7 +193,7 @@ def test_an_epoch_while_it_arrives(training: Training, workers: int, proven: boo
     if not proven:
         training.pin = None
         training.asked["data"] = {"classes": LABELS}
-    awaited = UntilAwaited(training.node.folder / "train.tar").on("/train.tar")
+    awaited = until_awaited(training.node.folder / "train.tar")
     with training.server(Rate(1 << 20, scope="server"), awaited) as server:
         assert training.run(server) == 0, training.said()
         assert server.sent < 1.02 * len(training.content) + len(training.manifest)
@@ -249,12 +250,16 @@ def test_the_fetcher_is_killed(training: Training, content: bytes, window: int) 
     """What comes again because of it is what was on its way; all that came is counted."""
     training.asked.update(epochs=2, workers=1)
     given = {"keep": False, "window": window} if window else {}
-    kills = 3
-    with training.server(Rate(4 << 20 if window else 1 << 20, scope="server")) as server:
+    kills, killed = 3, threading.Event()
+    faults: list[Fault] = [Rate(4 << 20 if window else 1 << 20, scope="server")]
+    if not window:  # or all of it may be there before the last kill
+        faults.append(Trickle(killed.is_set, len(content) // 2).on("/train.tar"))
+    with training.server(*faults) as server:
         process = training.start(server, **given)
         for kill in range(kills):
             wait(lambda least=1 + (8 if window else 2) * kill: training.steps() >= least, SECONDS)  # type: ignore[misc]
             os.kill(fetcher_of(process.pid), signal.SIGKILL)
+        killed.set()
         assert training.end(process) == 0, training.said()
         sent = server.sent - len(training.manifest)
     epochs = training.epochs()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headway.node.transfer.manifest import Manifest
 
 
-_DEATHS = 5  # in a row, of fetchers that brought nothing
+_DEATHS = 5  # in a row, of fetchers that fetched nothing
 _PAUSE = 0.5  # seconds before a fetcher is restarted; doubles
 _STOP = 3.0  # seconds that a fetcher has to stop
 _SILENCE = 600.0  # seconds without a message after which it hangs: a large sync may take long
@@ -46,7 +46,7 @@ _LATE = (Exit.INPUT_RETRYABLE, Exit.BAD_NODE)
 
 
 class Feed:
-    """One input, and the fetcher that brings it."""
+    """One input, and its fetcher."""
 
     def __init__(self, given: PlannedInput, manifest: Manifest | None, log: int) -> None:
         self.given, self.manifest = given, manifest
@@ -90,8 +90,8 @@ class Feed:
         return int(self.report["here"])
 
     @property
-    def brought(self) -> int:
-        """The bytes of the object that came, each counted once."""
+    def fetched_bytes(self) -> int:
+        """The bytes of the object that have arrived, each counted once."""
         return max(self.here, int(self.report["ever"]))
 
     @property
@@ -256,7 +256,7 @@ class Feed:
             "path": self.given.path,
             "mode": "stream",
             "source": host_of(report["url"]) if report.get("url") else "",
-            "bytes": self.brought,
+            "bytes": self.fetched_bytes,
             "size": report["size"],
             "seconds": round(report["seconds"], 3),
             "verified": proof in ("checksum", "manifest"),
@@ -399,13 +399,13 @@ class Feeds:
     def can_continue(self) -> bool:
         """Whether a checkpoint that was saved is good, and worth another segment.
 
-        An input that failed in the segment before, too, and has brought nothing since, will not do
+        An input that failed in the segment before, too, and has fetched nothing since, will not do
         better in the next one.
         """
         before = {each.get("path"): each for each in self._attempt.inputs if each.get("error")}
         for feed in self._feeds:
             earlier = before.get(feed.given.path, {}).get("bytes", -1)
-            stuck = isinstance(earlier, int) and feed.brought <= earlier
+            stuck = isinstance(earlier, int) and feed.fetched_bytes <= earlier
             if feed.in_doubt or not feed.only_late or (feed.failure is not None and stuck):
                 return False
         return True

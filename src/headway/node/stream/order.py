@@ -9,7 +9,7 @@ block that was not fetched before, and none more than `window` blocks later. The
 sample that crosses into the next block: it comes after the later of the two.
 
 A position in the order is one number, however many workers and ranks share the reading. A *step*
-takes the next `size` samples for each rank, so that after any step the rest can be divided anew
+takes the next `size` samples for each rank, so that after any step the rest can be divided again
 among other ranks, batch sizes and workers. The last step takes what is left. If that is fewer
 samples than ranks, the step before takes them too: every rank has the same number of steps, and no
 batch is empty.
@@ -174,8 +174,8 @@ class Order:
                 if block in halves:
                     delays.append(halves.pop(block))
                 for delay, sample in delays:
-                    whole = int(delay)
-                    coming[whole].append((delay - whole, sample))
+                    blocks_later = int(delay)
+                    coming[blocks_later].append((delay - blocks_later, sample))
             bucket = coming.popleft()
             coming.append([])
             yield bucket
@@ -206,13 +206,13 @@ class FileOrder(Order):
 
     def _buckets(self) -> Iterator[list[tuple[float, int]]]:
         """The last sample of a block comes with the next block if it crosses into it."""
-        blocks, kept = self.blocks, range(0)
+        blocks, carried = self.blocks, range(0)
         for block in range(len(blocks)):
             samples = blocks.samples(block)
             crosses = blocks.crosses(block)
             mine = samples[:-1] if crosses else samples
-            yield [(0.0, sample) for sample in chain(kept, mine)]
-            kept = samples[-1:] if crosses else range(0)
+            yield [(0.0, sample) for sample in chain(carried, mine)]
+            carried = samples[-1:] if crosses else range(0)
 
     def _dealt(self, classes: Sequence[int]) -> array[int]:
         return array("Q", range(len(self.blocks)))
@@ -259,12 +259,12 @@ class Quality(NamedTuple):
 
 def quality_of(order: Order, labels: Sequence[int], stretch: int = STRETCH) -> Quality:
     """Measure every stretch of an epoch."""
-    whole = Counter(labels)
+    overall = Counter(labels)
     count = len(labels)
     stretch = min(stretch, count)
 
     def away(here: Counter[int]) -> float:
-        each = (abs(here[label] / stretch - share / count) for label, share in whole.items())
+        each = (abs(here[label] / stretch - share / count) for label, share in overall.items())
         return sum(each) / 2
 
     samples = order.samples()
@@ -284,7 +284,7 @@ def quality_of(order: Order, labels: Sequence[int], stretch: int = STRETCH) -> Q
         window_samples=round(count * window / blocks) if blocks else 0,
         window_bytes=window * order.blocks.unit,
         first=min(1.0, (order.position(min(63, count - 1)) + 1) / blocks) if count else 0.0,
-        classes=len(whole),
+        classes=len(overall),
         stretch=stretch,
         fewest_classes=min(kinds, default=0),
         usual_classes=_median(kinds),
@@ -319,10 +319,10 @@ def steps(
 
 def count_steps(samples: int, size: int, *, ranks: int = 1, drop_last: bool = False) -> int:
     """How many steps these samples make."""
-    whole, left = divmod(samples, size * ranks)
+    full, left = divmod(samples, size * ranks)
     if drop_last or left < ranks:
-        return whole or int(left > 0 and not drop_last)
-    return whole + 1
+        return full or int(left > 0 and not drop_last)
+    return full + 1
 
 
 def delayed(samples: Iterable[T], window: int, seed: int, epoch: int) -> Iterator[T]:

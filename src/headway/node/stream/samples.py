@@ -109,8 +109,8 @@ class Object:
         if self.arrival is not None:
             self.arrival.loop_waits(loop, seconds)
             return
-        gone = contextlib.suppress(OSError, TransferError, ValueError)
-        with gone, Arrival.follow(f"{self.path}{ARRIVAL}") as arrival:
+        ended = contextlib.suppress(OSError, TransferError, ValueError)
+        with ended, Arrival.follow(f"{self.path}{ARRIVAL}") as arrival:
             arrival.loop_waits(loop, seconds)
 
     def close(self) -> None:
@@ -459,11 +459,11 @@ def _records(
 
 
 def _numbered(
-    path: str, names: tuple[str, ...], used: set[int], told: Sequence[str] | None
+    path: str, names: tuple[str, ...], used: set[int], given: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[int]]:
     """The classes, and the label for each number of the index."""
     own = {names[number - 1] for number in used if number}
-    classes = tuple(sorted(own)) if told is None else tuple(told)
+    classes = tuple(sorted(own)) if given is None else tuple(given)
     places = {name: place for place, name in enumerate(classes)}
     unnamed = sorted(own - places.keys())
     if unnamed:

@@ -78,11 +78,11 @@ class _Walker(TarIndexer):
 
     def _nested(self, name: bytes, at: int, size: int) -> Generator[tuple[int, int], bytes, bool]:
         self._folder, before = folder_of(_text(safe_name(name) or b"")), self._handed
-        whole = yield from super()._nested(name, at, size)
+        complete = yield from super()._nested(name, at, size)
         self._folder = ""
-        if not whole and self._handed > before:
+        if not complete and self._handed > before:
             raise DataError(f"{_text(name)} is a damaged tar file, and samples from it were used")
-        return whole
+        return complete
 
     def _add(
         self,
