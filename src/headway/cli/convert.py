@@ -206,7 +206,7 @@ class _Conversion:
             return self.description.text(key)
         except Unknown as why:
             if not needed or given is None:
-                self._skip(given, str(why))
+                self._skip(key, str(why))
                 return ""
             raise ConversionError(
                 f"line {given.first}: {given.text}\n  {why}",
@@ -218,15 +218,15 @@ class _Conversion:
         text = self._text(key)
         if not marks(text):
             return text
-        why = "job.toml has one value for all jobs, and here each has its own"
-        self._skip(self._take(key), why)
+        self._skip(key, "job.toml has one value for all jobs, and here each has its own")
         return ""
 
-    def _skip(self, given: Statement | None, reason: str, item: str = "") -> None:
-        """Report a line, or one item in it, that is not in job.toml."""
-        words = f"{plain(item)}: {reason}" if item else reason
+    def _skip(self, key: str, reason: str, item: str = "") -> None:
+        """Report the line of a key, or one item in it, that is not in job.toml."""
+        given = self._take(key)
         line = SkippedLine(0, item, reason)
         if given:
+            words = f"{plain(item)}: {reason}" if item else reason
             line = SkippedLine(given.first, given.text, words)
         if line not in self.made.skipped:
             self.made.skipped.append(line)
@@ -245,7 +245,7 @@ class _Conversion:
         reasons["on_exit_or_evict"] = "Headway keeps a [checkpoint] when a job is evicted"
         for key in ("should_transfer_files", "when_to_transfer_output"):
             if why := reasons.get(self._same(key).lower()):
-                self._skip(self._take(key), why)
+                self._skip(key, why)
 
     def _program(self) -> list[str]:
         program = self._text("executable", needed=True)
@@ -353,36 +353,30 @@ class _Conversion:
         for item in split_files(self._text(key)):
             values = self._each(item)
             if any("," in value for value in values):
-                self._skip(self._take(key), "its rows name several files each", item)
+                self._skip(key, "its rows name several files each", item)
             elif any("://" in value for value in values):
-                self._url(self._take(key), item, values, inputs)
+                inputs += self._url(key, item, values)
             elif image and os.path.basename(image) == os.path.basename(item):
                 continue  # `container` brings the image
             elif self._take_file(key, item) and not keep:
                 self._link(item)
         self.document["inputs"] = inputs
 
-    def _url(
-        self,
-        given: Statement | None,
-        item: str,
-        values: Sequence[str],
-        inputs: list[dict[str, str]],
-    ) -> None:
+    def _url(self, key: str, item: str, values: Sequence[str]) -> list[dict[str, str]]:
         schemes = {value.partition("://")[0].lower().rpartition("+")[2] for value in values}
-        if not schemes <= set(INPUT_SCHEMES):
-            odd = next(iter(schemes - set(INPUT_SCHEMES)))
-            self._skip(given, f"Headway does not fetch from {odd}://", shown_url(item))
-            return
+        odd = sorted(schemes - set(INPUT_SCHEMES))
+        if odd:
+            self._skip(key, f"Headway does not fetch from {odd[0]}://", shown_url(item))
+            return []
         paths = [value.partition("?")[0] for value in values]
         if any(path.endswith("/") for path in paths) or any("recursive" in v for v in values):
-            self._skip(given, "Headway fetches single objects: pack the folder", item)
-            return
+            self._skip(key, "Headway fetches single objects: pack the folder", item)
+            return []
         names = [path.rpartition("/")[2] for path in paths]
         name = item.partition("?")[0].rpartition("/")[2]
         if self._each(name) != names:  # the row has the whole URL
             name = self.description.column("file", names)
-        inputs.append({"url": template(item), "path": template(name)})
+        return [{"url": template(item), "path": template(name)}]
 
     def _from_initialdir(self, item: str) -> str:
         folder = self._text("initialdir")
@@ -407,7 +401,7 @@ class _Conversion:
         if len(found) > _MOST_FILES:
             why = f"{len(found):,} files: put them behind URLs and declare those as inputs"
         if why:
-            self._skip(self._take(key), why, culprit)
+            self._skip(key, why, culprit)
             return False
         if len(found) > 1:
             note = f"every job gets all {len(found)} files that {plain(item)} stands for"
@@ -436,24 +430,22 @@ class _Conversion:
                 if re.fullmatch(r'"?\s*\$\(\w+\)\s*"?', text):  # a single macro
                     text = self.description.expand(text)
                 for name, value in split_environment(text):
-                    self._variable(given, environment, name, value)
+                    self._variable(environment, name, value)
             except (ValueError, Unknown) as wrong:
-                self._skip(given, str(wrong))
-        wanted, given = self._same("getenv"), self._take("getenv")
+                self._skip("environment", str(wrong))
+        wanted = self._same("getenv")
         if wanted.lower() in _TRUE:
             why = "variables of this machine mean nothing on a node; name those that are needed"
-            self._skip(given, why)
+            self._skip("getenv", why)
         elif wanted.lower() not in ("", *_FALSE):
             for name in re.split(r"[,\s]+", wanted):
                 if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
                     environment.setdefault(name, f"${name}")
                 else:
-                    self._skip(given, "name the variables one by one", name)
+                    self._skip("getenv", "name the variables one by one", name)
         self.document["environment"] = environment
 
-    def _variable(
-        self, given: Statement, environment: dict[str, str], name: str, value: str
-    ) -> None:
+    def _variable(self, environment: dict[str, str], name: str, value: str) -> None:
         """One variable; `$ENV(KEY)` alone comes from the shell at submit in job.toml too."""
         from_shell = re.fullmatch(r"\$ENV\(([A-Za-z_]\w*)\)", value.strip(), re.ASCII)
         if from_shell:
@@ -462,7 +454,7 @@ class _Conversion:
         try:
             text = template(self.description.expand(value))
         except Unknown as why:
-            self._skip(given, str(why), name)
+            self._skip("environment", str(why), name)
             return
         environment[name] = f"${text}" if shell_name(text) else text  # `$NAME` is text there
 
@@ -493,14 +485,13 @@ class _Conversion:
         self.document["resources"] = _given(resources)
 
     def _largest(self, key: str, read: Callable[[str], float | None], what: str) -> float | None:
-        given = self._take(key)
         text = self._text(key)
         if not text:
             return None
         values = [read(value) for value in dict.fromkeys(self._each(text))]
         known = [value for value in values if value is not None]
         if len(known) < len(values):
-            self._skip(given, f"it is not {what}; job.toml has a default")
+            self._skip(key, f"it is not {what}; job.toml has a default")
             return None
         if len(known) > 1:
             self.made.notes.append(f"{key} differs from job to job: the largest is used")
@@ -523,9 +514,8 @@ class _Conversion:
         count = self._number("request_gpus")
         if not count:
             for key in _GPU_KEYS:
-                given = self._take(key)
-                if given is not None:
-                    self._skip(given, "without request_gpus HTCondor ignores it")
+                if self._take(key):
+                    self._skip(key, "without request_gpus HTCondor ignores it")
             return {}
         runtime = self._same("gpus_minimum_runtime")
         if re.fullmatch(r"\d{4,5}", runtime):  # 12010 is CUDA 12.1
@@ -551,17 +541,18 @@ class _Conversion:
                 gpus.setdefault("memory", f"{math.ceil(float(match[3]))} MiB")
             else:
                 why = f"of a GPU job.toml knows memory, capability and runtime, not {bare}"
-                self._skip(self._take("require_gpus"), why)
+                self._skip("require_gpus", why)
         return gpus
 
     def _outputs(self, program: Sequence[str]) -> None:
-        given = self._take("transfer_output_files")
+        key = "transfer_output_files"
+        given = self._take(key)
         remaps = self._remaps()
         outputs: list[dict[str, Any]] = []
         items = split_files(self._text("transfer_output_files"))
         for item in items:
             if any(value.startswith("/") or "://" in value for value in self._each(item)):
-                self._skip(given, "an output lies within the job's own folder", item)
+                self._skip(key, "an output lies within the job's own folder", item)
                 continue
             path = item.rstrip("/")
             to = remaps.pop(path, None) or remaps.pop(posixpath.basename(path), None)
@@ -583,7 +574,6 @@ class _Conversion:
         self.document["outputs"] = [{"path": template(path)} for path in self.made.guessed]
 
     def _remaps(self) -> dict[str, str]:
-        given = self._take("transfer_output_remaps")
         text = self._text("transfer_output_remaps").strip('"')
         found: dict[str, str] = {}
         for pair in re.split(r"(?<!\\);", text):
@@ -591,7 +581,7 @@ class _Conversion:
             if equals and name and to:
                 found[name.replace("\\=", "=")] = to.replace("\\;", ";")
             elif pair.strip():
-                self._skip(given, "it is not name = place", pair)
+                self._skip("transfer_output_remaps", "it is not name = place", pair)
         return found
 
     def _to(self, path: str, to: str | None) -> dict[str, str]:
@@ -608,14 +598,13 @@ class _Conversion:
         return {"to": template(to)}
 
     def _checkpoint(self) -> None:
-        code, paths = self._take("checkpoint_exit_code"), self._take("transfer_checkpoint_files")
-        number = self._number("checkpoint_exit_code")
-        names = split_files(self._same("transfer_checkpoint_files"))
-        if code is not None and not names:
+        code, files = "checkpoint_exit_code", "transfer_checkpoint_files"
+        number, names = self._number(code), split_files(self._same(files))
+        if self._take(code) and not names:
             why = "name in [checkpoint] what makes up the checkpoint: HTCondor takes everything"
             self._skip(code, why)
-        elif paths is not None and number is None:
-            self._skip(paths, "without checkpoint_exit_code HTCondor ignores it")
+        elif self._take(files) and number is None:
+            self._skip(files, "without checkpoint_exit_code HTCondor ignores it")
         elif names and number is not None:
             checkpoint = {"paths": [name.rstrip("/") for name in names], "exit_code": int(number)}
             self.document["checkpoint"] = checkpoint
@@ -651,7 +640,7 @@ class _Conversion:
             if name in own and not attribute:
                 self.made.own.append(SkippedLine(given.first, given.text, own[name]))
             elif name in no_words:
-                self._skip(given, no_words[name])
+                self._skip(given.key, no_words[name])
             elif attribute or name in passed or name.endswith("oauthpermissions"):
                 self._pass_on(given, submit)
         self.document["submit"] = submit
@@ -660,10 +649,10 @@ class _Conversion:
         try:
             text = self.description.expand(given.value).strip()
         except Unknown as why:
-            self._skip(given, str(why))
+            self._skip(given.key, str(why))
             return
         if set(marks(text)) - {"job"}:
-            self._skip(given, "job.toml passes on only what is the same for all jobs")
+            self._skip(given.key, "job.toml passes on only what is the same for all jobs")
         elif text:
             submit[given.key] = plain(text)
 
