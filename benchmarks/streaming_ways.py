@@ -318,7 +318,7 @@ def _started(task: Task) -> Any:
     if task.window:
         wish.update(keep=False, window=task.window)
     plan = Plan({"format": FORMAT, "command": ["true"], "inputs": [wish]}, {})
-    manifest = pinned(plan.inputs[0], lambda: False)
+    manifest = pinned(plan.inputs[0], lambda: False, keep=True)
     feed = Feed(plan.inputs[0], manifest, os.open("log", os.O_WRONLY | os.O_CREAT, 0o600))
     feed.start()
     while not feed.begun and not feed.over:

@@ -163,7 +163,7 @@ class _Agent:
             bad = [finding.words for finding in findings if finding.bad]
             remedy = "another node may work"
             if any(finding.no_network for finding in findings):
-                phase.values["no_way_out"] = 1
+                phase["no_way_out"] = 1
                 remedy = fallback.activate(self._record.set_attribute)
             if bad:
                 raise NodeError("; ".join(bad), remedy=remedy)
@@ -199,7 +199,7 @@ class _Agent:
                     watch.work(lambda: task(plan.disk), reporter.tick)
                 finally:
                     reporter.report_arrivals()
-                    phase.values["bytes"] = progress.done
+                    phase["bytes"] = progress.done
                 if later:
                     self._begin_streams(later)
             watch.check()
@@ -223,7 +223,7 @@ class _Agent:
             limit = plan.time_limit
             if limit is not None:
                 limit = max(0.0, limit - attempt.used)
-            begin = record.clock.now()
+            begin = record.now()
             streams = self._streams
             own = {name: variables[name] for name in variables.keys() - plan.environment.keys()}
             try:
@@ -251,17 +251,17 @@ class _Agent:
                 max_rss=outcome.max_rss,
             )
             attempt.used = 0.0 if outcome.cause == OUT_OF_TIME else attempt.used + outcome.seconds
-            phase.values.update(status=outcome.status, signal=outcome.signal)
-            phase.ok = outcome.status == 0 or saved(plan, outcome.status)
+            phase.update(status=outcome.status, signal=outcome.signal)
+            phase["ok"] = outcome.status == 0 or saved(plan, outcome.status)
             if outcome.cause:
-                phase.values["cause"] = outcome.cause
+                phase["cause"] = outcome.cause
         return outcome
 
     def _stage_out(self, plan: Plan) -> Exit:
         with self._record.phase("stage-out", files=len(plan.outputs)) as phase:
             self._watch.check()
             if plan.outputs:
-                phase.values["bytes"] = self._hand_over(plan)
+                phase["bytes"] = self._hand_over(plan)
         return Exit.OK
 
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:

@@ -17,7 +17,7 @@ from headway.node.plan import OUT, SECRETS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from headway.node.host import HostInfo
@@ -234,50 +234,6 @@ RESERVE = ".reserve"
 _RESERVE_SIZE = 65_536
 
 
-class SteadyClock:
-    """Wall time that never runs backwards: one reading of the wall clock plus monotonic time."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def now(self) -> float:
-        return self._offset + time.monotonic()
-
-
-class PhaseRecord:
-    """One phase, as a context manager that reports its begin, its end and its error."""
-
-    def __init__(self, lines: EventLines, name: str, values: Mapping[str, object]) -> None:
-        self._lines = lines
-        self.name = name
-        self.begin = lines.clock.now()
-        self.ok = True
-        self.values: dict[str, object] = {}  # for the `end` line and the record
-        lines.send_line(name, "begin", values, self.begin)
-
-    def __enter__(self) -> PhaseRecord:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        lines, values = self._lines, self.values
-        end = lines.clock.now()
-        ok = self.ok and error is None
-        entry = {
-            "name": self.name,
-            "segment": lines.attempt.segment,
-            "begin": round(self.begin, 3),
-            "end": round(end, 3),
-            "ok": ok,
-            **values,
-        }
-        if error is not None:
-            entry["error"] = words_of(error)
-            values = {**values, "error": words_of(error)[:200]}
-        lines.phases.append(entry)
-        seconds = round(end - self.begin, 3)
-        lines.send_line(self.name, "end", {"ok": int(ok), "seconds": seconds, **values}, end)
-
-
 class EventLines(Chirp):
     """The agent's lines in the job's event log, written by chirp.
 
@@ -289,20 +245,40 @@ class EventLines(Chirp):
     def __init__(self, attempt: Attempt, note: Callable[[str], None]) -> None:
         self.attempt = attempt
         self.phases = list(attempt.phases)
-        self.clock = SteadyClock()
+        self._clock = time.time() - time.monotonic()
         super().__init__(os.environ, note)
+
+    def now(self) -> float:
+        """Wall time that never runs backwards: one reading of it plus monotonic time."""
+        return self._clock + time.monotonic()
 
     def send_line(
         self, phase: str, state: str, values: Mapping[str, object], when: float | None = None
     ) -> None:
         """Write one 008 line; `when`: its time, unless it is now."""
-        when = self.clock.now() if when is None else when
+        when = self.now() if when is None else when
         text = line(self.attempt.nonce, phase, state, when, values)
         self.send(text, last=phase == "done")
 
-    def phase(self, name: str, **values: object) -> PhaseRecord:
-        """Begin a phase; a context manager."""
-        return PhaseRecord(self, name, values)
+    @contextlib.contextmanager
+    def phase(self, name: str, **begun: object) -> Iterator[dict[str, object]]:
+        """Report the begin, the end and any error of a phase; yields the values of its end."""
+        begin, error = self.now(), ""
+        values: dict[str, object] = {"ok": True}
+        self.send_line(name, "begin", begun, begin)
+        try:
+            yield values
+        except BaseException as raised:
+            error = words_of(raised)
+            raise
+        finally:
+            end = self.now()
+            ok = bool(values.pop("ok")) and not error
+            times = {"begin": round(begin, 3), "end": round(end, 3)}
+            entry = {"name": name, "segment": self.attempt.segment, **times, "ok": ok, **values}
+            self.phases.append({**entry, "error": error} if error else entry)
+            values = {"ok": int(ok), "seconds": round(end - begin, 3), **values}
+            self.send_line(name, "end", {**values, "error": error[:200] or None}, end)
 
     def set_reason(self, words: str) -> None:
         """Put the reason for the end of this attempt into the job's ad, for `pool.policy`.
@@ -336,11 +312,11 @@ class AttemptRecord(EventLines):
         with open(self._reserve, "wb") as file:
             file.write(os.urandom(_RESERVE_SIZE))  # random: some file systems squeeze zeros away
         super().__init__(attempt, self.note)
-        self.begin = self.clock.now()
+        self.begin = self.now()
 
     def note(self, words: str) -> None:
         """Write a line to agent.log; a full disk is no failure."""
-        stamp = time.strftime("%H:%M:%S", time.gmtime(self.clock.now()))
+        stamp = time.strftime("%H:%M:%S", time.gmtime(self.now()))
         _write_text(self.log_file, f"{stamp} {words}\n")
 
     def log(self, words: str) -> None:
@@ -388,7 +364,7 @@ class AttemptRecord(EventLines):
         this: dict[str, object] = {
             "segment": self.attempt.segment,
             "begin": round(self.begin, 3),
-            "end": round(self.clock.now(), 3) if code is not None else None,
+            "end": round(self.now(), 3) if code is not None else None,
             "exit": code,
             **{key: self.command.get(key) for key in keys},
         }

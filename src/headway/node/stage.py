@@ -87,7 +87,7 @@ def _stage_in(lines: EventLines) -> None:
             if any(each.no_network for each in bad):
                 remedy = fallback.activate(lines.set_attribute)
             raise NodeError("; ".join(each.words for each in bad), remedy=remedy)
-        phase.values["bytes"] = _fetch(missing, lines)
+        phase["bytes"] = _fetch(missing, lines)
     with contextlib.suppress(OSError):
         write_json(_NOTE, attempt.proven)
     lines.send_line("run", "begin", {})

@@ -460,16 +460,16 @@ class _Program:
 
 
 class _Again:
-    """A stream whose first bytes have been read already."""
+    """A stream, after bytes of it that were read already and are to be read once more."""
 
-    def __init__(self, first: bytes, rest: Readable) -> None:
-        self._first, self._rest = first, rest
+    def __init__(self, again: bytes, rest: Any) -> None:
+        self.again, self._rest = again, rest
 
     def read(self, size: int = -1, /) -> bytes:
-        if self._first:
-            data, self._first = self._first[:size], self._first[size:]
+        if self.again:
+            data, self.again = self.again[:size], self.again[size:]
             return data
-        return self._rest.read(size)
+        return bytes(self._rest.read(size))
 
 
 def _exactly(stream: Readable, size: int) -> bytes:
@@ -489,29 +489,24 @@ def _is_tar(block: bytes) -> bool:
     return indexer.is_tar
 
 
-class _Headers:
+class _Headers(_Again):
     """A tar file while the headers of one member are read, which must not be too long."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        super().__init__(b"", stream)
         self._left = 2 * _HEADERS
-        self.again = b""  # what is to be read once more
 
-    def read(self, size: int) -> bytes:
-        if self.again:
-            data, self.again = self.again[:size], self.again[size:]
-            return data
-        self._left -= size
+    def read(self, size: int = -1, /) -> bytes:
+        self._left -= 0 if self.again else size
         if self._left < 0:
             raise Damaged("the headers of a member are too long", _PLAIN)
-        data = self._stream.read(size)
-        return bytes(data)
+        return super().read(size)
 
     def seek(self, place: int) -> None:
-        self._stream.seek(place)
+        self._rest.seek(place)
 
     def tell(self) -> int:
-        return int(self._stream.tell()) - len(self.again)
+        return int(self._rest.tell()) - len(self.again)
 
 
 def _check_notes(notes: bytes) -> None:

@@ -128,7 +128,7 @@ class Loader:
         self._settings = {"generator": torch.Generator(), **settings, "num_workers": workers}
         prepared = 1 + workers * (self._settings.get("prefetch_factor") or PREFETCH)
         self._ahead = prepared * batch_size * self.ranks
-        self._asked = _RequestSampler()
+        self._requests = _RequestSampler()
         self._loader: Any = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -291,18 +291,18 @@ class Loader:
             ranks=self.ranks,
             drop_last=self.drop_last,
         )
-        asked: deque[tuple[int, list[int]]] = deque()
-        self._asked.each = _noting(each, asked)
+        self._requests.begin(each)
+        sent = self._requests.sent
         if self._loader is None:
             self._loader = DataLoader(
                 self._maker,
                 batch_size=None,
-                sampler=self._asked,
+                sampler=self._requests,
                 collate_fn=_same,
                 **self._settings,
             )
         for made in self._loader:
-            yield (*asked.popleft(), made)
+            yield (*sent.popleft(), made)
 
     def _as_it_arrives(self) -> Batches:
         stream = TarStream(
@@ -327,13 +327,20 @@ class Loader:
 
 
 class _RequestSampler(Sampler):  # type: ignore[type-arg]
-    """Passes the batches of the current loop to torch's loader, which outlives it."""
+    """Passes the requests of the current loop to torch's loader, which outlives it."""
 
     def __init__(self) -> None:
-        self.each: Iterator[BatchRequest] = iter(())
+        self.begin(iter(()))
+
+    def begin(self, each: Iterator[tuple[int, BatchRequest]]) -> None:
+        self._each = each
+        self.sent: deque[tuple[int, list[int]]] = deque()  # whose batches have not come yet
 
     def __iter__(self) -> Iterator[BatchRequest]:
-        return self.each
+        each, sent = self._each, self.sent
+        for taken, request in each:
+            sent.append((taken, numbers_of(request)))
+            yield request
 
 
 def _is_sound(state: dict[str, Any]) -> bool:
@@ -350,14 +357,6 @@ def _is_sound(state: dict[str, Any]) -> bool:
 
 def _describe(size: tuple[int, int | None], is_map: bool) -> str:
     return f"{size[1]} samples" if is_map else f"{size[1]} samples in {size[0]} bytes"
-
-
-def _noting(
-    each: Iterator[tuple[int, BatchRequest]], asked: deque[tuple[int, list[int]]]
-) -> Iterator[BatchRequest]:
-    for taken, request in each:
-        asked.append((taken, numbers_of(request)))
-        yield request
 
 
 def _begin_worker(then: Callable[[int], None] | None, worker: int) -> None:
