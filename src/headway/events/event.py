@@ -279,10 +279,8 @@ class Event:
         if not match:
             return None
         n = [int(group) for group in match.groups()]
-        return Usage(
-            n[0] * 86400 + n[1] * 3600 + n[2] * 60 + n[3],
-            n[4] * 86400 + n[5] * 3600 + n[6] * 60 + n[7],
-        )
+        user, system = (((n[i] * 24 + n[i + 1]) * 60 + n[i + 2]) * 60 + n[i + 3] for i in (0, 4))
+        return Usage(user, system)
 
     @property
     def sent(self) -> int | None:

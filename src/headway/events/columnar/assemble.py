@@ -60,7 +60,7 @@ class Span(NamedTuple):
         return Span(min(self.begin, other.begin), max(self.end, other.end))
 
 
-def agreed(
+def years_to_shift(
     names: Sequence[str], known: Mapping[int, Span], unsure: Mapping[int, tuple[Span, float]]
 ) -> tuple[dict[int, int], list[int]]:
     """How many years earlier files are than was assumed, and the files that stay in doubt.
@@ -183,7 +183,7 @@ _DOUBT = 2 * _DAY
 _BEFORE = np.cumsum(DAYS) - DAYS
 
 
-def tell(
+def event_times(
     minute: Longs,
     second: Bytes,
     fraction: Floats,
@@ -379,7 +379,7 @@ def assemble(
     pool.default_factory = pool.__len__
     # One part after the other, as it comes: others may still be being read.
     parts = [_pooled(part, pool) for part in parts]
-    doubtful = tell_times(parts, files)
+    doubtful = set_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
     usage_row, usage = joined_usage(parts)
@@ -436,21 +436,21 @@ class _Stretch(NamedTuple):
         return self.part.columns[name][self.start : self.stop]
 
 
-def tell_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
+def set_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
     """Give the parts their times, file by file; an event without one becomes a skip.
 
     The files whose year nothing tells for sure are given back.
     """
-    untold = [part for part in parts if part.time is None]
-    stretches = [stretch for part in untold for stretch in _stretches(part)]
-    for part in untold:
+    without_times = [part for part in parts if part.time is None]
+    stretches = [stretch for part in without_times for stretch in _stretches(part)]
+    for part in without_times:
         part.time = np.empty(len(part))
     unsure: dict[int, list[_Stretch]] = {}
     for file, group in groupby(stretches, key=lambda stretch: stretch.file):
         mine = list(group)
-        if not _tell_file(mine, Clock(files[file].modified)):
+        if not _set_file_times(mine, Clock(files[file].modified)):
             unsure[file] = mine
-    doubtful = _agree(parts, files, unsure) if unsure else []
+    doubtful = _agree_on_years(parts, files, unsure) if unsure else []
     for place, part in enumerate(parts):
         if part.time is not None and np.isnan(part.time).any():
             parts[place] = part = _without_dateless(part)
@@ -459,7 +459,7 @@ def tell_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
     return doubtful
 
 
-def _agree(
+def _agree_on_years(
     parts: Sequence[EventArrays], files: Sequence[File], unsure: Mapping[int, Sequence[_Stretch]]
 ) -> list[int]:
     """Put the files without a year beside others that have one, and tell which are in doubt."""
@@ -476,12 +476,12 @@ def _agree(
     names = [file.name for file in files]
     known = {file: span for file, span in spans.items() if file not in unsure}
     open_ = {file: (spans[file], files[file].modified) for file in unsure if file in spans}
-    years, doubtful = agreed(names, known, open_)
+    years, doubtful = years_to_shift(names, known, open_)
     for file, back in years.items():
         shift = years_earlier(spans[file], back)
         if shift is None:
             latest = spans[file].begin - (back - 0.5) * _MEAN_YEAR
-            _tell_file(unsure[file], Clock(files[file].modified, latest=latest))
+            _set_file_times(unsure[file], Clock(files[file].modified, latest=latest))
             continue
         for part, _, start, stop in unsure[file]:
             assert part.time is not None
@@ -500,7 +500,7 @@ def _stretches(part: EventArrays) -> Iterator[_Stretch]:
         start += size
 
 
-def _tell_file(stretches: Sequence[_Stretch], clock: Clock) -> bool:
+def _set_file_times(stretches: Sequence[_Stretch], clock: Clock) -> bool:
     """Give the events of one file their times; whether their year is sure."""
     minute, second, fraction = (
         np.concatenate([stretch.column(name) for stretch in stretches])
@@ -514,7 +514,7 @@ def _tell_file(stretches: Sequence[_Stretch], clock: Clock) -> bool:
         hint.append(part.hint[first:last])
         begin += stop - start
     hints = np.concatenate(hint_row), np.concatenate(hint)
-    told, clock = tell(minute, second, fraction, *hints, clock)
+    told, clock = event_times(minute, second, fraction, *hints, clock)
     begin = 0
     for part, _, start, stop in stretches:
         assert part.time is not None

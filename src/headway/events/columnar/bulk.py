@@ -1,4 +1,4 @@
-"""Reading logs in bulk: all events of many files as columns, on several processors."""
+"""Reading all events of many files as columns, on several processors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headway.events.columnar.columns import (
 from headway.events.columnar.scan import Scanner
 from headway.events.columnar.thin import Thin, thin_of, thinned
 from headway.events.columnar.workers import can_fork, each, give_memory_back, keep_memory
-from headway.events.files import LogChain, find_logs
+from headway.events.files import find_logs
 from headway.events.opening import (
     END,
     HEADER,
@@ -204,7 +204,7 @@ def read_columns(
     Args:
         paths: Files and folders; see `find_logs`.
         workers: How many processes read at most; None is one for each processor.
-        progress: Is told how many bytes of how many are done.
+        progress: Called with how many bytes of how many have been read.
 
     Returns:
         The events, one row each, in the order of the logs.
@@ -218,13 +218,9 @@ def read_columns(
         >>> read_columns(["events.log"]).cluster.tolist()
         [7]
     """
-    unread, chains, files, tasks = _found(paths)
-    columns = assemble(
-        _parts(tasks, files, workers or usable_processors(), progress, None, thin=False),
-        files,
-        [chain.name for chain in chains],
-        [chain.owner or "" for chain in chains],
-    )
+    unread, logs, files, tasks = _plan(paths)
+    parts = _parts(tasks, files, workers or usable_processors(), progress, None, thin=False)
+    columns = assemble(parts, files, *logs)
     columns.unread = unread + columns.unread
     _log.debug("read %d events of %d files", len(columns), len(files))
     return columns
@@ -241,30 +237,27 @@ def read_thin(
 
     Args:
         paths: Files and folders; see `find_logs`.
-        workers: At most how many processes read; None: one for each processor.
-        progress: Is told how many bytes of how many are done.
-        meanwhile: Is called while other processes read, if they do.
+        workers: How many processes read at most; None is one for each processor.
+        progress: Called with how many bytes of how many have been read.
+        meanwhile: Called while other processes read, if they do.
 
     Returns:
-        The events as far as accounts can tell them apart.
+        The events, without those that make no difference to any account.
     """
-    unread, chains, files, tasks = _found(paths)
+    unread, logs, files, tasks = _plan(paths)
     large = sum(piece.stop - piece.start for task in tasks for piece in task) > _LARGE
     give_memory_back() if large else keep_memory()
-    thin = thin_of(
-        _parts(tasks, files, workers or usable_processors(), progress, meanwhile, thin=True),
-        files,
-        [chain.name for chain in chains],
-        [chain.owner or "" for chain in chains],
-    )
+    parts = _parts(tasks, files, workers or usable_processors(), progress, meanwhile, thin=True)
+    thin = thin_of(parts, files, *logs)
     thin.unread = unread
     return thin
 
 
-def _found(
-    paths: Iterable[str | os.PathLike[str]],
-) -> tuple[list[tuple[str, str]], list[LogChain], list[File], list[list[Piece]]]:
-    """What is no log and why, the logs, their files, and what is to be read in one go each."""
+_Plan = tuple[list[tuple[str, str]], tuple[list[str], list[str]], list[File], list[list[Piece]]]
+
+
+def _plan(paths: Iterable[str | os.PathLike[str]]) -> _Plan:
+    """What is not a log, the logs with their owners, their files, and the tasks of reading them."""
     unread: list[tuple[str, str]] = []
     chains = find_logs(paths, unread)
     files: list[File] = []
@@ -273,7 +266,8 @@ def _found(
         for found in chain.files:
             files.append(File(str(found.path), log, found.mtime))
             pieces += _pieces(files, found.format)
-    return unread, chains, files, _tasks(pieces)
+    logs = [chain.name for chain in chains], [chain.owner or "" for chain in chains]
+    return unread, logs, files, _tasks(pieces)
 
 
 def _parts(
@@ -312,11 +306,7 @@ def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
             if reader.compression or format in (Format.XML, Format.JSON):
                 yield Piece(place, file.name, 0, size, format, False, True)
                 return
-        if size <= _RANGE:
-            yield Piece(place, file.name, 0, size, format, True, True)
-            return
-        with open(file.name, "rb", buffering=0) as opened:
-            for start, stop in ranges(opened.fileno(), size, _RANGE):
+            for start, stop in ranges(reader.fileno(), size, _RANGE):
                 yield Piece(place, file.name, start, stop, format, True, stop == size)
     except OSError as error:
         file.unread = _why(error)
@@ -390,38 +380,29 @@ def _small(piece: Piece) -> bytes | None:
 
 def _read_piece(piece: Piece) -> PieceResult:
     try:
-        if piece.ranged:
-            return _scan_range(piece)
-        return _scan_stream(piece) if piece.format is Format.TEXT else _read_ads(piece)
+        return _scan(piece) if piece.ranged or piece.format is Format.TEXT else _read_ads(piece)
     except (OSError, EventLogError) as error:
         part = placed(no_events(), [piece.file], [0])
         return PieceResult(piece.file, part, unread=_why(error))
 
 
-def _scan_range(piece: Piece) -> PieceResult:
+def _scan(piece: Piece) -> PieceResult:
     scanner = Scanner(piece.start)
-    with open(piece.path, "rb", buffering=0) as file:
-        # Not mapped: a file that somebody truncates would kill us.
-        _feed(scanner, file_blocks(file.fileno(), piece.start, piece.stop, _BLOCK))
-    return _scanned(piece, scanner)
-
-
-def _scan_stream(piece: Piece) -> PieceResult:
-    scanner = Scanner()
     with LogReader(piece.path) as reader:
-        _feed(scanner, _filled(reader.blocks(_BLOCK)))
-        result = _scanned(piece, scanner)
+        # Not mapped into memory: somebody who truncates the file would kill this process.
+        ranged = file_blocks(reader.fileno(), piece.start, piece.stop, _BLOCK)
+        for block in ranged if piece.ranged else _filled(reader.blocks(_BLOCK)):
+            if isinstance(block, int):
+                scanner.zeros(block)
+            else:
+                scanner.feed(block)
+        if piece.last:
+            scanner.close()
+        part = placed(scanner.arrays(), [piece.file], [0])
         if reader.damage:
-            result.part.skipped.append((piece.file, reader.damage))
-    return result
-
-
-def _feed(scanner: Scanner, blocks: Iterable[bytes | int]) -> None:
-    for block in blocks:
-        if isinstance(block, int):
-            scanner.zeros(block)
-        else:
-            scanner.feed(block)
+            part.skipped.append((piece.file, reader.damage))
+    rest = unfinished(piece.file, scanner.offset, scanner.pending)
+    return PieceResult(piece.file, part, rest)
 
 
 def _filled(blocks: Iterable[bytes | int]) -> Iterator[bytes | int]:
@@ -440,14 +421,6 @@ def _filled(blocks: Iterable[bytes | int]) -> Iterator[bytes | int]:
             yield b"".join(held)
         held, size = [], 0
     yield b"".join(held)
-
-
-def _scanned(piece: Piece, scanner: Scanner) -> PieceResult:
-    if piece.last:
-        scanner.close()
-    part = placed(scanner.arrays(), [piece.file], [0])
-    rest = unfinished(piece.file, scanner.offset, scanner.pending)
-    return PieceResult(piece.file, part, rest)
 
 
 def _read_ads(piece: Piece) -> PieceResult:

@@ -99,11 +99,8 @@ class Columns:
 
 def column_names() -> list[str]:
     """The names of the per-event columns."""
-    return [f.name for f in fields(Columns) if f.name not in _REST]
-
-
-_REST = {"usage", "strings", "files", "logs", "owners"}
-_REST |= {"skipped", "unread", "unfinished", "yearless"}
+    names = [field.name for field in fields(Columns)]
+    return names[: names.index("usage")]
 
 
 # Strings of many events: each kept once, and made inert.
@@ -459,21 +456,14 @@ def frame(columns: Columns) -> pl.DataFrame:
 
     return pl.DataFrame(
         {
-            "number": columns.number,
-            "cluster": columns.cluster,
-            "proc": columns.proc,
-            "subproc": columns.subproc,
+            **{name: getattr(columns, name) for name in ("number", "cluster", "proc", "subproc")},
             "time": pl.Series(columns.time).cast(pl.Datetime("us", "UTC")),
             "kind": kinds.gather(columns.kind),
             "code": number(columns.code),
             "subcode": number(columns.subcode),
             "return_value": number(columns.value),
             "signal": number(columns.signal),
-            "site": text(columns.site),
-            "slot": text(columns.slot),
-            "host": text(columns.host),
-            "user": text(columns.user),
-            "text": text(columns.text),
+            **{name: text(getattr(columns, name)) for name in TEXTS},
             "file": files.gather(columns.file),
             "offset": columns.offset,
         }

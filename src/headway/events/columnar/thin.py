@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headway.events.columnar.assemble import File, microseconds, tell_times
+from headway.events.columnar.assemble import File, microseconds, set_times
 from headway.events.columnar.columns import (
     TEXTS,
     TYPES,
@@ -55,13 +55,13 @@ def thinned(part: EventArrays) -> EventArrays:
     first event of each day and the first ad that tells it.
     """
     part.count = len(part)
-    part = selected(part, _telling(part)) if len(part) > 2 and part.time is None else part
+    part = selected(part, _worth_keeping(part)) if len(part) > 2 and part.time is None else part
     if _plain_dates(part).all():  # only where a date is none the length is asked for
         part.columns["length"] = np.zeros(len(part), TYPES["length"])
     return part
 
 
-def _telling(part: EventArrays) -> Flags:
+def _worth_keeping(part: EventArrays) -> Flags:
     columns, minute = part.columns, part.columns["minute"]
     keep = np.ones(len(part), np.bool_)
     zone, kind = minute // ZONE, columns["kind"]
@@ -166,7 +166,7 @@ class Column:
 
 
 @dataclass
-class _Part:
+class _SomeJobs:
     """The events of some jobs."""
 
     rows: Array  # in `Thin`, until the others have been taken from there
@@ -236,10 +236,10 @@ class Thin:
         if forget:
             self.texts = []
 
-    def _parts(self, rows: int, *, forget: bool) -> list[_Part]:
+    def _parts(self, rows: int, *, forget: bool) -> list[_SomeJobs]:
         """The events, those of some jobs together, in the reverse order."""
         order, bounds = self._in_order(rows)
-        parts = [_Part(np.sort(order[begin:end])) for begin, end in pairwise(bounds)]
+        parts = [_SomeJobs(np.sort(order[begin:end])) for begin, end in pairwise(bounds)]
         del order
         for name in list(self.narrow):
             column = (self.narrow.pop if forget else self.narrow.__getitem__)(name)
@@ -273,7 +273,7 @@ class Thin:
         cuts = starts[np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)]
         return order, [0, *np.unique(cuts[cuts > 0]).tolist(), len(self)]
 
-    def _columns(self, part: _Part, bases: Longs) -> Columns:
+    def _columns(self, part: _SomeJobs, bases: Longs) -> Columns:
         found = {name: each.all().astype(TYPES[name]) for name, each in part.narrow.items()}
         strings = self._pool(found, bases)
         mine, *usage = part.usage
@@ -322,7 +322,7 @@ def thin_of(
     for part in held:
         part.strings = []
     events, rows = sum(part.count for part in held), sum(map(len, held))
-    yearless = tell_times(held, files)
+    yearless = set_times(held, files)
     events -= rows - sum(map(len, held))  # those with a date that is none
     skipped = [(files[place].name, skip) for part in held for place, skip in part.skipped]
     time = np.concatenate([np.empty(0, np.int64), *map(microseconds, held)])

@@ -143,28 +143,29 @@ def _be_a_worker(
 
 
 def keep_memory() -> None:
-    """Let work use the memory of the work before it, and not get it anew, page by page."""
-    with suppress(OSError, AttributeError):  # another libc: then it is a little slower
-        mallopt = ctypes.CDLL(None).mallopt
-        for setting in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-            mallopt(*setting)
+    """Let work reuse the memory of the work before it, which would come anew page by page."""
+    for setting in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+        _call_glibc("mallopt", *setting)
 
 
 def give_memory_back() -> None:
-    """From here on the system gets at once what this process frees of large arrays.
+    """Return to the system at once what this process frees of large arrays; costs a little time.
 
-    malloc would keep it in pieces that fit nobody, as much as is in use. So does that of polars,
-    which looks at its settings when it is first imported. It costs a little time.
+    Otherwise malloc keeps it, in pieces too small for anything else. So does the allocator of
+    polars, which reads its settings when it is first imported.
     """
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
-    with suppress(OSError, AttributeError):  # another libc
-        ctypes.CDLL(None).mallopt(*_SMALL_MMAP_THRESHOLD)
+    _call_glibc("mallopt", *_SMALL_MMAP_THRESHOLD)
 
 
 def trim_memory() -> None:
-    """Give the system back what is free between what is in use."""
-    with suppress(OSError, AttributeError):  # another libc
-        ctypes.CDLL(None).malloc_trim(0)
+    """Return to the system the free memory between what is in use."""
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(name: str, *arguments: int) -> None:
+    with suppress(OSError, AttributeError):  # another C library: then it is a little slower
+        getattr(ctypes.CDLL(None), name)(*arguments)
 
 
 def _send(into: int, number: int, pieces: list[memoryview]) -> None:
