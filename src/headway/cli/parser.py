@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -15,8 +14,6 @@ from headway.errors import HeadwayError
 from headway.spec.errors import Wrong
 from headway.spec.units import parse_duration
 from headway.text import closest
-
-_WIDTH = 88
 
 
 class UsageError(HeadwayError):
@@ -58,16 +55,22 @@ def since(text: str, now: float | None = None) -> float:
     return begin
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
+class _Formatter(argparse.HelpFormatter):
     """The same help on every Python: fixed columns, and an option's value named once."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=24, width=_WIDTH)
+        super().__init__(prog, max_help_position=24, width=88)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         return f"{', '.join(action.option_strings)} {action.metavar or action.dest.upper()}"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        # The description is wrapped, and the examples stay as they are.
+        return text if "\n" in text else textwrap.fill(text, width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,7 +98,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"headway {command}",
             usage=f"headway {command} {usage}",
-            description=textwrap.fill(description, _WIDTH, break_on_hyphens=False),
+            description=description,
             epilog=f"examples:\n{shown}",
             formatter_class=_Formatter,
             allow_abbrev=False,
