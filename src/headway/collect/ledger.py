@@ -126,14 +126,12 @@ class StoreLedger:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock the store, so that no other process collects into it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            held = lock(descriptor)
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            stack.callback(os.close, descriptor)
+            stack.callback(lock(descriptor).release)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             who = f" (process {owner})" if owner.isdigit() else ""
@@ -146,12 +144,7 @@ def locked(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        try:
-            yield
-        finally:
-            held.release()
-    finally:
-        os.close(descriptor)
+        yield
 
 
 def put(path: Path, data: bytes) -> None:

@@ -230,12 +230,12 @@ class _Case:
         the job has used so far, and a start, if a release would have succeeded.
         """
         hold, evidence, p = self.hold, self.evidence, self.estimate.probability
-        gpus = hold.facts.get("RequestGpus")
-        has_gpus = isinstance(gpus, (int, float)) and gpus > 0
-        unit = "GPU hours" if has_gpus else "slot hours"
+        asked = hold.facts.get("RequestGpus")
+        gpus = float(asked) if isinstance(asked, (int, float)) else 0.0
+        unit = "GPU hours" if gpus > 0 else "slot hours"
         if self.meaning.kind == NEVER:
             return {"cost_unit": unit}
-        number = float(gpus) if isinstance(gpus, (int, float)) and 0 < gpus < 1024 else 1.0
+        number = gpus if 0 < gpus < 1024 else 1.0
         known = (hours for hours in (hold.attempt, evidence.attempt_hours) if hours is not None)
         start = evidence.start_hours or 0.0
         return {

@@ -170,15 +170,14 @@ def by_counting(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Estimat
     """
     p, weight = meaning.prior, max(meaning.worth, 0.5)
     circles = (
-        (evidence.released, 1.0),
-        (evidence.released_alike, 1.0),
-        (evidence.released_object, 1.0),
-        (evidence.released_mates, 1.0),
-        (evidence.released_own, _OWN),
-    )
+        (evidence.released, 1.0), (evidence.released_alike, 1.0), (evidence.released_object, 1.0),
+        (evidence.released_mates, 1.0), (evidence.released_own, _OWN),
+    )  # fmt: skip
     for ends, worth in circles:
         if ends.cases:
-            p, weight = _shrunk(p, weight, ends, worth)
+            before = weight if weight > 2 * _SHRINK else min(weight, _SHRINK)
+            weight = before + ends.cases * worth
+            p = (p * before + ends.success * worth) / weight
     past, held = _of_mates(evidence) if _tells_of_others(meaning) else (0.0, 0.0)
     p = (p * weight + past) / (weight + past + held)
     weight += past + held
@@ -186,12 +185,6 @@ def by_counting(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Estimat
     low, high = interval(p, weight)
     cases = evidence.released.cases + (evidence.others_past if past else 0)
     return Estimate(p, low, high, cases, counted + past + held < _THIN)
-
-
-def _shrunk(p: float, weight: float, ends: Ends, worth: float) -> tuple[float, float]:
-    strength = weight if weight > 2 * _SHRINK else min(weight, _SHRINK)
-    number = ends.cases * worth
-    return (p * strength + ends.success * worth) / (strength + number), strength + number
 
 
 def _tells_of_others(meaning: HoldMeaning) -> bool:
@@ -227,13 +220,13 @@ _DONE = {"input": "got their input", "start": "started"}  # else they "ended wel
 
 def sentences(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
     """The evidence, what weighs most first."""
-    yield from _own(hold, evidence, meaning)
+    yield from _own(evidence, meaning)
     yield from _mates(evidence, meaning)
     yield from _alike(hold, evidence)
     yield from _releases(evidence.released)
 
 
-def _own(hold: Hold, evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
+def _own(evidence: Evidence, meaning: HoldMeaning) -> Iterator[str]:
     own = evidence.released_own
     back = own.again + own.failed
     if back:

@@ -35,17 +35,13 @@ class Permitted(NamedTuple):
 
 def permitted(advice: Advice, held: QueuedHold, rules: Rules) -> Permitted:
     """The edits that the advice asks for: all of them or none."""
-    edits: list[Edit] = []
-    for change in advice.changes:
-        made = _permitted(change, held, rules)
-        if made.objection and advice.command:
-            return Permitted(objection=f"{made.objection}; by hand: {advice.command}")
-        if made.objection:
-            return made
-        edits += made.edits
     if not advice.changes:
         return Permitted(objection="what to change is not known")
-    return Permitted(tuple(edits))
+    parts = [_permitted(change, held, rules) for change in advice.changes]
+    if refused := next((part.objection for part in parts if part.objection), ""):
+        by_hand = f"; by hand: {advice.command}" if advice.command else ""
+        return Permitted(objection=refused + by_hand)
+    return Permitted(tuple(edit for part in parts for edit in part.edits))
 
 
 def _permitted(change: Change, held: QueuedHold, rules: Rules) -> Permitted:
