@@ -494,9 +494,10 @@ def listeners(agent: int) -> set[int]:
 def _children(pid: int) -> list[int]:
     """The children of a process, without a search through all processes of a busy machine."""
     found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            found += map(int, (thread / "children").read_text().split())
+    with contextlib.suppress(OSError):  # it may end at any time
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+            found += map(int, text.split())
     return found
 
 
@@ -561,6 +562,9 @@ class Bench:
         """The number of a new folder."""
         self._places += 1
         return self._places
+
+    def scratch(self, place: int) -> Path:
+        return self._attempt(place).scratch
 
     def forget(self) -> None:
         """Remove the spooled checkpoint, before a new trial."""
@@ -686,7 +690,7 @@ class Bench:
 
     def drop(self, place: int) -> None:
         """Remove a folder that is not started in again."""
-        remove_tree(self._attempt(place).scratch)
+        remove_tree(self.scratch(place))
 
     def _attempt(self, place: int) -> RunningAttempt:
         return RunningAttempt(self.folder, self.index, place, self._site, self._claim, 1)

@@ -62,9 +62,10 @@ class PreflightCase:
         return list(dict.fromkeys(fill({name: self._column(name) for name in names})))
 
     def _column(self, name: str) -> list[str]:
+        rows = self.job.rows or [{}] * self.job.size
         if name == "job":
-            return [self.job.row(number)["job"] for number in range(self.job.size)]
-        return [row[name] for row in self.job.rows or ()]
+            return [row.get(name, str(number)) for number, row in enumerate(rows)]
+        return [row[name] for row in rows]
 
     # -- files
 
@@ -355,7 +356,11 @@ def _add_to_files(case: PreflightCase, name: str) -> str:
 def _workers(case: PreflightCase) -> Iterator[LintFinding]:
     """Check the loader processes that the command asks for; for a table, the largest number."""
     options = {option for text in case.scripts.values() for option in worker_options(text)}
-    words = [_most(case.filled(word)) if "{" in word else word for word in case.command_words]
+    words = list(case.command_words)
+    for at, word in enumerate(words):
+        asked = f"{words[at - 1]} {word}" if at else word
+        if "{" in word and any(option in asked for option in (*options, "worker")):
+            words[at] = _most(case.filled(word))
     yield from asked_workers(words, case.job.resources.cpus, "command", "", options)
 
 

@@ -29,13 +29,12 @@ from headway.pool.lint.submit_file import (
     Unknown,
     arithmetic,
     canonical,
+    evaluated,
     is_command,
-    named_part,
     number_in_form,
     path_parts,
     read,
     text_in_form,
-    whole_number,
 )
 
 MOST_JOBS = 100_000
@@ -45,6 +44,7 @@ _DEEPEST = 8  # files that include files
 _LARGEST = 50_000_000  # bytes of a file with rows, or of one that is included
 _MOST_MACROS, _LONGEST = 1000, 100_000  # in one value: macros, characters
 _VERSION = (25, 0, 0)  # of HTCondor, for `if version >= …`
+_COMPARE = {"==": "eq", "!=": "ne", ">=": "ge", "<=": "le", ">": "gt", "<": "lt"}
 _MARK = re.compile("\x01([^\x01\x02]*)\x02")
 _DOLLAR = "\x05"  # of $(DOLLAR), which begins no macro
 _CALL = re.compile(r"\$(\$?\w*)\(([^()$]*)\)")
@@ -165,27 +165,30 @@ class Description:
             return self._macro(name.strip(), default if colon else None)
         if function == "ENV":
             return self._environment(inside)
-        if function[0] == "F" and set(function[1:].lower()) <= _PATH_LETTERS:
-            letters, base = function[1:].lower(), self._folder(function)
-            return self._derive(inside, function, lambda path: path_parts(path, letters, base))
+        shown, letters, derive = match[0], function[1:].lower(), self._derive
         name, _, form = (part.strip() for part in inside.partition(","))
-        if function in ("BASENAME", "DIRNAME"):
-            return self._derive(name, function.lower(), named_part(function, form))
+        if function[0] == "F" and set(letters) <= _PATH_LETTERS:
+            # `$Ff…` puts the job's initial working directory before a relative path
+            base = os.path.abspath(self.base / self.text("initialdir")) if "f" in letters else ""
+            return derive(inside, function, lambda path: path_parts(path, letters, base))
+        if function == "BASENAME":
+            return derive(name, "basename", lambda p: p.rpartition("/")[2].removesuffix(form))
+        if function == "DIRNAME":
+            return derive(name, "dirname", lambda path: "".join(path.rpartition("/")[:2]))
         if function in ("INT", "REAL"):
-            change = number_in_form(function, form, match[0])
-            return self._derive(name, function.lower(), change)
+            label = function.lower()
+            return derive(name, label, lambda text: number_in_form(text, function, form, shown))
         if function == "STRING":
-            return self._derive(name, "string", text_in_form(form, match[0]))
+            return derive(name, "string", lambda text: text_in_form(text, form, shown))
         if function == "EVAL":
-            return self._derive(inside, "eval", whole_number(match[0]))
+            return derive(inside, "eval", lambda text: evaluated(text, shown))
         if function == "SUBSTR":
-            name, *bounds = inside.split(",")
-            return self._derive(name, "substr", self._substring(bounds, match[0]), only_macros=True)
+            return self._substring(name, form.split(","), shown)
         if function == "CHOICE":
-            return self._choice(inside, match[0])
+            return self._choice(inside, shown)
         if function.startswith("RANDOM_"):
-            raise Unknown(f"{match[0]} is chosen by chance at submit")
-        raise Unknown(f"{match[0]}: this function is not one that `headway init` knows")
+            raise Unknown(f"{shown} is chosen by chance at submit")
+        raise Unknown(f"{shown}: this function is not one that `headway init` knows")
 
     def _macro(self, name: str, default: str | None) -> str:
         lower = name.lower()
@@ -220,13 +223,7 @@ class Description:
             raise Unknown(f"$ENV({name}) holds control characters")
         return value.replace("$", _DOLLAR)
 
-    def _folder(self, function: str) -> str:
-        """The job's initial working directory, which `$Ff…` puts before a relative path."""
-        if "f" not in function[1:].lower():
-            return ""
-        return os.path.abspath(self.base / self.text("initialdir"))
-
-    def _substring(self, bounds: Sequence[str], shown: str) -> Callable[[str], str]:
+    def _substring(self, name: str, bounds: Sequence[str], shown: str) -> str:
         numbers = [arithmetic(self._plain_macro(bound)) for bound in bounds]
         if len(numbers) not in (1, 2) or None in numbers:
             raise Unknown(f"{shown}: it takes a name, a start and a length")
@@ -236,7 +233,7 @@ class Description:
             rest = text[start:] if start >= 0 else text[max(0, len(text) + start) :]
             return rest if length is None else rest[: int(length)]
 
-        return change
+        return self._derive(name, "substr", change, only_macros=True)
 
     def _choice(self, inside: str, shown: str) -> str:
         """`$CHOICE(index,a,b,…)` or `$CHOICE(index,list)`."""
@@ -525,7 +522,7 @@ def _condition(text: str, found: Description) -> bool | None:
         if match is None:
             return None
         asked = tuple(int(part) for part in match[2].split(".") if part)
-        return _COMPARE[match[1] or "=="](_VERSION[: len(asked)], asked)
+        return bool(getattr(operator, _COMPARE[match[1] or "=="])(_VERSION[: len(asked)], asked))
     try:
         value = found.expand(text).strip().lower()
     except Unknown:
@@ -538,16 +535,6 @@ def _condition(text: str, found: Description) -> bool | None:
         return float(value) != 0
     except ValueError:
         return None
-
-
-_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 def _include(statement: Statement, found: Description, depth: int) -> None:
@@ -628,7 +615,7 @@ def _queue(
     match = QUEUE_ITEMS.match(statement.value)
     if match is None:
         return _count(found, statement.value), [], [()]
-    before = re.match(r"\s*(?P<count>[\d$(].*?(?=\s|\Z))?\s*(?P<names>.*)\Z", match["before"])
+    before = re.match(r"\s*(?P<count>[\d$(]\S*)?\s*(?P<names>.*)\Z", match["before"])
     count = _count(found, before["count"] or "") if before else 1
     names = re.split(r"[,\s]+", (before["names"] if before else "").strip(", \t"))
     names = [name for name in names if name] or ["Item"]

@@ -244,7 +244,7 @@ class QueueView:
 
 def _files(text: str) -> list[str]:
     """The items of a list of files; a comma within `$RANDOM_CHOICE(a,b)` separates none."""
-    items = re.findall(r"(?:\x01[^\x02]*\x02|[^,\x01])+", text.strip().strip('"'))
+    items = re.findall(r"(?:\x01[^\x01\x02]*\x02|[^,\x01])+", text.strip().strip('"'))
     return [item.strip() for item in items if item.strip()]
 
 

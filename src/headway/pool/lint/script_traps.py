@@ -295,7 +295,7 @@ class _PythonTraps(_Traps, ast.NodeVisitor):
             if fetch:
                 self.add(fetch.id, node.lineno, program=fetch.shown(words))
         if called == "torch.cuda.set_device" or called.endswith(".cuda"):
-            index = (_number(node.args[0]) or 0) if node.args else 0
+            index = _number(node.args[0]) if node.args else 0
             self._gpu_index(node, f"{_short(called)}({index})", index)
         self.generic_visit(node)
 
@@ -342,8 +342,8 @@ class _PythonTraps(_Traps, ast.NodeVisitor):
             if self._dotted(number.func) in ("os.cpu_count", "multiprocessing.cpu_count"):
                 self.add("cpu-count", number.lineno)
         elif number is not None:
-            workers, cpus = _number(number) or 0, self.context.cpus
-            self.findings += _too_many_workers(workers, cpus, *self.at(number.lineno))
+            at, cpus = self.at(number.lineno), self.context.cpus
+            self.findings += _too_many_workers(_number(number), cpus, *at)
 
     def _folders(self, node: ast.Call, called: str, keywords: dict[str, ast.expr]) -> None:
         if not self.context.checkpointed or self.guards or _is_true(keywords.get("exist_ok")):
@@ -402,9 +402,9 @@ def _is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _number(node: ast.expr | None) -> int | None:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _number(node: ast.expr) -> int:
+    """The value of a whole number; 0 for anything else."""
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else 0
 
 
 def _command_words(node: ast.expr) -> list[str]:

@@ -451,56 +451,35 @@ def path_parts(path: str, letters: str, base: str = "") -> str:
     return f"{quote}{text}{quote}"
 
 
-def text_in_form(form: str, shown: str) -> Callable[[str], str]:
+def text_in_form(text: str, form: str, shown: str) -> str:
     """`$STRING(name,format)`: the text without the quotes of a ClassAd string."""
-
-    def change(text: str) -> str:
-        bare = text[1:-1] if re.fullmatch(r'"[^"\\]*"', text) else text
-        if not form:
-            return bare
-        if not re.fullmatch(r"[^%]*%-?\d{0,4}(?:\.\d{1,4})?s[^%]*", form):
-            raise Unknown(f"{shown}: {form} is not a format of one text")
-        return form % bare
-
-    return change
+    bare = text[1:-1] if re.fullmatch(r'"[^"\\]*"', text) else text
+    if form and not re.fullmatch(r"[^%]*%-?\d{0,4}(?:\.\d{1,4})?s[^%]*", form):
+        raise Unknown(f"{shown}: {form} is not a format of one text")
+    return form % bare if form else bare
 
 
-def named_part(function: str, suffix: str) -> Callable[[str], str]:
-    """`$DIRNAME(…)`, or `$BASENAME(…)` without a given suffix."""
-    if function == "DIRNAME":
-        return lambda path: "".join(path.rpartition("/")[:2])
-    return lambda path: path.rpartition("/")[2].removesuffix(suffix)
-
-
-def number_in_form(function: str, form: str, shown: str) -> Callable[[str], str]:
+def number_in_form(text: str, function: str, form: str, shown: str) -> str:
     """`$INT(…)` or `$REAL(…)`, in a format such as `%03d`; `shown` is the call in the file."""
-
-    def change(text: str) -> str:
-        value = arithmetic(text)
-        if value is None:
-            raise Unknown(f"{shown}: {text} is not a number")
-        if form and not re.fullmatch(
-            r"[^%]*%[-+ 0#]*(?:[1-9]\d?)?(?:\.\d{1,2})?[dixXoeEfgG][^%]*", form
-        ):
-            raise Unknown(f"{shown}: {form} is not a format of one number")
-        if function == "INT":
-            return (form or "%d") % int(value)
-        text = (form or "%.16G") % float(value)
-        return f"{text}.0" if form and "." not in text else text
-
-    return change
+    value = arithmetic(text)
+    if value is None:
+        raise Unknown(f"{shown}: {text} is not a number")
+    if form and not re.fullmatch(
+        r"[^%]*%[-+ 0#]*(?:[1-9]\d?)?(?:\.\d{1,2})?[dixXoeEfgG][^%]*", form
+    ):
+        raise Unknown(f"{shown}: {form} is not a format of one number")
+    if function == "INT":
+        return (form or "%d") % int(value)
+    number = (form or "%.16G") % float(value)
+    return f"{number}.0" if form and "." not in number else number
 
 
-def whole_number(shown: str) -> Callable[[str], str]:
+def evaluated(text: str, shown: str) -> str:
     """`$EVAL(…)` of whole numbers."""
-
-    def change(text: str) -> str:
-        value = str(arithmetic(text))
-        if not value.removeprefix("-").isdecimal():
-            raise Unknown(f"{shown}: only HTCondor evaluates it")
-        return value
-
-    return change
+    value = str(arithmetic(text))
+    if not value.removeprefix("-").isdecimal():
+        raise Unknown(f"{shown}: only HTCondor evaluates it")
+    return value
 
 
 def _divide(left: float, right: float) -> float:
