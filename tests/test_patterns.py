@@ -50,6 +50,7 @@ SHORT = {
 #: Patterns that are handed on to somebody who uses them with this method.
 ANY_WAY = {"match", "search", "fullmatch"}
 _MATCHED = ("_BYTES", "_SIZE", "_USAGE", "_NORMAL", "_SIGNAL", "_FIRST", "_NEXT")
+_MATCHED += ("_HEREDOC", "_BRANCH", "_OTHER", "_CODES", "_EVICTED_CODES", "_ENDING")
 HANDED_ON = {name: {"match"} for name in _MATCHED}
 #: How often a method looks at a text from each of its places.
 SEARCHES = ("search", "sub", "subn", "split", "findall", "finditer")
@@ -99,7 +100,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
             continue
         uses = Uses()
         uses.visit(ast.parse(Path(str(module.__file__)).read_text()))
-        for key, value in vars(module).items():
+        for key, value in members_of(module):
             for one in kept(value):
                 # One that is only handed on may be used with any of them.
                 methods = uses.methods.get(key) or HANDED_ON.get(key) or ANY_WAY
@@ -107,6 +108,15 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
         for inside, method, text in uses.direct:
             if inside and method != "compile" and method != "escape":
                 yield f"{name}.{inside}", re.compile(text), {method}
+
+
+def members_of(module: object) -> Iterator[tuple[str, object]]:
+    """The names of a module and of its classes, with what they stand for."""
+    for key, value in vars(module).items():
+        if isinstance(value, type) and value.__module__.startswith("headway"):
+            yield from (pair for pair in vars(value).items() if not pair[0].startswith("__"))
+        else:
+            yield key, value
 
 
 def kept(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
@@ -117,8 +127,6 @@ def kept(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
             yield from kept(one, depth + 1)
     elif isinstance(value, dict) and depth < 3:
         yield from kept(list(value.values()), depth + 1)
-    elif isinstance(value, type) and value.__module__.startswith("headway") and not depth:
-        yield from kept([one for key, one in vars(value).items() if not key.startswith("__")], 1)
 
 
 LETTERS = "a1 \t.,:;=-_/\\\"'()[]{}<>@#%+*?!|&$~^`xe\n\0\x80"

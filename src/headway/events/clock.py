@@ -140,7 +140,7 @@ class Clock:
 
     @property
     def sure(self) -> bool:
-        """Whether the year is known: from dates, hints, or a file that was written to just then."""
+        """Whether the year is known: from dates, hints, or a modification time close to the end."""
         known = self._dated or self._hints or self._years_off is not None
         if not self.yearless or known or self._last is None:
             return True
@@ -164,7 +164,7 @@ class Clock:
         self._last, self._dated, self._turn = last, dated, turn
 
     def onward(self) -> Clock:
-        """The clock for the rest of the log: this one, or one that believes the hints."""
+        """The clock for the rest of the log: this one, or one that follows the hints."""
         if not self._fresh or self._last is None:
             return self
         self._fresh = False

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 LEDGER = "collected.json"
 FORMAT = 1
 _TRIES = 5
-#: Events that are put into words and scanned at a time.
+#: Events that are written as text and scanned at a time.
 _STEP = 50_000
 #: Events of several writers get out of order by less than this.
 _SLACK = timedelta(seconds=60)
 _DAY = 86_400
-#: What a job is known by here.
+#: The columns that identify a job.
 _JOB = ["cluster", "proc"]
 
 
@@ -107,7 +107,7 @@ def _ledger(folder: Path) -> dict[str, Any]:
 
 
 class _Unwanted(NamedTuple):
-    """What of a store was not asked for."""
+    """What was not read of a store."""
 
     events: int = 0
     jobs: int = 0
@@ -122,14 +122,14 @@ def _table(
     import polars as pl
 
     total, done = sum(part["bytes"] for part in parts), 0
-    # The zone of a log may have been found out late: its times are off by a day at most.
+    # The zone of a log may have become known late: its times are off by a day at most.
     first = float("-inf") if since is None else (since - _DAY) * 1e6
     recent = [part for part in parts if part["last"] >= first]
     before = [part for part in parts if part["last"] < first]
     tables = []
 
     def read(part: Mapping[str, Any], columns: list[str] | None = None) -> pl.DataFrame:
-        # A name from a file is no path out of the folder.
+        # A name in the ledger must not lead out of the folder.
         names = (f"day={part['day']}", str(part["name"]))
         path = Path(folder, "events", *(os.path.basename(name) for name in names))
         try:

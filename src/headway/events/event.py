@@ -56,7 +56,7 @@ class Status(str, Enum):
 
 
 class Phase(str, Enum):
-    """What a job spends its time with; the order is that of an attempt."""
+    """What a job spends its time on, in the order of an attempt."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -88,7 +88,7 @@ def failure_class(return_value: int | None) -> Exit | None:
 
 
 def ending_words(return_value: int | None, signal: int | None, said: str = "") -> str:
-    """How a command ended; what the agent `said` of it is better than what its code means."""
+    """How a command ended, in the agent's own words if it `said` any."""
     if return_value == 0:
         return "succeeded"
     if signal is not None:
@@ -437,7 +437,7 @@ _PHASES = {
 
 
 def agent_kind(line: dict[str, str]) -> Kind:
-    """The kind of an agent's 008 line; whether it is the agent's own is for the fold to know."""
+    """The kind of an agent's 008 line; the caller checks that it is the agent's own."""
     phase = line.get("phase", "")
     if phase == "done":
         saved = line.get("exit") == str(int(Exit.CHECKPOINT))

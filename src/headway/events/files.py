@@ -20,7 +20,7 @@ from headway.events.read import parser_for
 _log = logging.getLogger(__name__)
 
 _NO_LOG, _EMPTY = "is not an event log", "is empty"
-#: Why files in a folder are left out that nobody called logs: their count says enough.
+#: Why files that nobody named are left out: commands show only how many there were.
 NO_LOGS = (_NO_LOG, _EMPTY)
 _REMEDY = "Check the path, and that you may read the file."
 _REMEDIES = {_NO_LOG: "Name the file that `log =` of the submit file names."}
@@ -125,7 +125,7 @@ class Rotation:
 
     @staticmethod
     def of(path: Path) -> Rotation:
-        """Take a path apart."""
+        """What the name of this path says."""
         match = _ROTATED.match(path.name)
         if not match:
             return Rotation(path, path, None, False)
@@ -152,7 +152,7 @@ class _Search:
         self._folders: dict[Path, dict[str, list[Rotation]]] = {}
 
     def add(self, path: Path) -> None:
-        """Take a path that somebody named."""
+        """Look for the logs of a path that the user named."""
         if os.path.isdir(path):
             for inner in _walk(path, self.unread):
                 self._take(inner, named=False)
@@ -190,7 +190,7 @@ class _Search:
         head = _head(path, _NAMED_HEAD if named else HEAD_SIZE)
         found = sniff(head)
         if named and found is Format.NONE:
-            # Everything but the first bytes may still be whole.
+            # Only the first bytes may be damaged.
             starts = range(HEAD_SIZE // 2, len(head), HEAD_SIZE // 2)
             formats = (sniff(b"\n" + head[start : start + HEAD_SIZE]) for start in starts)
             found = next((one for one in formats if one is not Format.NONE), Format.NONE)

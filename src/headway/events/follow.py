@@ -49,7 +49,7 @@ class Follower:
         self._parser: LogParser = EventParser()
         # The bytes before the parser's offset: they tell whether this is still the same log.
         self._mark = b""
-        # What hints have told of the log's zone.
+        # The log's zone, as hints have shown it.
         self._zone: tzinfo | None = None
         # The signatures of rotated files that are older than what is to come.
         self._known: set[bytes] | None = None
@@ -57,14 +57,14 @@ class Follower:
         self._folder: int | None = None
 
     def close(self) -> None:
-        """Give the file back; a later poll would begin anew."""
+        """Close the file; a later poll starts from its beginning."""
         self._forget()
         self._seen = None
         self._known = None
         self._folder = None
 
     def poll(self) -> list[Event]:
-        """The events that have become complete since the last poll; one stat if nothing moved."""
+        """The events that were completed since the last poll; costs one stat if nothing changed."""
         try:
             return self._poll()
         except OSError as error:
@@ -95,7 +95,7 @@ class Follower:
         return events
 
     def _without(self) -> list[Event]:
-        """The events that have come while the log has no file of its own name."""
+        """The events that came while there is no file with the log's own name."""
         events = self._drain() if self._fd >= 0 else []
         try:
             changed = os.stat(self.path.parent).st_mtime_ns
@@ -114,7 +114,7 @@ class Follower:
         return events
 
     def _move(self, fd: int) -> list[Event]:
-        """Leave the file we are in for a newer one; the events of that and all between them."""
+        """Move on to a newer file; the last events of the old one, and of all between them."""
         try:
             events = self._drain() if self._fd >= 0 else []
             events += self._between(fd)
@@ -167,7 +167,7 @@ class Follower:
                 else:
                     missed.setdefault(sign, file)
             if self._known is None:
-                # What was there before us is not ours to read.
+                # What was rotated before the first poll is not read.
                 self._known = set(missed)
                 return []
             self._known.update(missed, [left] if left else [])
@@ -178,7 +178,7 @@ class Follower:
             return [event for file in reversed(missed.values()) for event in self._whole(file)]
 
     def _is_old(self, sign: bytes, file: LogReader) -> bool:
-        # A file that was short when we met it may have grown since.
+        # A file that was short when we first saw it may have grown since.
         known = sign.startswith(tuple(self._known or ()))
         return known or (file.stat.st_dev, file.stat.st_ino) == self._file
 
@@ -214,7 +214,7 @@ class Follower:
 
 
 def _sign(head: bytes) -> tuple[bytes, int]:
-    """What a file is known by, and its place in a sequence of files if it says so."""
+    """The signature of a file, and its place in a sequence of files if it has one."""
     match = _POOL_SIGN.search(head, 0, 400)
     if match:
         return match[1], int(match[2])
@@ -224,13 +224,13 @@ def _sign(head: bytes) -> tuple[bytes, int]:
 def follow(
     path: str | os.PathLike[str], interval: float = 1.0, *, stop: threading.Event | None = None
 ) -> Iterator[Event]:
-    """Events as they come, for ever or until told to stop.
+    """Events as they come, forever or until `stop` is set.
 
     Args:
         path: The log; it need not be there yet.
         interval: The longest pause between two looks, in seconds. While events come, the pauses
             are 0.1 s; while none do, they grow.
-        stop: Once it is set, what is there is given and the iteration ends.
+        stop: Once it is set, the events that are there are yielded, and the iteration ends.
 
     Yields:
         Each complete event once.

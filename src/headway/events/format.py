@@ -235,11 +235,11 @@ class Line:
         return ["".join(made)]
 
     def pattern(self, end: str = "") -> re.Pattern[str]:
-        """What finds the fields in a line, however it is indented."""
+        """A pattern for the fields in a line, however it is indented."""
         return re.compile(r"\A\s*" + self._source().lstrip("\t") + end, re.ASCII)
 
     def exact(self) -> bytes:
-        """The source of what finds them in the bytes of a line that is written just so.
+        """The source of a pattern for them in the bytes of a line that is written exactly so.
 
         Numbers are short enough for 32 bits.
         """
@@ -251,7 +251,7 @@ class Line:
         return texts[0] + "".join(k + t for k, t in zip(kinds, texts[1:], strict=True))
 
 
-# The lines that are read too, by name.
+# Lines that the readers need too.
 
 SUBMITTED = Line("Job submitted from host: {SubmitHost}")
 EXECUTING = Line("Job executing on host: {ExecuteHost}")

@@ -89,7 +89,7 @@ def step(life: Life, kind: Kind) -> Step:
 
 
 def _opened(life: Life) -> Step:
-    """A new attempt begins; what was known of the last one is past."""
+    """A new attempt begins: forget the last one."""
     effect = Effect.OPENED | Effect.OVERTAKEN if life.open else Effect.OPENED
     return Life(life.status, life.fresh, life.paused_from, open=True), effect
 
@@ -108,7 +108,7 @@ def _running(life: Life) -> Life:
 
 def _on_input(life: Life, kind: Kind) -> Step:
     if kind is Kind.INPUT_FINISHED:
-        # Also written when the transfer failed, and sometimes after the 001: no news.
+        # Also written when the transfer failed, and sometimes after the 001: it says nothing new.
         if life.open:
             return life._replace(arrived=not life.executed, waiting=False), Effect.NOTHING
         if life.status is not Status.IDLE or life.end_known:

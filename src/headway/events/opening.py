@@ -28,7 +28,7 @@ FREE_BYTES = 64 << 20
 RATIO_LIMIT = 500
 #: Bytes that come out of one compressed file.
 INFLATED_LIMIT = 4 << 30
-#: Skips of one file, or of one part of it, that are told of one by one.
+#: Skips of one file, or of one part of it, that are listed one by one.
 SKIPS_LIMIT = 1000
 
 LONG_LINE = f"the rest of a line of more than {LINE_LIMIT >> 10} KiB"
@@ -41,7 +41,7 @@ MORE = "more places like the ones before"
 
 @dataclass(frozen=True)
 class Skip:
-    """Bytes of a log that are part of no event, and what they look like.
+    """Bytes of a log that belong to no event, and what they look like.
 
     Places and lengths are those of the decompressed bytes.
     """
@@ -52,7 +52,7 @@ class Skip:
 
 
 class Skips(list[Skip]):
-    """The skips of a file in their order; what follows on the last one belongs to it."""
+    """The skips of a file in order; one that continues the last one is added to it."""
 
     def add(self, offset: int, length: int, why: str) -> None:
         """Note that these bytes are part of no event."""
@@ -67,7 +67,7 @@ class Skips(list[Skip]):
 
 
 def bounded(skipped: Iterable[tuple[int, Skip]]) -> list[tuple[int, Skip]]:
-    """Skips with the files that they are of, in their order, no more of a file than are told."""
+    """Skips with their files, in order, at most `SKIPS_LIMIT` of each file."""
     files: dict[int, Skips] = {}
     for file, skip in sorted(skipped, key=lambda placed: (placed[0], placed[1].offset)):
         files.setdefault(file, Skips()).add(skip.offset, skip.length, skip.why)
@@ -75,12 +75,12 @@ def bounded(skipped: Iterable[tuple[int, Skip]]) -> list[tuple[int, Skip]]:
 
 
 def is_zeros(data: bytes) -> bool:
-    """Whether the data are nothing but zeros, told at the speed of memory."""
+    """Whether the data are nothing but zeros."""
     return data[:1] == b"\0" and data == bytes(len(data))
 
 
 def end_of_hole(descriptor: int, at: int) -> int:
-    """Where the next byte of a file is that somebody wrote; `at` itself where nobody can tell."""
+    """Where the hole of a sparse file ends; `at` itself if it is in none or nobody knows."""
     try:
         return os.lseek(descriptor, at, os.SEEK_DATA)
     except OSError as error:
@@ -93,7 +93,7 @@ def end_of_hole(descriptor: int, at: int) -> int:
 
 
 END = b"\n...\n"
-#: The longest part of an end mark that is none yet.
+#: The longest beginning of an end mark.
 ALMOST_END = len(b"\n...\r")
 
 _ANY_END = re.compile(rb"\n\.\.\.\r?\n")
@@ -111,7 +111,7 @@ _BLANK = BOM + b" \t\r\n"
 
 
 class ChunkHeader(NamedTuple):
-    """A chunk's header, if it has one, and how many bytes before it are lost, and as what."""
+    """A chunk's header, if it has one, and how many bytes before it are lost, and why."""
 
     header: re.Match[bytes] | None
     lost: int
@@ -119,7 +119,7 @@ class ChunkHeader(NamedTuple):
 
 
 def find_header(chunk: bytes, nuls: bool = True) -> ChunkHeader:
-    """The event of a chunk, and what is none; `nuls`: whether there may be any NUL."""
+    """The header of the event in a chunk; `nuls`: whether there may be NUL bytes."""
     match = HEADER.match(chunk)
     if match and not (_NESTED_AMONG_NULS if nuls else _NESTED).search(chunk, match.end()):
         return ChunkHeader(match, 0, "")
@@ -133,7 +133,7 @@ def find_header(chunk: bytes, nuls: bool = True) -> ChunkHeader:
 
 
 def blank(data: bytes) -> bool:
-    """Whether nobody misses these bytes."""
+    """Whether these bytes are only white space."""
     return not data.strip(_BLANK)
 
 
@@ -163,7 +163,7 @@ def decoded(rest: bytes) -> str:
 
 
 def cut_lines(rest: bytes, offset: int, skipped: Skips) -> bytes:
-    """What follows a header at this offset, with no line that is longer than a line may be."""
+    """What follows a header at this offset, with lines cut at `LINE_LIMIT`."""
     if len(rest) <= LINE_LIMIT:
         return rest
     lines = rest.split(b"\n")
@@ -204,7 +204,7 @@ _SIGNS = re.compile(
 
 
 def sniff(head: bytes) -> Format:
-    """The format of the first whole sign of an event among the first bytes of a log."""
+    """The format of a log, by the first beginning of an event among its first bytes."""
     match = _SIGNS.search(head, 0, HEAD_SIZE)
     return Format(match.lastgroup) if match and match.lastgroup else Format.NONE
 
@@ -277,7 +277,7 @@ class LogReader:
             yield len(data) if is_zeros(data) else data
 
     def _too_much(self, count: int) -> str:
-        """Why so many bytes more are too many; empty if they are not."""
+        """Why so many more bytes are too many; empty if they are not."""
         assert self._stream
         after = self.offset + count
         if after > INFLATED_LIMIT:
@@ -304,7 +304,7 @@ class LogReader:
         return self._file.fileno()
 
     def rewind(self) -> None:
-        """Begin again."""
+        """Start again at the beginning of the file."""
         self._file.seek(0)
         self.offset = 0
         self.damage = None
@@ -312,7 +312,7 @@ class LogReader:
             self._stream = _Stream(self._file, self._stream.make)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> LogReader:
@@ -359,11 +359,11 @@ def file_blocks(descriptor: int, at: int, stop: int | None, size: int) -> Iterat
 
 
 class _DamagedStream(Exception):
-    """A compressed stream cannot be read on from here."""
+    """The rest of a compressed stream cannot be read."""
 
 
 class _Stream:
-    """One or several compressed streams, one after the other, as one."""
+    """One compressed stream or several in a row, read as one."""
 
     def __init__(self, file: BinaryIO, make: Callable[[], _Decompressor]) -> None:
         self.make = make
@@ -417,7 +417,7 @@ class _Stream:
 
 
 class _Gzip:
-    """zlib with the manners of its younger siblings."""
+    """zlib with the interface of bz2, lzma and zstd."""
 
     def __init__(self) -> None:
         import zlib

@@ -201,7 +201,7 @@ _TIME = re.compile(
 
 
 def event_from_ad(ad: Ad, clock: Clock) -> Event | str:
-    """The event as a text log would have given it, or why it is none.
+    """The event as a text log would have it, or why it is not one.
 
     What HTCondor leaves out of the ClassAd is missing: the resource table of a 004 event.
     Where a text log has whole seconds, these have milliseconds.
@@ -217,7 +217,7 @@ def event_from_ad(ad: Ad, clock: Clock) -> Event | str:
     if at is None:
         return NO_DATE
     at += int(second) + float(fraction or 0)
-    # The numbers of a slot stand in the place of a job's with events of an execution point.
+    # Events of an execution point have the numbers of a slot in place of a job's.
     names = ("SlotId", "DSlotId", "") if number >= 100 else ("Cluster", "Proc", "Subproc")
     none = 0 if number >= 100 else -1
     cluster, proc, subproc = (integer_of(ad, name, none) for name in names)
@@ -304,7 +304,7 @@ class AdParser(LogParser):
         return found if len(frame) <= LINE_LIMIT else self._cut(found, offset + at)
 
     def _cut(self, event: Event, offset: int) -> Event:
-        """The event with no line that is longer than a line may be."""
+        """The event with its lines cut at `LINE_LIMIT`."""
         lines = [line[:LINE_LIMIT] for line in (event.text, *event.body)]
         lost = sum(map(len, (event.text, *event.body))) - sum(map(len, lines))
         if lost:
@@ -431,7 +431,7 @@ def _parse(text: str) -> Ad:
                 raise ValueError("an attribute out of place")
             stack[-1] = (holder, _unescaped(match["name"]))
         elif match["close"] == "a":
-            # The value has taken the name away with it.
+            # The name went with its value.
             if not isinstance(holder, dict):
                 raise ValueError("an end out of place")
             stack[-1] = (holder, None)

@@ -55,7 +55,7 @@ class JobState:
     progress_file_bytes: int | None = None
     progress_file_size: int | None = None
     progress_rate: int | None = None
-    #: How many sources give bytes.
+    #: How many sources the agent downloads from.
     progress_sources: int | None = None
     #: Starts, those that never got further than the input transfer included.
     attempts: int = 0
@@ -64,7 +64,7 @@ class JobState:
     evictions: int = 0
     #: Attempts that ended by themselves and were put back by the job's policy.
     requeues: int = 0
-    #: Outputs that came home in mid-attempt.
+    #: Outputs that were transferred back in the middle of an attempt.
     checkpoints: int = 0
     return_value: int | None = None
     signal: int | None = None
@@ -103,7 +103,7 @@ class JobState:
         return failure_class(self.return_value)
 
     def as_dict(self) -> dict[str, object]:
-        """All that is public, in types that JSON knows."""
+        """The public fields, in types that JSON has."""
         found: dict[str, object] = {
             f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")
         }
@@ -140,7 +140,7 @@ class JobState:
             self._clear_phase()
 
     def _open(self) -> None:
-        """A new attempt begins; what was known of the last one's place and ending is past."""
+        """A new attempt begins: forget the place and the end of the last one."""
         self.attempts += 1
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None

@@ -44,7 +44,7 @@ _RESERVED = frozenset({"true", "false", "undefined", "error", "is", "isnt", "par
 def event_bytes(
     number: int, cluster: int, proc: int, at: float | None, text: str, body: Iterable[str] = ()
 ) -> bytes:
-    """A whole event with its end mark; `text` may be a user's, `body` must have been made inert."""
+    """A whole event with its end mark; `text` may be anything, `body` must be `inert` already."""
     head = f"{number:03d} ({cluster:03d}.{proc:03d}.000) {stamp(at)} "
     return "\n".join((head + inert(text, _HEADER_LIMIT - len(head)), *body, "...\n")).encode()
 
@@ -132,7 +132,7 @@ class EventWriter:
         self.close()
 
     def close(self) -> None:
-        """Give the file back; closing twice does no harm."""
+        """Close the file; closing twice does no harm."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -253,7 +253,7 @@ class EventWriter:
         return self._write(EventType.IMAGE_SIZE, cluster, proc, time, ad)
 
     def generic(self, cluster: int, proc: int, text: str, *, time: float | None = None) -> Event:
-        """008: what the agent, or the job itself, has to say; cut off after about 950 bytes."""
+        """008: a line of the agent or of the job itself; cut off after about 950 bytes."""
         # Alone on the header, these three dots would be read as the end mark.
         ad: Ad = {"Info": "…" if inert(text) == "..." else text}
         return self._write(EventType.GENERIC, cluster, proc, time, ad)
@@ -328,7 +328,7 @@ class EventWriter:
         queued_seconds: int | None = None,
         time: float | None = None,
     ) -> Event:
-        """040: the pool's own file transfer waits, moves or is through."""
+        """040: the pool's own file transfer is queued, has started or has finished."""
         number = list(TRANSFER_TEXTS).index(Transfer(direction, stage)) + 1
         ad: Ad = {"Type": number, "Host": inert(host)}
         if queued_seconds is not None:

@@ -1,1 +1,1 @@
-"""Events as columns: logs of millions of events, read at the speed of two cores."""
+"""Events as columns: reading logs of millions of events quickly."""

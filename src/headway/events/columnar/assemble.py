@@ -1,4 +1,4 @@
-"""Putting parts together: one table of columns out of all the files that were read."""
+"""Joining the arrays of all files that were read into one table of columns."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ from headway.events.columnar.headers import DAYS, YEAR, YEARLESS, ZONE, Dates
 from headway.events.event import Event
 from headway.events.opening import NO_DATE, Skip, bounded
 
-# The years of files whose dates have none: the files of one folder agree.
+# The years of files whose dates have none.
 #
-# A file's own evidence comes first (see `Clock.sure`): dates with a year, times in UTC that it
-# tells, or that it was last written to when its last event happened. A copy, a clone or an archive
-# has lost the last of these. Then the files beside it tell: those of the same folder, then those
-# of the folders around it.
+# A file's own evidence comes first (see `Clock.sure`): dates with a year, times in UTC in its
+# events, or a modification time close to its last event. A copy, a clone or an archive has lost the
+# last of these. Then the other files of its folder count, then those of the folders around it.
 
 
 _DAY = 86400
@@ -50,7 +49,7 @@ _CLOSE = 30 * _DAY
 
 
 class Span(NamedTuple):
-    """From the first event to the last, in seconds since the epoch."""
+    """The time from the first event to the last, in seconds since the epoch."""
 
     begin: float
     end: float
@@ -63,7 +62,7 @@ class Span(NamedTuple):
 def years_to_shift(
     names: Sequence[str], known: Mapping[int, Span], unsure: Mapping[int, tuple[Span, float]]
 ) -> tuple[dict[int, int], list[int]]:
-    """How many years earlier files are than was assumed, and the files that stay in doubt.
+    """How many years earlier files are than assumed, and the files whose year stays uncertain.
 
     Args:
         names: The paths of all files; the other arguments go by their places here.
@@ -71,8 +70,8 @@ def years_to_shift(
         unsure: The others, put as late as possible, and when they were last written to.
 
     Returns:
-        The years to go back, of the files where that is not 0, and those that nothing in their
-        own folder tells of.
+        The years to go back, where that is not 0, and the files about which nothing in their own
+        folder says more.
     """
     folders = _known_by_folder(names, known)
     back: dict[int, int] = {}
@@ -93,7 +92,7 @@ def years_to_shift(
 
 
 def years_earlier(span: Span, years: int) -> float | None:
-    """What to add to the times of a file that lies so many years earlier.
+    """What to add to the times of a file to move it so many years back.
 
     None where it is not the same for all of them: a leap day or another offset from UTC lies
     between.
@@ -111,7 +110,7 @@ def years_earlier(span: Span, years: int) -> float | None:
 
 
 def _known_by_folder(names: Sequence[str], known: Mapping[int, Span]) -> dict[str, list[Span]]:
-    """The known spans of each folder and of all below it; those that are close as one."""
+    """The known spans of each folder and of all folders in it; spans that are close are one."""
     found: dict[str, list[Span]] = {}
     if not known:
         return found
@@ -143,7 +142,7 @@ def _merged(spans: list[Span]) -> list[Span]:
 
 
 def _years_back(span: Span, known: Sequence[Span]) -> int:
-    """How far back a file has to be put to lie next to what is known."""
+    """How many years back a file is closest to the known spans."""
 
     def apart(years: int) -> float:
         begin, end = span.begin - years * _MEAN_YEAR, span.end - years * _MEAN_YEAR
@@ -157,8 +156,10 @@ def _years_back(span: Span, known: Sequence[Span]) -> int:
 
 
 def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
-    """Files of one folder that were all written at the same time, as a copy is: without a year
-    between them that the others do not fill."""
+    """The years to go back of files that were all written at once, such as a copied folder.
+
+    Together they cover less than a year: those after the widest gap belong to the year before.
+    """
     times = [modified for _, modified in files.values()]
     if max(times) - min(times) > _DAY:
         return {}
@@ -171,11 +172,11 @@ def _together(files: Mapping[int, tuple[Span, float]]) -> dict[int, int]:
     return dict.fromkeys(order[widest + 1 :], 1)
 
 
-# The moments of a log's events: its minutes go through its clock, each hour once if it can be.
+# The times of a log's events: its clock is asked once for each hour, where that is enough.
 
 
 _WEEK, _YEAR = 7 * _DAY, 365 * _DAY
-#: Fewer minutes than this are sooner told one by one.
+#: Fewer minutes than this are faster one by one.
 _MANY = 200
 #: What a leap day and zones can add to the time between two dates.
 _DOUBT = 2 * _DAY
@@ -191,9 +192,9 @@ def event_times(
     hint: Floats,
     clock: Clock,
 ) -> tuple[Floats, Clock]:
-    """Seconds since the epoch of the events of one log in order; NaN for a date that is none.
+    """Seconds since the epoch of the events of one log in order; NaN where there is no such date.
 
-    The second value is the clock that told them in the end.
+    The second value is the clock that gave them in the end.
     """
     if not len(minute):
         return np.empty(0), clock
@@ -230,7 +231,7 @@ def _epochs(keys: Longs, clock: Clock) -> Floats:
 
 
 def _with_years(keys: Longs, clock: Clock) -> Longs | None:
-    """The same minutes with the years that the clock would find; None where that is not plain.
+    """The same minutes with the years that the clock would find; None where that is not certain.
 
     A date that lies more than a week before the one that precedes it is of the next year.
     """
@@ -262,7 +263,7 @@ def _dated(keys: Longs, clock: Clock) -> Floats:
     first = np.array([_epoch(hour * 100, clock) for hour in hours.tolist()])
     last = np.array([_epoch(hour * 100 + 59, clock) for hour in hours.tolist()])
     found: Floats = first[place] + minutes * 60
-    # Daylight saving time may begin or end within an hour, and a minute may be none.
+    # Daylight saving time may begin or end within an hour, and a minute may not exist.
     odd = np.flatnonzero((last - first != 59 * 60)[place] | (minutes > 59))
     for at in odd.tolist():
         found[at] = _epoch(int(keys[at]), clock)
@@ -307,7 +308,7 @@ def _give_hints(clock: Clock, at: Floats, utc: Floats) -> None:
 
 
 _LONG, _SHORT = np.iinfo(np.int64), np.iinfo(np.int16)
-#: Columns of a part that end with it.
+#: Columns that are not needed once the times are known.
 _CLOCK = ("minute", "second", "fraction", "length")
 
 
@@ -374,10 +375,10 @@ def columns_of(
 def assemble(
     parts: Iterable[EventArrays], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
 ) -> Columns:
-    """The columns of all parts, which are in the order of the files; leaves the parts empty."""
+    """The columns of all parts, which come in the order of the files; empties the parts."""
     pool: defaultdict[str, int] = defaultdict()
     pool.default_factory = pool.__len__
-    # One part after the other, as it comes: others may still be being read.
+    # One part at a time, as it comes: other processes may still be reading the rest.
     parts = [_pooled(part, pool) for part in parts]
     doubtful = set_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
@@ -411,13 +412,13 @@ def _pooled(part: EventArrays, pool: defaultdict[str, int]) -> EventArrays:
 
 
 def _joined(parts: Sequence[EventArrays], name: str) -> Array:
-    # One column after the other gives its memory back, so that there are never two of all.
+    # Column by column, so that there are never two copies of everything in memory.
     pieces = [part.columns.pop(name) for part in parts]
     return np.concatenate([np.empty(0, TYPES[name]), *pieces])
 
 
 def microseconds(part: EventArrays) -> Longs:
-    """The times of a part's events, which it loses."""
+    """The times of a part's events, which are taken from it."""
     assert part.time is not None
     found = np.rint(part.time * 1e6).astype(np.int64)
     part.time = None
@@ -437,9 +438,9 @@ class _Stretch(NamedTuple):
 
 
 def set_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
-    """Give the parts their times, file by file; an event without one becomes a skip.
+    """Set the times of the parts, file by file; an event without a date becomes a skip.
 
-    The files whose year nothing tells for sure are given back.
+    Returns the files whose year is uncertain.
     """
     without_times = [part for part in parts if part.time is None]
     stretches = [stretch for part in without_times for stretch in _stretches(part)]
@@ -462,7 +463,7 @@ def set_times(parts: list[EventArrays], files: Sequence[File]) -> list[int]:
 def _agree_on_years(
     parts: Sequence[EventArrays], files: Sequence[File], unsure: Mapping[int, Sequence[_Stretch]]
 ) -> list[int]:
-    """Put the files without a year beside others that have one, and tell which are in doubt."""
+    """Move files without a year next to files that have one; those whose year is uncertain."""
     spans: dict[int, Span] = {}
     for part in parts:
         assert part.time is not None
@@ -491,7 +492,7 @@ def _agree_on_years(
 
 def _stretches(part: EventArrays) -> Iterator[_Stretch]:
     if len(part.files) > 1 and not len(part.hint) and all_with_year(part.columns["minute"]):
-        # Then each date stands for itself, and it does not matter where one file ends.
+        # Each date is complete, so it does not matter where one file ends.
         yield _Stretch(part, part.files[0], 0, len(part))
         return
     start = 0
@@ -501,7 +502,7 @@ def _stretches(part: EventArrays) -> Iterator[_Stretch]:
 
 
 def _set_file_times(stretches: Sequence[_Stretch], clock: Clock) -> bool:
-    """Give the events of one file their times; whether their year is sure."""
+    """Set the times of the events of one file; whether their year is certain."""
     minute, second, fraction = (
         np.concatenate([stretch.column(name) for stretch in stretches])
         for name in ("minute", "second", "fraction")
@@ -514,11 +515,11 @@ def _set_file_times(stretches: Sequence[_Stretch], clock: Clock) -> bool:
         hint.append(part.hint[first:last])
         begin += stop - start
     hints = np.concatenate(hint_row), np.concatenate(hint)
-    told, clock = event_times(minute, second, fraction, *hints, clock)
+    times, clock = event_times(minute, second, fraction, *hints, clock)
     begin = 0
     for part, _, start, stop in stretches:
         assert part.time is not None
-        part.time[start:stop] = told[begin : begin + stop - start]
+        part.time[start:stop] = times[begin : begin + stop - start]
         begin += stop - start
     return clock.sure
 

@@ -43,10 +43,10 @@ from headway.events.opening import (
 from headway.events.read import read_log
 from headway.node.host import usable_processors
 
-# Ranges of a text log that can be read apart from each other: each begins where an event ends.
+# Ranges of a text log that can be read independently: each begins where an event ends.
 
 
-#: An end mark that is one wherever reading began: it shares no newline with a mark before it.
+#: An end mark wherever reading began: it shares no newline with a mark before it.
 _SURE_END = re.compile(rb"(?<!\n\.\.\.)(?<!\n\.\.\.\r)\n\.\.\.\r?\n")
 _BEHIND = 8
 _LOOK = 1 << 16
@@ -64,7 +64,7 @@ def ranges(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
 
 
 def _next_start(descriptor: int, start: int, stop: int) -> tuple[int | None, int]:
-    """Where an event ends between these places, if one does, and how far there is none."""
+    """Where an event ends between these places, or None, and how far the search went."""
     at = start
     while at < stop:
         data = os.pread(descriptor, _LOOK + 2 * _BEHIND, max(0, at - _BEHIND))
@@ -104,7 +104,7 @@ def _smallest(column: Array) -> Array:
 
 
 def _expanded(part: EventArrays) -> EventArrays:
-    """Compact arrays with a number for each row again."""
+    """Compact arrays with one number per row again."""
     # Of all columns, only the minutes are calculated with before they become part of others.
     minute = part.columns["minute"]
     part.columns["minute"] = minute.astype(TYPES["minute"], copy=False)
@@ -114,7 +114,7 @@ def _expanded(part: EventArrays) -> EventArrays:
 
 
 _LIMIT = 4 << 20
-#: Ends that are no sure ones: their mark may share a newline with the one before.
+#: Uncertain ends: their mark may share a newline with the one before.
 _UNSURE = (b"\n..." + END, b"\n...\r" + END)
 
 
@@ -129,7 +129,7 @@ class SmallFiles:
         self._unfinished: list[tuple[int, Skip]] = []
 
     def take(self, file: int, data: bytes) -> bool:
-        """Add a file, if it is plain to see where its last event ends and there is room."""
+        """Add a file, if it is certain where its last event ends and there is room."""
         if data.endswith(END[:-1]):
             data += END[-1:]
         end = data.rfind(END) + len(END) if data else 0
@@ -145,7 +145,7 @@ class SmallFiles:
         return True
 
     def results(self) -> list[PieceResult]:
-        """What is in all of them; nothing if there are none."""
+        """The events of all of them; nothing if there are no files."""
         if not self._files:
             return []
         scanner = Scanner()
@@ -155,24 +155,24 @@ class SmallFiles:
 
 
 def unfinished(file: int, offset: int, rest: bytes) -> list[tuple[int, Skip]]:
-    """What lies behind the last complete event of a file, if it is anything."""
+    """What follows the last complete event of a file, if anything does."""
     if blank(rest):
         return []
     why = NO_END if HEADER.match(rest) else NO_EVENT
     return [(file, Skip(offset, len(rest), why))]
 
 
-#: Bytes that are scanned at a time: they and what is made of them stay in the processor's cache.
+#: Bytes to scan at a time: they and the arrays made of them fit into the processor's cache.
 _BLOCK = 4 << 20
-#: Bytes that one worker takes at a time: enough for its memory of texts to pay, and for each worker
-#: to come back several times, so that all are done at about the same time.
+#: Bytes that one worker takes at a time: enough for its caches to pay off, and so little that each
+#: worker comes back several times and all finish at about the same time.
 _RANGE = 16 << 20
-#: Files up to this size are read together: by itself each would cost a millisecond.
+#: Files up to this size are read together: each by itself would cost a millisecond.
 _SMALL = 256 << 10
-#: Below this a second process is not worth its start.
+#: Below this size a second process does not pay off.
 _WORTH_FORKING = 16 << 20
 
-#: From here on memory counts for more than a few percent of time.
+#: Above this size, memory matters more than a few percent of time.
 _LARGE = 500 << 20
 
 Progress = Callable[[int, int], None]
@@ -279,7 +279,7 @@ def _parts(
     *,
     thin: bool,
 ) -> Iterator[EventArrays]:
-    """What is read, in the order of the files; notes there what could not be."""
+    """The events in the order of the files; notes in `files` what could not be read."""
     sizes = [sum(piece.stop - piece.start for piece in task) for task in tasks]
     total, done, following = sum(sizes), 0, 0
     waiting: dict[int, list[PieceResult]] = {}
@@ -298,7 +298,7 @@ def _parts(
 
 
 def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
-    """What there is to read of the last file."""
+    """The pieces of the last file."""
     place, file = len(files) - 1, files[-1]
     try:
         with LogReader(file.name) as reader:
@@ -313,7 +313,7 @@ def _pieces(files: list[File], format: Format) -> Iterator[Piece]:
 
 
 def _tasks(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """Pieces to read in one go: small files together."""
+    """Pieces that one worker reads together."""
     tasks: list[list[Piece]] = []
     size = 0
     for piece in pieces:
@@ -375,7 +375,7 @@ def _small(piece: Piece) -> bytes | None:
         with open(piece.path, "rb", buffering=0) as file:
             return os.pread(file.fileno(), piece.stop, 0)
     except OSError:
-        return None  # and be told why
+        return None  # reading it alone will say why
 
 
 def _read_piece(piece: Piece) -> PieceResult:

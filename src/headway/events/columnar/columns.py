@@ -1,4 +1,4 @@
-"""Events as columns: what accounts of millions of events are made from."""
+"""Events as columns, from which the report is made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-#: A whole number that the event does not have.
+#: Stands for a number that the event does not have.
 NONE = -(2**31)
 
 Ints = NDArray[np.int32]
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 @dataclass
 class UsageColumns:
-    """What 004, 005 and the agent's lines measured; NaN: not said. `row` is the event's row."""
+    """What 004, 005 and the agent's lines measured; NaN: nothing. `row` is the event's row."""
 
     row: Longs
     memory_used: Floats  # MB
@@ -88,9 +88,9 @@ class Columns:
     owners: list[str] = field(default_factory=list)  # of each log: who owns the file, or ""
     skipped: list[tuple[str, Skip]] = field(default_factory=list)  # file, what
     unread: list[tuple[str, str]] = field(default_factory=list)  # file, why
-    #: What lies behind the last complete event of a file: an event that is still being written.
+    #: What follows the last complete event of a file: an event that is still being written.
     unfinished: list[tuple[str, Skip]] = field(default_factory=list)
-    #: Files whose dates have no year, where nothing tells for sure which one is meant.
+    #: Files whose dates have no year, and nothing else says for certain which year it is.
     yearless: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -103,14 +103,14 @@ def column_names() -> list[str]:
     return names[: names.index("usage")]
 
 
-# Strings of many events: each kept once, and made inert.
+# The strings of many events: each is stored once, without control characters.
 
 
 _LIMIT = 2000  # bytes
 
 
 class Packed(Sequence[str]):
-    """Texts without newlines, as the bytes that they are."""
+    """Texts without newlines, stored as bytes."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data = data
@@ -153,7 +153,7 @@ class Packed(Sequence[str]):
 
 
 class Strings:
-    """Texts by number, each once, made inert."""
+    """Texts by number, each once, without control characters (see `inert`)."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -199,7 +199,7 @@ _WITH_REASON = FIRST_LINE_IS_REASON | {EventType.EVICTED, EventType.HELD, EventT
 def put_events(
     columns: Mapping[str, Array], events: Mapping[int, Event], strings: Strings
 ) -> tuple[Longs, Floats]:
-    """Write what events say into their rows; the rows that measured something, and what."""
+    """Write what events say into their rows; the rows with measurements, and those."""
     rows, measured = list(events), {}
     for name in (*TEXTS, *NUMBERS):
         columns[name][rows] = USUAL[name]
@@ -213,7 +213,7 @@ def put_events(
 
 
 def _values(event: Event) -> dict[str, int | str]:
-    """What an event says beside its header and its measurements, by column."""
+    """What an event says besides its header and its measurements, by column."""
     number = event.number
     found: dict[str, int | str] = {"kind": int(kind_of(event))}
     if codes := event.codes:
@@ -236,7 +236,7 @@ def _values(event: Event) -> dict[str, int | str]:
 
 
 def _clipped(number: int) -> int:
-    """The number as 32 bits hold it."""
+    """The number, or the closest one that 32 bits hold."""
     return min(max(number, NONE + 1), -NONE - 1)
 
 
@@ -370,7 +370,7 @@ def no_events() -> EventArrays:
 
 
 def selected(part: EventArrays, keep: Flags) -> EventArrays:
-    """Some of the events only."""
+    """Only the events where `keep` is set."""
     place = np.concatenate([[0], np.cumsum(keep)])
     usage, hint = keep[part.usage_row], keep[part.hint_row]
     bounds = np.cumsum([0, *part.sizes])
@@ -415,19 +415,16 @@ def joined(parts: Sequence[EventArrays]) -> EventArrays:
 
 
 def joined_rows(parts: Sequence[EventArrays], name: str) -> Longs:
-    """Numbers of rows in one array after the other, as those of all of them together."""
+    """Row numbers within each part as row numbers within all of them."""
     starts = np.cumsum([0, *map(len, parts)])
     rows = [getattr(part, name) + start for part, start in zip(parts, starts, strict=False)]
     return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def joined_usage(parts: Sequence[EventArrays]) -> tuple[Longs, Floats]:
-    """The rows that measured something, and what."""
+    """The rows with measurements, and those."""
     tables = [np.empty((0, len(MEASURED))), *(part.usage for part in parts)]
     return joined_rows(parts, "usage_row"), np.concatenate(tables)
-
-
-# Events as a data frame, for those who want to ask their own questions.
 
 
 def frame(columns: Columns) -> pl.DataFrame:

@@ -45,7 +45,7 @@ class Dates(NamedTuple):
 
 
 def u64(number: int) -> np.uint64:
-    """A constant that leaves words words."""
+    """A constant for arithmetic with words, which keeps their type."""
     return np.uint64(number)
 
 
@@ -143,7 +143,7 @@ def long_integers(at_word: Words, at: Longs) -> tuple[Longs, Longs]:
 
 @dataclass
 class Headers:
-    """What the headers say; where `ok` is not set they are not plain, and the rest is noise."""
+    """What the headers say; where `ok` is not set, the other values mean nothing."""
 
     ok: Flags
     number: Longs
@@ -240,7 +240,7 @@ def _fractions(at_byte: Bytes, at_word: Words, at: Longs) -> tuple[Longs, Floats
     value, width = integers(at_word[at[rows] + 1])
     fraction = np.zeros(len(at))
     fraction[rows] = value / TENS[width]  # both are exact, so the quotient is float's own
-    # A point without digits is left where it is, and so is no header.
+    # A point without digits stays where it is, so the header is not one.
     at = at.copy()
     at[rows] += width + (width > 0)
     return at, fraction
@@ -251,7 +251,7 @@ def _fractions(at_byte: Bytes, at_word: Words, at: Longs) -> tuple[Longs, Floats
 
 _HEADER = b"000 ("
 _MARK = b"...\n"
-#: Blank lines before a header that are passed over; what has more is read with care.
+#: Blank lines before a header that are skipped; a chunk with more is read by itself.
 _BLANK_LINES = 4
 
 

@@ -69,7 +69,7 @@ _REQUEUED = REQUEUED.raw[0]
 
 
 class Scanner:
-    """Turns the bytes of a log, in pieces of any size, into parts."""
+    """Turns the bytes of a log, in pieces of any size, into arrays."""
 
     def __init__(self, offset: int = 0) -> None:
         #: The end of the last complete event.
@@ -78,7 +78,7 @@ class Scanner:
         self._strings = Strings()
         self._caches = Caches(self._strings)
         self._blocks: list[EventArrays] = []
-        #: What lies between the blocks of events.
+        #: What was skipped between the blocks of events.
         self._skipped = Skips()
 
     def feed(self, data: bytes) -> None:
@@ -106,20 +106,20 @@ class Scanner:
         self.offset += count
 
     def _lose(self, count: int) -> None:
-        """Let go of the first bytes behind the last complete event."""
+        """Skip the first bytes that follow the last complete event."""
         if not blank(self._tail[:count]):
             self._skipped.add(self.offset, count, NO_END)
         self._tail = self._tail[count:]
         self.offset += count
 
     def close(self) -> None:
-        """The file ends here; an editor may have taken its last newline away."""
+        """Take the end of the file; an editor may have removed its last newline."""
         if self._tail.endswith(END[:-1]):
             self.feed(b"\n")
 
     @property
     def pending(self) -> bytes:
-        """What lies behind the last complete event."""
+        """What follows the last complete event."""
         return self._tail
 
     def arrays(self) -> EventArrays:
@@ -132,7 +132,7 @@ class Scanner:
 
 
 class Origin(NamedTuple):
-    """A block as it was before its carriage returns were removed, those before a newline."""
+    """A block as it was before the carriage returns before its newlines were removed."""
 
     data: bytes
     removed: Longs  # the newlines that had one, as places in the block without
@@ -144,7 +144,7 @@ class Origin(NamedTuple):
         return places + np.searchsorted(self.removed, places, "right")
 
     def behind(self, places: Longs) -> Longs:
-        """Where these places, each of them behind a newline or at the start, were."""
+        """Where these places were; each follows a newline or is the start."""
         return np.where(places > 0, self.at(places - 1) + 1, 0)
 
 
@@ -219,7 +219,7 @@ class _BlockReader:
         return Bodies(self._block, self._caches, text, chunks.newlines, first, last)
 
     def _read_bodies(self, number: int, rows: Longs) -> None:
-        """Read the bodies of events of one number, those that are of the usual shape."""
+        """Read the bodies of events of one number, those of unusual form one by one."""
         columns, chunks = self._columns, self._chunks
         if number == EventType.FILE_TRANSFER:
             texts, ends = self._headers.text[rows], chunks.newlines[chunks.first[rows]]
@@ -290,7 +290,7 @@ class _BlockReader:
         return self._block.slices(self._headers.text[rows], self._chunks.ends[rows])
 
     def _read_agents(self, rows: Longs) -> None:
-        """Lines of the agent among events that anybody can write."""
+        """Read the agent's lines among the 008 events, which anybody can write."""
         rests = zip(rows.tolist(), self._rests(rows), strict=True)
         self._put(EventType.GENERIC, {row: rest for row, rest in rests if b"headway" in rest})
 
@@ -311,7 +311,7 @@ class _BlockReader:
         self._hints.append((rows, -found if ads else found))
 
     def _recover(self, row: int) -> bool:
-        """Read a chunk that is not plain, whatever it is; whether it holds an event."""
+        """Read a chunk that may be damaged; whether it holds an event."""
         chunks, columns = self._chunks, self._columns
         one = slice(row, row + 1)
         start = int(self._origin.behind(chunks.begins[one])[0])

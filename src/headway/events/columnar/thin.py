@@ -1,4 +1,4 @@
-"""Thin columns: what accounts need of logs of any size, and nothing else.
+"""Thin columns: only what the accounts of a report need, for logs of any size.
 
 Most events of a large log change nothing: image sizes, attribute updates, copies of the job's ad.
 `thinned` leaves out those of them that no account can tell from their neighbours. What is kept of
@@ -37,17 +37,17 @@ from headway.events.event import Kind
 from headway.events.format import EventType
 from headway.events.opening import Skip
 
-#: Events of which columns are made at a time.
+#: Events that become columns at a time.
 ROWS = 300_000
-#: From so many events on memory counts for more than time.
+#: Above so many events, memory matters more than time.
 MANY = 2_000_000
-#: Below one in so many, events that may change nothing are not worth looking for.
+#: Where fewer than one event in so many may change nothing, none is looked for.
 _WORTH = 8
 _KEPT = tuple(name for name in TYPES if name not in ("length", "minute", "second", "fraction"))
 
 
 def thinned(part: EventArrays) -> EventArrays:
-    """The part without events that change nothing in accounts, and with the count of all.
+    """The part without the events that change nothing in accounts; `count` is that of all.
 
     Between two events that mean something for a job's life, the first and the last of the others
     stay, the first sign of life, and each that names another place or user. All that make time go
@@ -115,7 +115,7 @@ def _starts(keys: Sequence[Longs], order: Array) -> Flags:
 
 
 def _job_keys(cluster: Array, proc: Array) -> list[Longs]:
-    """Numbers that tell jobs apart, for `np.lexsort`: one for each where there is room for it."""
+    """Keys of jobs for `np.lexsort`: one number per job where 64 bits can hold it."""
     cluster, proc = cluster.astype(np.int64), proc.astype(np.int64)
     span = int(proc.max()) - int(proc.min()) + 1
     if int(np.abs(cluster).max()) < 2**61 // span:
@@ -137,7 +137,7 @@ def _names_others(part: EventArrays, order: Longs, run: Longs) -> Flags:
 
 
 def _plain_dates(part: EventArrays) -> Flags:
-    """Which dates are those of a day in any year."""
+    """Which dates exist in every year."""
     date = part.columns["minute"] % ZONE
     return Dates.of(date).good & (date >= YEAR)
 
@@ -265,7 +265,7 @@ class Thin:
         if len(self) <= rows:
             return np.arange(len(self)), [0, len(self)]
         keys = _job_keys(*(self.narrow[name].all() for name in ("cluster", "proc")))
-        # The order of one job's events is made up for where the rows are cut.
+        # The events of one job may be in any order here: each part is sorted when it is cut.
         order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys)
         order = order.astype(np.int32) if len(order) < 2**31 else order
         starts = np.flatnonzero(_starts(keys, order))
@@ -294,7 +294,7 @@ class Thin:
         )
 
     def _pool(self, found: dict[str, Array], bases: Longs) -> list[str]:
-        """The texts that the columns name, each once; the columns then have their places."""
+        """The texts that the columns name, each once; the columns then hold their places."""
         places = np.full(int(bases[-1]) + 1, -1, np.int32)  # the last one is for none
         for name in TEXTS:
             places[found[name]] = 0
@@ -315,9 +315,9 @@ class Thin:
 def thin_of(
     parts: Iterable[EventArrays], files: Sequence[File], logs: Sequence[str], owners: Sequence[str]
 ) -> Thin:
-    """All parts, which are in the order of the files and `thinned`, as one."""
+    """All parts as one; they are `thinned` and in the order of the files."""
     held = list(parts)
-    # Copies: what came from another process would stay as a whole for the sake of its texts.
+    # Copies: otherwise the texts would keep all memory of what came from another process.
     texts = [Packed(Packed.of(part.strings).data.copy()) for part in held]
     for part in held:
         part.strings = []
@@ -353,7 +353,7 @@ def thin_of(
 
 
 def _joined(parts: Sequence[EventArrays], name: str, bases: Sequence[int]) -> Array:
-    """One column of all parts, in small numbers; the parts lose theirs."""
+    """One column of all parts, in small numbers; it is taken from the parts."""
     pieces: list[Array] = []
     for part, base in zip(parts, bases, strict=True):
         column = part.columns.pop(name)

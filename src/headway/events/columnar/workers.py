@@ -35,7 +35,7 @@ _SMALL_MMAP_THRESHOLD = (-3, 256 << 10)
 
 
 def can_fork() -> bool:
-    """Whether this process may be copied: other threads would be lost in the middle of things.
+    """Whether this process may fork: in the copy, other threads would stop in mid-work.
 
     A timer is asleep, and holds nothing.
     """
@@ -58,7 +58,7 @@ def each(
     workers: int,
     meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[tuple[int, Made]]:
-    """What `work` makes of each number below `count`, as it gets done, in any order.
+    """What `work` makes of each number below `count`, in the order in which it is finished.
 
     Each worker takes the next number when it is free. A failure in one ends all. `meanwhile` is
     called in this process once all of them are at work.
@@ -112,7 +112,7 @@ def _be_a_worker(
     into: int,
     others: list[int],
 ) -> None:
-    # Never comes back: what the parent has begun (files, exit handlers) is the parent's.
+    # Never returns: files and exit handlers belong to the parent.
     status = 1
     try:
         # Only the parent reads, so that a worker's next write fails once the parent is gone.
