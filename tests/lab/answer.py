@@ -28,6 +28,7 @@ class Request:
     headers: dict[str, str]  # names in lower case
     status: int = 0  # of the answer; 0 when there was none
     sent: int = 0  # body bytes
+    sending: float = 0.0  # seconds that it took to send them
 
     @property
     def path(self) -> str:

@@ -8,6 +8,7 @@ import select
 import socket
 import ssl
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 from .answer import Answer, Bucket, Case, End, Request
@@ -115,7 +116,11 @@ class Connection:
         request.status = answer.status
         self._send_head(answer)
         if not answer.bodiless and answer.status not in (204, 304):
-            self._send_body(answer, request)
+            begin = time.monotonic()
+            try:
+                self._send_body(answer, request)
+            finally:
+                request.sending = time.monotonic() - begin
         return keep
 
     def _read_request(self) -> Request | None:
