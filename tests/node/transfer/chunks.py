@@ -1,4 +1,4 @@
-"""The chunk digests of a content of the lab, in the shape in which the engine reads a manifest."""
+"""The manifest of a content of the lab, with no more than proves its bytes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import hashlib
 
 from tests.lab import Content
 
+from headway.node.transfer.manifest import Digests, Manifest
 
-class Chunks:
-    """As much of a manifest as proves bytes."""
 
-    algorithm = "sha256"
-
-    def __init__(self, content: Content, chunk_size: int) -> None:
-        self.size, self.chunk_size = content.size, chunk_size
-        self.digests = [
-            hashlib.sha256(content.read(offset, chunk_size)).digest()
-            for offset in range(0, content.size, chunk_size)
-        ]
+def manifest_of(content: Content, chunk_size: int) -> Manifest:
+    digests = b"".join(
+        hashlib.sha256(content.read(offset, chunk_size)).digest()
+        for offset in range(0, content.size, chunk_size)
+    )
+    return Manifest(content.size, chunk_size, "", Digests(memoryview(digests)), None)

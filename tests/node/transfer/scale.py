@@ -20,13 +20,13 @@ SECONDS = {
     "download": "STEADY",
     "source": "FIRST_PAUSE LONGEST_PAUSE RESTORE",
     "head_requests": "PATIENCE",
-    "journal": "_EVERY",
+    "assembly": "_EVERY",
     "versions": "SECONDS",
     "discovery": "_AGAIN _FIRST_PAUSE _LONGEST_PAUSE _NEED",
 }
 SIZES = {
     "scheduler": "FIRST_CHUNK LEAST_CHUNK MOST_CHUNK HEDGE_LEAST",
-    "download": "CRUMB ENOUGH",
+    "download": "LITTLE ENOUGH",
     "head_requests": "_SMALL",
 }
 

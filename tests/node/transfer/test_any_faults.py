@@ -47,8 +47,9 @@ from tests.lab import (
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch
 from headway.node.transfer.assembly import Assembly
+from headway.node.transfer.manifest import Manifest
 
-from .chunks import Chunks
+from .chunks import manifest_of
 from .scale import scaled
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Case:
         return Made(self.size, seed=21)
 
     @property
-    def chunks(self) -> Chunks:
-        return Chunks(self.content, self.chunk)
+    def chunks(self) -> Manifest:
+        return manifest_of(self.content, self.chunk)
 
     def is_a_version(self, path: Path) -> bool:
         others = [fault.content for fault in self.one if isinstance(fault, Version)]

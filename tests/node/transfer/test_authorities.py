@@ -99,6 +99,6 @@ def test_a_damaged_bundle_is_no_crash(bare: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_verification_is_never_off() -> None:
-    made = connection.context()
+    made = connection.trust().context
     assert made.verify_mode is ssl.CERT_REQUIRED
     assert made.check_hostname

@@ -15,10 +15,10 @@ from tests.lab import Authority, Held, Server, black_hole
 
 from headway.node.errors import Stopped
 from headway.node.transfer import connection, fetch, put
+from headway.node.transfer.client import HttpClient
 from headway.node.transfer.connection import Connection, Quiet, interleaved
 from headway.node.transfer.http import ask
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream
 
 from .federation import clean
 
@@ -125,16 +125,16 @@ def test_a_name_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
-        stream = HttpStream("http://slow.invalid/a")
-        threading.Timer(0.3, stream.abort).start()
+        client = HttpClient("http://slow.invalid/a")
+        threading.Timer(0.3, client.abort).start()
         begin = time.monotonic()
         with pytest.raises(Fault, match="given up"):
-            stream.open(0, 10)
+            client.open(0, 10)
         with pytest.raises(Stopped):
             ask("GET", "http://slow.invalid/a", should_stop=lambda: True)
         monkeypatch.setattr(connection, "CONNECT", 0.3)
         with pytest.raises(Fault, match=r"not answer for slow\.invalid"):
-            HttpStream("http://slow.invalid/a").open(0, 10)
+            HttpClient("http://slow.invalid/a").open(0, 10)
         assert time.monotonic() - begin < 4
     finally:
         over.set()
@@ -152,7 +152,7 @@ def test_a_bad_certificate_is_there_to_stay(which: str) -> None:
     with Server({"/a": DATA}, tls=getattr(Authority.get(), which)) as it:
         for attempt in (
             lambda: ask("GET", it.url("/a")),
-            lambda: HttpStream(it.url("/a")).open(0, 9),
+            lambda: HttpClient(it.url("/a")).open(0, 9),
         ):
             with pytest.raises(Fault, match="certificate") as caught:
                 attempt()
@@ -166,24 +166,24 @@ def test_a_cut_connection_is_no_end_of_a_body() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            client, _ = listener.accept()
-            with client:
-                client.recv(1000)
-                client.sendall(b"HTTP/1.0 200 OK\r\n\r\nhello")
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.0 200 OK\r\n\r\nhello")
                 answered.wait(10)
-                stream.abort()
-                client.recv(1000)
+                client.abort()
+                peer.recv(1000)
 
-        stream = HttpStream(f"http://127.0.0.1:{listener.getsockname()[1]}/x")
+        client = HttpClient(f"http://127.0.0.1:{listener.getsockname()[1]}/x")
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        with contextlib.closing(stream):
-            stream.open(0, None)
-            assert stream.ends_anywhere
+        with contextlib.closing(client):
+            client.open(0, None)
+            assert client.ends_anywhere
             answered.set()
             view = memoryview(bytearray(100))
             with pytest.raises(Fault, match="given up"):
                 while True:
                     with contextlib.suppress(Quiet):
-                        assert stream.read_into(view)
+                        assert client.read_into(view)
         thread.join(10)

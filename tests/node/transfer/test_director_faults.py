@@ -80,7 +80,9 @@ def test_lying_beside_something_good(lie: str, beside: str, tmp_path: Path) -> N
 def _well(urls: list[str], folder: Path, servers: list[Server], again: float = 0.0) -> None:
     begin = time.monotonic()
     fetch(urls, str(folder / "a"), checksum=CONTENT.checksum())
-    assert time.monotonic() - begin < 10 * TIME + 1
+    # a busy machine takes longer to send the bytes, which is not the director's doing
+    sending = sum(request.sending for each in servers for request in each.requests)
+    assert time.monotonic() - begin < 10 * TIME + 1 + sending
     assert CONTENT.fault(folder / "a") is None
     assert sum(each.sent for each in servers) <= (1.05 + again) * SIZE + (4 << 20)
 

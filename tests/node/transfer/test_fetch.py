@@ -231,7 +231,7 @@ def test_an_answer_that_ends_before_its_last_word(web: Web, tmp_path: Path, part
     web.script["data"] = [wordless]
     with pytest.raises(TransferError) as caught:
         fetch([web.url("data")], str(tmp_path / "data"), size=len(DATA), patience=0.5)
-    assert "broke off before its last word" in caught.value.message
+    assert "broke off before the end of the answer" in caught.value.message
     assert os.listdir(tmp_path) == []
     web.script["data"] = [wordless, normal]
     fetch([web.url("data")], str(tmp_path / "data"))
@@ -265,7 +265,7 @@ def test_what_a_server_says_after_the_proof_changes_nothing(web: Web, tmp_path: 
     run = FetchLoop([web.url("data")], path, options)
     run.resume()
     run.supervise()
-    run.requests._told_last(run.download.sources[0], Identity(len(DATA), '"2"'))
+    run.requests._on_last_answer(run.download.sources[0], Identity(len(DATA), '"2"'))
     run.finish()
     run.close(keep=False)
     assert (tmp_path / "data").read_bytes() == DATA

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch
+from headway.node.transfer.client import HttpClient
 from headway.node.transfer.connection import Quiet
 from headway.node.transfer.heads import number, parse_fields
 from headway.node.transfer.http import HttpConnection
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream
 
 NAMES = ("Content-Range", "Content-Length", "Transfer-Encoding", "ETag", "Location", "Trailer")
 
@@ -295,8 +295,8 @@ def test_a_line_that_ends_without_a_carriage_return(script: Script) -> None:
         b"HTTP/1.1 206 P\r\nContent-Length: 5\r\n"
         b"Content-Range: bytes 0-4/10\nDigest: adler32=ecb8cd15\r\n\r\nhello"
     )
-    with contextlib.closing(HttpStream(script.url)) as stream:
-        head = stream.open(0, 5)
+    with contextlib.closing(HttpClient(script.url)) as client:
+        head = client.open(0, 5)
     assert (head.begin, head.end, head.identity.size) == (0, 5, 10)
     assert head.identity.digests == {"adler32": "ecb8cd15"}
 
@@ -306,18 +306,18 @@ def test_a_part_beyond_the_end_is_asked_for_as_far_as_there_is_one(script: Scrip
     script.data = b"HTTP/1.1 206 P\r\nContent-Length: 100\r\nContent-Range: bytes 5-104/10\r\n\r\n"
     script.asked.clear()
     with pytest.raises(Fault, match="another part"):
-        HttpStream(script.url).open(5, 105)
+        HttpClient(script.url).open(5, 105)
     assert [b"bytes=5-104\r\n" in one for one in script.asked] == [True, False]
     assert b"bytes=5-9\r\n" in script.asked[1]
 
 
 def test_abort_wakes_a_reader() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        stream = HttpStream(f"http://127.0.0.1:{listener.getsockname()[1]}/x")
-        threading.Timer(0.2, stream.abort).start()
+        client = HttpClient(f"http://127.0.0.1:{listener.getsockname()[1]}/x")
+        threading.Timer(0.2, client.abort).start()
         with pytest.raises(Fault):
-            stream.open(0, 10)
-        stream.close()
+            client.open(0, 10)
+        client.close()
 
 
 def test_a_line_break_cannot_be_smuggled_into_a_request(script: Script) -> None:

@@ -25,7 +25,7 @@ def part(tmp_path: Path) -> int:
 
 def written(tmp_path: Path, part: int) -> bytes:
     journal = Journal(str(tmp_path / "j"), "md5:1")
-    journal.begin(part, 1000, IDENTITY, "place", [(0, 100, 2)])
+    journal.begin(part, IDENTITY, "place", [(0, 100, 2)])
     journal.extend([(0, 200, 2), (300, 400, 1)])
     journal.extend([(0, 200, 2), (200, 400, 3)])
     journal.forget([(0, 50, 2), (300, 400, 1)])
@@ -52,7 +52,7 @@ def test_its_name_survives_a_crash_and_does_not_come_back(
     tmp_path: Path, part: int, settled: list[set[str]]
 ) -> None:
     journal = Journal(str(tmp_path / "x.part.journal"), "")
-    journal.begin(part, 1000, IDENTITY, "place", [(0, 100, 2)])
+    journal.begin(part, IDENTITY, "place", [(0, 100, 2)])
     assert settled == [{"x.part", "x.part.journal"}]
     journal.extend([(0, 200, 2)])
     assert len(settled) == 1  # a line more is the file's own matter

@@ -326,7 +326,7 @@ def test_no_token_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_and_an_expired_token(monkeypatch: pytest.MonkeyPatch) -> None:
     with cache() as one, Director("/lab", [one], require_token=True) as it:
         said = fault_of(it.pelican_url("/a"))
-        assert "/lab wants a token" in said.words
+        assert "/lab requires a token" in said.words
         assert not said.retryable
         assert "BEARER_TOKEN_FILE" in said.remedy
         monkeypatch.setenv("BEARER_TOKEN", jwt(seconds=-100))

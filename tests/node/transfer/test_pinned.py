@@ -58,7 +58,7 @@ def test_what_can_be_wrong_is_said_with_what_to_do(tmp_path: Path, manifest: byt
                 [it.url("/a")], pin, folder=str(tmp_path), grace=0.3, absence_is_final=True
             )
         assert not absent.value.retryable
-        assert "beside the object" in absent.value.remedy
+        assert "next to the object" in absent.value.remedy
         with pytest.raises(Stopped):
             pinned_manifest([it.url("/a")], pin, folder=str(tmp_path), should_stop=lambda: True)
     with Server({"/a.headway": Made(MAX_MANIFEST + 1, seed=1)}) as it:

@@ -27,7 +27,7 @@ from headway.node.errors import Stopped, TransferError
 from headway.node.transfer import put, upload
 from headway.node.transfer.checksum import as_header, file_digests, said_digests
 from headway.node.transfer.source import Fault
-from headway.node.transfer.upload import Delivery, beside
+from headway.node.transfer.upload import Delivery, temporary_url
 
 from .federation import TRACER, Registry, clean, creds, jwt
 
@@ -247,7 +247,7 @@ def test_a_redirected_put_is_sent_once_and_lies_where_it_was_sent(
             led = [Redirect(there.url(path)).methods("PUT")] if not moves else []
             with Server(faults=led, moves=moves) as it:
                 if moves:
-                    part = beside(it.url("/m"), file_digests(file)).rpartition("/")[2]
+                    part = temporary_url(it.url("/m"), file_digests(file)).rpartition("/")[2]
                     to = there.url(f"{path[:-1]}{part}")
                     it.faults = [Redirect(to, code=307).methods("PUT")]
                 assert put(file, it.url("/m")).proof == "digest"
@@ -274,7 +274,7 @@ def test_a_redirected_put_that_breaks_leaves_nothing_and_goes_on_there(
         Server(moves=moves) as it,
     ):
         upload._moves[f"{there.address[0]}:{there.address[1]}"] = moves
-        name = beside(it.url("/m"), file_digests(file)).rpartition("/")[2] if moves else "m"
+        name = temporary_url(it.url("/m"), file_digests(file)).rpartition("/")[2] if moves else "m"
         it.faults = [Redirect(there.url(f"/{name}"), code=307).methods("PUT")]
         sent = Delivery(file, it.url("/m"))
         assert fails(sent).retryable
@@ -485,10 +485,11 @@ def test_digests_in_all_their_forms(file: str) -> None:
         assert said_digests({"Repr-Digest": text, "Digest": text}.__getitem__) == {}
 
 
-def test_names_beside() -> None:
-    assert beside("https://h/a/b").startswith("https://h/a/.b.")
-    assert beside("https://h/a/b") != beside("https://h/a/b")
-    assert beside("https://h/a/b", {"md5": "1"}) == beside("https://h/a/b", {"md5": "1"})
-    assert beside("https://h/a/b", {"md5": "1"}) != beside("https://h/a/b", {"md5": "2"})
-    assert beside("https://h/a/b", {"md5": "1"}) != beside("https://h/a/c", {"md5": "1"})
-    assert len(beside("https://h/" + "x" * 300)) < 200
+def test_temporary_names() -> None:
+    assert temporary_url("https://h/a/b").startswith("https://h/a/.b.")
+    assert temporary_url("https://h/a/b") != temporary_url("https://h/a/b")
+    first, second = {"md5": "1"}, {"md5": "2"}
+    assert temporary_url("https://h/a/b", first) == temporary_url("https://h/a/b", first)
+    assert temporary_url("https://h/a/b", first) != temporary_url("https://h/a/b", second)
+    assert temporary_url("https://h/a/b", first) != temporary_url("https://h/a/c", first)
+    assert len(temporary_url("https://h/" + "x" * 300)) < 200

@@ -10,11 +10,11 @@ from tests.lab import Authority, Director, Made, Redirect, Server
 
 from headway.node.errors import TransferError
 from headway.node.transfer import federation, fetch, put
+from headway.node.transfer.client import HttpClient
 from headway.node.transfer.discovery import examine
 from headway.node.transfer.federation import Offer
 from headway.node.transfer.heads import MOST_REDIRECTS, followed
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream
 from headway.node.transfer.upload import Delivery
 
 from .federation import TRACER, clean, jwt
@@ -97,12 +97,12 @@ def test_a_chain_is_followed_as_far_as_the_words_say(length: int, tmp_path: Path
             assert CONTENT.fault(tmp_path / "a") is None
             assert health.fault is None
             return
-        stream = HttpStream(it.url("/0"))
+        client = HttpClient(it.url("/0"))
         with (
-            contextlib.closing(stream),
+            contextlib.closing(client),
             pytest.raises(Fault, match="more than 10 redirects") as caught,
         ):
-            stream.open(0, 10)
+            client.open(0, 10)
         assert caught.value.lasting
         assert health.fault is not None and "more than 10 redirects" in health.fault.words
 
@@ -112,12 +112,12 @@ def test_a_loop_is_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"data")
     with Server(faults=round_and_round) as it:
-        stream = HttpStream(it.url("/a"))
+        client = HttpClient(it.url("/a"))
         for attempt in (
-            lambda: stream.open(0, 10),
+            lambda: client.open(0, 10),
             lambda: Delivery(str(file), it.url("/a")).put(),
         ):
-            with contextlib.closing(stream), pytest.raises(Fault, match="in a loop") as caught:
+            with contextlib.closing(client), pytest.raises(Fault, match="in a loop") as caught:
                 attempt()
             assert caught.value.lasting
         assert len(it.requests) == 4

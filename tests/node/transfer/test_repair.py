@@ -1,12 +1,12 @@
-"""Doubts: whichever source is wrong, in however many places, its bytes are replaced in the end."""
+"""Repair: whichever source is wrong, in however many places, its bytes are replaced in the end."""
 
 from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given
 
-from headway.node.transfer.repair import Doubts, Repair, page_instead
 from headway.node.transfer.source import Fault, Identity, Source
+from headway.node.transfer.versions import Repair, page_instead
 
 SIZE = 60
 
@@ -33,7 +33,7 @@ def test_one_of_two_sources_is_wrong(
 ) -> None:
     """It ends with the right bytes, for no more than the whole and the smaller share again."""
     share = min(givers.count(0), givers.count(1))
-    doubts, again = Doubts(), 0
+    doubts, again = Repair(), 0
     givers = list(givers)
     while any(givers[place] == sick for place in wrong):
         portion = doubts.next(stretches(givers), least=least)
@@ -48,7 +48,7 @@ def test_one_of_two_sources_is_wrong(
 
 
 def test_a_single_source_is_doubted_once() -> None:
-    doubts, written = Doubts(), [(0, SIZE, 0)]
+    doubts, written = Repair(), [(0, SIZE, 0)]
     again = 0
     while portion := doubts.next(written, least=7):
         assert sum(end - begin for begin, end, _ in portion) == 7 or again + 7 > SIZE
@@ -60,18 +60,18 @@ def test_a_single_source_is_doubted_once() -> None:
 
 
 def test_what_an_earlier_process_left_is_doubted_first() -> None:
-    doubts = Doubts()
+    doubts = Repair()
     written = [(0, 10, 3), (10, 60, -1)]
     assert doubts.next(written, least=50) == [(10, 60, -1)]
     assert doubts.next([(0, 10, 3), (10, 60, 4)], least=50) == [(0, 10, 3)]
 
 
 def test_connections_that_fall_silent_get_shorter() -> None:
-    source, stints = Source("http://h/a", key=0), []
+    source, limits = Source("http://h/a", key=0), []
     for count in (0, 100, 90, 15, 12):  # the first never began: nothing is known of a limit
         source.fell_silent(count, 10)
-        stints.append(source.stint)
-    assert stints == [None, 50, 50, 45, 10]
+        limits.append(source.bytes_per_connection)
+    assert limits == [None, 50, 50, 45, 10]
 
 
 def test_who_gives_wrong_parts_is_asked_for_the_whole() -> None:

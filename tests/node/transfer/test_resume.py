@@ -16,7 +16,7 @@ from headway.node.errors import DiskError, NodeError, TransferError
 from headway.node.transfer import fetch
 from headway.node.transfer.part import Part
 
-from .chunks import Chunks
+from .chunks import manifest_of
 
 MB = 1 << 20
 SIZE = 40 * MB
@@ -144,7 +144,7 @@ def test_what_is_damaged_is_fetched_anew(damage: str, tmp_path: Path) -> None:
 
 def test_with_a_manifest_only_the_damaged_chunk_is_fetched_anew(tmp_path: Path) -> None:
     path = tmp_path / "object"
-    chunks = Chunks(CONTENT, 2 * MB)
+    chunks = manifest_of(CONTENT, 2 * MB)
     with Server({"/a": CONTENT}, half()) as server:
         known = kept(path, server, manifest=chunks)
         with Path(f"{path}.part").open("r+b") as file:
@@ -182,7 +182,7 @@ def test_a_file_that_another_process_has_just_named_is_left_alone(tmp_path: Path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "open", late)
-        with pytest.raises(TransferError, match="has just brought object"):
+        with pytest.raises(TransferError, match="has just downloaded object"):
             Part(str(path))
     assert path.read_bytes() == b"whole"
 

@@ -25,7 +25,7 @@ def lane(source: int = 0, **changes: object) -> LaneView:
         "left": 50 * MB,
         "got": MB,
     }
-    return LaneView(**{**about, **changes})  # type: ignore[arg-type]
+    return LaneView(**{**about, **changes})
 
 
 def cut(lanes: list[LaneView], sources: list[SourceView]) -> list[int]:
@@ -121,13 +121,13 @@ def test_the_last_bytes_of_one_that_fell_silent_are_fetched_elsewhere() -> None:
 
 def test_no_lane_is_opened_where_the_node_itself_is_the_limit() -> None:
     sources = [SourceView(key=0, lanes=1, allowed=4)]
-    busy = lane(0, effort=0.9)
+    busy = lane(0, cpu_share=0.9)
     assert opened(sources, [busy], processors=2) == []
     assert opened(sources, [busy], processors=3) == []
     assert opened(sources, [busy], processors=4) == [0, 0, 0]
-    assert opened(sources, [lane(0, effort=0.3)], processors=1) == [0, 0, 0]
+    assert opened(sources, [lane(0, cpu_share=0.3)], processors=1) == [0, 0, 0]
     # one that has fallen silent keeps nobody busy
-    assert opened(sources, [lane(0, effort=0.9, silence=1.5)], processors=2) == [0, 0, 0]
+    assert opened(sources, [lane(0, cpu_share=0.9, silence=1.5)], processors=2) == [0, 0, 0]
     # what bytes cost is not known before some have come
     assert opened(sources, [lane(0, age=0.01)], processors=2) == []
     assert opened(sources, [lane(0, got=0, silence=0.01)], processors=2) == []

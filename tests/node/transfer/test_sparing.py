@@ -10,8 +10,8 @@ import pytest
 from tests.lab import Crowded, Delay, Made, Rate, Server
 
 from headway.node.transfer import fetch
+from headway.node.transfer.client import HttpClient, IdleClients
 from headway.node.transfer.source import Fault, Source
-from headway.node.transfer.stream import HttpStream, IdleStreams
 
 MB = 1 << 20
 SIZE = 24 * MB
@@ -39,10 +39,10 @@ def test_the_question_for_a_digest_leaves_its_connection_to_a_lane(tmp_path: Pat
 def test_a_connection_that_has_brought_its_share_is_not_another_lanes() -> None:
     """Where each connection gives so much and no more, a fresh one is worth its opening."""
 
-    class Open(HttpStream):
+    class Open(HttpClient):
         idle = True
 
-    idle, source = IdleStreams(), Source("http://127.0.0.1/a", key=1)
+    idle, source = IdleClients(), Source("http://127.0.0.1/a", key=1)
     used, unused = Open(source.url, None), Open(source.url, None)
     assert idle.keep(source, used) and idle.unused(source) is None
     assert not idle.keep(source, unused, unused=True)
@@ -64,15 +64,15 @@ def test_no_connection_outlives_its_transfer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the next file's would be one more than a server shall have."""
-    close = HttpStream.close
+    close = HttpClient.close
 
-    def slowly(stream: HttpStream) -> None:
+    def slowly(client: HttpClient) -> None:
         if threading.current_thread().name.startswith("lane"):
             time.sleep(0.5)
-        close(stream)
+        close(client)
 
-    monkeypatch.setattr(HttpStream, "close", slowly)
-    monkeypatch.setattr(IdleStreams, "keep", lambda *_, **__: False)
+    monkeypatch.setattr(HttpClient, "close", slowly)
+    monkeypatch.setattr(IdleClients, "keep", lambda *_, **__: False)
     content = Made(MB, seed=5)
     with Server({"/a": content}) as server:
         fetch([server.url("/a")], str(tmp_path / "a"), checksum=content.checksum())

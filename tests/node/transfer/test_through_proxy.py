@@ -15,10 +15,10 @@ from tests.lab import Authority, Held, Server, dead_url
 
 from headway.node.errors import TransferError
 from headway.node.transfer import fetch, put
+from headway.node.transfer.client import HttpClient
 from headway.node.transfer.federation import resolve
 from headway.node.transfer.http import ask
 from headway.node.transfer.source import Fault
-from headway.node.transfer.stream import HttpStream
 from headway.node.transfer.upload import Delivery
 
 from .federation import TRACER, Registry, clean
@@ -145,7 +145,7 @@ def test_a_password_that_is_missing_is_told_alike_by_all(
     file.write_bytes(b"data")
     for attempt in (
         lambda: ask("GET", url),
-        lambda: HttpStream(url).open(0, 10),
+        lambda: HttpClient(url).open(0, 10),
         lambda: Delivery(str(file), url).put(),
     ):
         with pytest.raises(Fault) as caught:

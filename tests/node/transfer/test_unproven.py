@@ -133,7 +133,7 @@ class TestCompletePart:
         code = (
             "import sys, os, signal; from headway.node.transfer import fetch, part; "
             "part.Part.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
-            "from headway.node.transfer import journal; journal._EVERY = 0.05; "
+            "from headway.node.transfer import assembly; assembly._EVERY = 0.05; "
             "fetch([sys.argv[1]], sys.argv[2], checksum=sys.argv[3] or None)"
         )
         words = [sys.executable, "-c", code, server.url("/a"), str(path), checksum or ""]

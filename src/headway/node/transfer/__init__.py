@@ -1,8 +1,8 @@
 """The transfer engine: `fetch` one file from its sources, `put` one file to its destination.
 
-The face is this module; what lies behind it may change. Messages never show a query or user
-information of a URL: use `shown`. A full disk is a NoSpaceError, a wish to stop is Stopped, every
-other failure is a TransferError that says whether another try may help.
+Use what this module exports; the modules behind it may change. Messages never show the query or
+the user information of a URL: use `shown`. A full disk is a NoSpaceError, a request to stop is
+Stopped, and every other failure is a TransferError that says whether another try may help.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""The assembly: the bytes of one object as they gather, on disk, accounted for, and proven.
+"""The assembly: the bytes of one object as they arrive, on disk, accounted for, and proven.
 
-It owns the part file, the ledger, the prover and the journal, and tells readers what is there. Its
-methods expect the lock of `changed` to be held, but for `write` and those that readers call.
+It owns the part file, the ledger, the prover and the journal, and tells readers what is there. The
+caller of a method holds the lock of `changed`, except for `write` and the methods for readers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 from headway.node.errors import HeadwayError
-from headway.node.transfer.journal import EARLIER, Keeper
+from headway.node.transfer.journal import EARLIER
 from headway.node.transfer.ledger import Ledger, ReadOrder
 from headway.node.transfer.prover import Prover
 from headway.node.transfer.source import Fault, Identity
@@ -20,33 +21,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headway.node.transfer.journal import Journal, Past
+    from headway.node.transfer.journal import Journal, SavedState
     from headway.node.transfer.ledger import Lease, Stretch
     from headway.node.transfer.options import Options
     from headway.node.transfer.part import Part
 
+    Stretches = list[tuple[int, int, int]]
+
 ALL = 1 << 62  # behind the last byte of any object
+_EVERY = 2.0  # seconds between two entries of the journal
 
 
 class Assembly:
     """What is here of one object."""
 
     def __init__(
-        self,
-        part: Part,
-        journal: Journal,
-        options: Options,
-        bad_chunk: Callable[[int, int], None],
+        self, part: Part, journal: Journal, options: Options, bad_chunk: Callable[[int, int], None]
     ) -> None:
-        """`bad_chunk` hears of each chunk that is not what the manifest says."""
+        """`bad_chunk` is called for each chunk that is not what the manifest says."""
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.part = part
         self._options, self._readers, self._manifest = options, options.readers, options.manifest
         self._journal = journal
-        self._order = None if self._readers is None else ReadOrder(room=self._readers.room)
+        self._order = ReadOrder(room=self._readers.room if self._readers else 0)
         grain = self._manifest.chunk_size if self._manifest is not None else 1
-        self.ledger = Ledger(options.size, grain=grain, order=self._order)
+        self.ledger = Ledger(
+            options.size, grain=grain, order=self._order if self._readers else None
+        )
         self.prover = Prover(
             part,
             self.ledger,
@@ -59,7 +61,8 @@ class Assembly:
         if options.checksum is not None:
             self.prover.expect(options.checksum)
         self.versions = Versions(provable=options.provable, by_chunk=self._manifest is not None)
-        self._keeper = Keeper(part, journal, self.ledger, self.changed, self._about, self._epoch)
+        self._recorded = time.monotonic()  # when the journal was last written to
+        self._recorder: threading.Thread | None = None
         self.over = False  # nobody may write any more
         self.reserved = False  # the part has its size
         self.length_unsaid = False  # it is known only from where a connection ended
@@ -69,37 +72,59 @@ class Assembly:
 
     # -- from the beginning to the end
 
-    def resume(self, past: Past | None) -> None:
-        """Go on from what an earlier process has left, or begin anew."""
+    def resume(self, past: SavedState | None) -> None:
+        """Resume what an earlier process has left, or start over."""
         with self.changed:
             if past is not None and (past.stretches or self._readers is not None):
                 self._take_over(past)
             if self._readers is not None and self.versions.open and self._manifest is None:
-                self._readers.lost(0, ALL)  # nothing says which version an earlier one brought
+                self._readers.lost(0, ALL)  # nothing says which version that was
             self._begin_reading()
         if not self.ledger.bytes:
             self._journal.remove()
             self.part.clear()
 
-    def _take_over(self, past: Past) -> None:
+    def _take_over(self, past: SavedState) -> None:
         if self._options.size not in (None, past.size):
             return
         stretches = past.stretches
         whole = len(stretches) == 1 and stretches[0][:2] == (0, past.size)
         if whole and not self.versions.provable:
-            # whole, but perhaps no longer what the sources have: its last bytes are asked for
+            # complete, but perhaps an old version: fetch its last bytes again
             stretches = [(0, max(0, past.size - SAMPLE), stretches[0][2])]
         self.ledger.size = past.size
         self.ledger.restore(stretches)
         self.versions.take_over(past.identity, past.place)
         for begin, end, _ in stretches:
-            self.came(begin, end)
+            self.arrived(begin, end)
         self.prover.wake()
 
-    def keep(self, now: float) -> None:
-        """Write down now and then what is on disk for sure; with a window it comes and goes."""
-        if self._readers is None or not self._readers.room:
-            self._keeper.keep(now)
+    def record(self, now: float) -> None:
+        """Every few seconds, write down what is on disk for sure, in a thread of its own."""
+        if self._readers is not None and self._readers.room:
+            return  # bytes come and go
+        if now - self._recorded < _EVERY or not self.ledger.bytes:
+            return
+        if self._recorder is None or not self._recorder.is_alive():
+            self._recorded = now
+            self._recorder = threading.Thread(target=self._sync, name="journal", daemon=True)
+            self._recorder.start()
+
+    def _sync(self) -> None:
+        with self.changed:
+            losses, written = self._losses, self.ledger.written()
+        with contextlib.suppress(HeadwayError):
+            self.part.sync()
+            with self.changed:
+                if not self.over and losses == self._losses:
+                    self._record(written)
+
+    def _record(self, written: Stretches) -> None:
+        about = self._about()
+        if about is not None and self._journal.begun:
+            self._journal.extend(written)
+        elif about is not None:
+            self._journal.begin(self.part.file, *about, written)
 
     def end(self) -> None:
         """Nothing that lanes or servers still say counts any more."""
@@ -114,19 +139,22 @@ class Assembly:
 
     def settle(self) -> None:
         """Wait until nothing is being written to the journal; no lock is held."""
-        self._keeper.join()
+        if self._recorder is not None:
+            self._recorder.join()
 
     def close(self, *, keep: bool, failed: bool, ended: bool) -> None:
         """Let go of everything; no lock is held.
 
-        `keep`: another process may go on with what is here. `failed`: the node failed, or the
-        engine itself. `ended`: no lane can touch the part any more.
+        `keep`: another process may resume it. `failed`: the node or the engine itself failed.
+        `ended`: no lane can touch the part any more.
         """
-        # without a journal nobody could go on from what would stay
+        # without a journal nobody could resume it
         keep = keep and (not failed or self._journal.begun)
         if keep and not failed:
             with contextlib.suppress(HeadwayError), self.changed:
-                self._keeper.write()
+                written = self.ledger.written()
+                self.part.sync()
+                self._record(written)
         ended = self.prover.close() and ended
         if keep:
             self._journal.close()
@@ -153,16 +181,12 @@ class Assembly:
         return "size" if self._options.size is not None else ""
 
     def _about(self) -> tuple[Identity, str] | None:
-        """The version that is gathered and the source it is from, as the journal has them."""
+        """The version being downloaded and its source, as the journal records them."""
         pinned = self.versions.pinned
         if pinned is None or self.ledger.size is None:
             return None
         about = Identity(self.ledger.size, pinned.etag, pinned.modified, pinned.digests)
         return about, self.versions.place
-
-    def _epoch(self) -> int | None:
-        """Changes with each loss of bytes; None when all is over."""
-        return None if self.over else self._losses
 
     def check_size(self, size: int | None) -> None:
         """Refuse an object that has more bytes than it may have."""
@@ -170,7 +194,6 @@ class Assembly:
         if most is not None and size is not None and size > most:
             raise Fault(
                 f"it is too large: more than {most} bytes",
-                retryable=False,
                 settled=True,
                 phase="body",
             )
@@ -180,12 +203,12 @@ class Assembly:
             self.ledger.learn_size(size)
 
     def ended_at(self, end: int, *, unsaid: bool) -> None:
-        """A connection ended properly, so this is the object's length; `unsaid`: or was cut."""
+        """A connection ended, so this is the object's length; `unsaid`: unless it was cut off."""
         if self.ledger.size is None:
             self.ledger.size, self.length_unsaid = end, unsaid
 
     def lengthen(self, size: int) -> None:
-        """What was taken for the end was none; what came is its beginning."""
+        """The object is longer than it seemed; what is here is its beginning."""
         self.ledger.size, self.reserved, self.length_unsaid = size, False, False
 
     # -- bytes come in
@@ -198,15 +221,12 @@ class Assembly:
         self.part.reserve(self.ledger.size, self._readers.room if self._readers else 0)
         self._begin_reading()
         about = self._about()
-        # the journal knows of which version readers will be told, before they are told of any
+        # the journal knows the version before readers see any of its bytes
         if self.being_read and self._manifest is None and about and not self.ledger.bytes:
-            self._journal.begin(self.part.file, about[0].size or 0, *about, [])
+            self._journal.begin(self.part.file, *about, [])
 
     def write(self, lease: Lease, piece: memoryview) -> list[Stretch]:
-        """Put bytes on disk, those that nobody else has brought; returns which they were.
-
-        It takes the lock by itself.
-        """
+        """Write those bytes that no other lane has brought; returns which. It takes the lock."""
         with self.changed:
             at = lease.at
             self.check_size(at + len(piece))
@@ -219,9 +239,9 @@ class Assembly:
                 self.ledger.wrote(lease)
         return stretches
 
-    def came(self, begin: int, end: int) -> None:
-        """Bytes are on disk; without a manifest that is all that readers can be told."""
-        self.prover.came(begin, end)
+    def arrived(self, begin: int, end: int) -> None:
+        """Bytes are on disk; without a manifest, readers may use them at once."""
+        self.prover.arrived(begin, end)
         size = self.ledger.size
         if self._readers is None or self._manifest is not None or size is None:
             return
@@ -233,13 +253,13 @@ class Assembly:
                 self._readers.proven(first, min(first + unit, size))
 
     def further(self) -> bool:
-        """Whether more bytes are here than ever before, since it was last asked."""
+        """Whether more bytes are here than at any earlier call."""
         fresh = self.ledger.bytes > self._furthest
         self._furthest = max(self._furthest, self.ledger.bytes)
         return fresh
 
     def expect(self, digest: str) -> None:
-        """A server tells a digest of the whole, and none was declared."""
+        """A server has told a digest of the object, and none was declared."""
         if not self.prover.expects:
             self.prover.expect(digest)
             self.prover.wake()
@@ -247,7 +267,7 @@ class Assembly:
     # -- bytes are taken back
 
     def restart(self) -> None:
-        """The object has become another one: nothing of what is here counts any more."""
+        """The object has changed: nothing that is here counts any more."""
         if self._readers is not None and self.ledger.size is not None:
             self._readers.lost(0, self.ledger.size)
         self._losses += 1
@@ -257,12 +277,12 @@ class Assembly:
         self.versions.reset()
         self.length_unsaid = self.reserved = False
         if self._options.checksum is None:
-            self.prover.expect_nothing()  # a server's digest was that of the other version
+            self.prover.expect(None)  # a server's digest was that of the other version
         self.prover.forgotten(0, ALL)
         self._journal.remove()
 
     def forget(self, begin: int, end: int, *, blame: bool = False) -> set[int]:
-        """Take bytes back; returns who gave them, and with `blame` are not asked for them again."""
+        """Take bytes back; returns their sources, which `blame` does not ask for them again."""
         self._losses += 1
         if self._readers is not None and self.ledger.size is not None:
             self._readers.lost(begin, min(end, self.ledger.size))
@@ -278,7 +298,7 @@ class Assembly:
         self.ledger.size, self.reserved = self._options.size, False
 
     def take_back(self, begin: int, end: int) -> None:
-        """A server says that it went wrong; nothing bounds how often that happens."""
+        """A server says that its answer was wrong, which may happen any number of times."""
         furthest = self._furthest
         self.forget(begin, end)
         self._furthest = furthest
@@ -290,22 +310,21 @@ class Assembly:
     # -- for readers, who hold no lock
 
     def look(self) -> None:
-        """Have readers say what they want, once they know how long the object is."""
+        """Let readers say what they want, once they know the size of the object."""
         if self._readers is not None and self.being_read:
             self._readers.look(self)
 
     def turn(self, order: Sequence[Stretch], passed: int = 0) -> None:
         """Bring the object in this order; what comes before `passed` was read already."""
         with self.changed:
-            if self._order is not None:
-                self._order.turn(order, passed)
-                self.prover.prefer(order[passed:])
-                self.changed.notify_all()
+            self._order.turn(order, passed)
+            self.prover.prefer(order[passed:])
+            self.changed.notify_all()
 
     def wish(self, stretches: list[Stretch]) -> None:
-        """Somebody waits for these: they come first."""
+        """Fetch these first: somebody waits for them."""
         with self.changed:
-            if self._order is not None and self._order.wishes != stretches:
+            if self._order.wishes != stretches:
                 self._order.wishes = stretches
                 self.prover.prefer(stretches)
                 self.changed.notify_all()
@@ -313,8 +332,7 @@ class Assembly:
     def passed(self, count: int) -> None:
         """The first stretches of the order were read."""
         with self.changed:
-            if self._order is not None:
-                self._order.passed(count)
+            self._order.passed(count)
 
     def give_back(self, begin: int, end: int) -> None:
         """What was read leaves the disk, and may be wanted again later."""
@@ -338,16 +356,16 @@ class Assembly:
             self.ledger.restore([(first, end, EARLIER)])
             self.prover.known(first, end)
         for first, end, _ in self.ledger.written():
-            self.came(first, end)
+            self.arrived(first, end)
 
     @property
     def paused(self) -> bool:
         """Whether nothing is to be fetched just now, although there is more."""
-        if self._order is None or not self._order.room or self.ledger.leases():
+        if not self._order.room or self.ledger.leases():
             return False
         return self._order.next(self.ledger, EARLIER, 1) is None
 
     @property
     def full(self) -> bool:
         """Whether readers have to make room before more can come."""
-        return self._order is not None and self._order.full(self.ledger)
+        return self._order.full(self.ledger)

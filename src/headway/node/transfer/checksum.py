@@ -1,4 +1,4 @@
-"""Checksums: sha256, md5, adler32 and crc32c, fed piece by piece."""
+"""Checksums: sha256, md5, adler32 and crc32c, fed piece by piece, and as HTTP headers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from headway.node.errors import Stopped
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
     Piece = bytes | bytearray | memoryview
 
-
-# Digest headers: how servers tell the digest of an object, and how it is told to them.
+    class Hasher(Protocol):
+        def update(self, piece: Piece, /) -> object: ...
+        def hexdigest(self) -> str: ...
 
 
 _CHUNK = 1 << 20
@@ -50,17 +52,14 @@ def as_header(digests: Mapping[str, str]) -> dict[str, str]:
 
 def file_digests(path: str, should_stop: Callable[[], bool] = lambda: False) -> dict[str, str]:
     """sha-256, md5 and adler32 of a file in one pass, as hex: what servers may be able to tell."""
-    hashes = {"sha256": hashlib.sha256(), "md5": hashlib.md5(usedforsecurity=False)}
-    adler = 1
+    hashers = {kind: _hasher(kind) for kind in ("sha256", "md5", "adler32")}
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_CHUNK):
             if should_stop():
                 raise Stopped("the transfer was stopped")
-            for each in hashes.values():
+            for each in hashers.values():
                 each.update(piece)
-            adler = zlib.adler32(piece, adler)
-    told = {kind: each.hexdigest() for kind, each in hashes.items()}
-    return {**told, "adler32": f"{adler:08x}"}
+    return {kind: each.hexdigest() for kind, each in hashers.items()}
 
 
 def _hex(text: str, length: int) -> str | None:
@@ -83,27 +82,12 @@ class Checksum:
         self.restart()
 
     def restart(self) -> None:
-        """Forget what has been fed."""
-        if self.name in ("sha256", "md5"):
-            hasher = hashlib.new(self.name, usedforsecurity=False)
-            self._feed: Callable[[Piece], None] = hasher.update
-            self._value = hasher.hexdigest
-        elif self.name == "adler32":
-            adler = _Adler32()
-            self._feed, self._value = adler.update, adler.hexdigest
-        elif self.name == "crc32c":
-            crc = _crc32c()
-            self._feed, self._value = crc.update, crc.hexdigest
-        else:
-            raise ValueError(f"unknown checksum {self.name!r}")
-
-    def feed(self, piece: Piece) -> None:
-        """Take in the next bytes."""
-        self._feed(piece)
+        self._hasher = _hasher(self.name)
+        self.feed = self._hasher.update  #: Takes in the next bytes.
 
     def fault(self) -> str | None:
-        """None when the value is the declared one, else words."""
-        value = self._value()
+        """None when the value is the declared one, else what is wrong."""
+        value = self._hasher.hexdigest()
         if value == self.expected:
             return None
         return f"{self.name} is {_short(value)}, not {_short(self.expected)}"
@@ -116,9 +100,7 @@ def prove(
     checksum: str | None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """None when the file is what was declared, else words on what is wrong with it."""
-    from headway.node.errors import Stopped
-
+    """None when the file is what was declared, else what is wrong with it."""
     try:
         have = os.path.getsize(path)
         if not os.path.isfile(path):
@@ -143,7 +125,7 @@ def best_digest(told: dict[str, str], size: int) -> str | None:
     for name in ("sha256", "md5", "crc32c", "adler32"):
         if name not in told:
             continue
-        if name == "crc32c" and size > 16 * _CHUNK and isinstance(_crc32c(), _PlainCrc32c):
+        if name == "crc32c" and size > 16 * _CHUNK and _crc32c().slow:
             continue
         return f"{name}:{told[name]}"
     return None
@@ -153,20 +135,34 @@ def _short(digits: str) -> str:
     return digits if len(digits) <= 16 else f"{digits[:12]}…"
 
 
-class _Adler32:
-    def __init__(self) -> None:
-        self._value = 1
+def _hasher(kind: str) -> Hasher:
+    if kind in ("sha256", "md5"):
+        return hashlib.new(kind, usedforsecurity=False)
+    if kind == "adler32":
+        return _Continued(zlib.adler32, 1)
+    if kind == "crc32c":
+        return _crc32c()
+    raise ValueError(f"unknown checksum {kind!r}")
+
+
+class _Continued:
+    """A checksum of 32 bits, by a function that carries its value on from piece to piece."""
+
+    slow = False
+
+    def __init__(self, extend: Callable[[Piece, int], int], value: int = 0) -> None:
+        self._extend, self._value = extend, value
 
     def update(self, piece: Piece) -> None:
-        self._value = zlib.adler32(piece, self._value)
+        self._value = self._extend(piece, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
 
 
-def _crc32c() -> _KernelCrc32c | _LibraryCrc32c | _PlainCrc32c:
+def _crc32c() -> _KernelCrc32c | _Continued:
     """The fastest that this node has and that gets a known value right."""
-    for make in _FAST:
+    for make in (_KernelCrc32c, _crc32c_library, _google_crc32c):
         # not Linux, a container that does not allow it, a library of any kind
         with contextlib.suppress(Exception):
             trial = make()
@@ -178,6 +174,8 @@ def _crc32c() -> _KernelCrc32c | _LibraryCrc32c | _PlainCrc32c:
 
 class _KernelCrc32c:
     """The kernel's crc32c, where it lets a process use it: about a hundred times faster."""
+
+    slow = False
 
     def __init__(self) -> None:
         with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as algorithm:
@@ -197,49 +195,33 @@ class _KernelCrc32c:
         return f"{value:08x}"
 
 
-class _LibraryCrc32c:
-    """That of a library which this node's Python happens to have."""
-
-    def __init__(self, name: str) -> None:
-        library = importlib.import_module(name)
-        if name == "crc32c":
-            self._extend: Callable[[Piece, int], int] = library.crc32c
-        elif library.implementation == "c":  # it has a slow one, too
-            self._extend = lambda piece, value: library.extend(value, bytes(piece))
-        self._value = 0
-
-    def update(self, piece: Piece) -> None:
-        self._value = self._extend(piece, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
+def _crc32c_library() -> _Continued:
+    return _Continued(importlib.import_module("crc32c").crc32c)
 
 
-_FAST: tuple[Callable[[], _KernelCrc32c | _LibraryCrc32c], ...] = (
-    _KernelCrc32c,
-    lambda: _LibraryCrc32c("crc32c"),
-    lambda: _LibraryCrc32c("google_crc32c"),
-)
+def _google_crc32c() -> _Continued:
+    library = importlib.import_module("google_crc32c")
+    if library.implementation != "c":
+        raise ImportError("it is the slow one")
+    return _Continued(lambda piece, value: library.extend(value, bytes(piece)))
 
 
-class _PlainCrc32c:
+class _PlainCrc32c(_Continued):
     """The same in plain Python: right, but only a few megabytes a second."""
 
+    slow = True
     _table: tuple[int, ...] = ()
 
     def __init__(self) -> None:
+        super().__init__(self._plain)
         if not _PlainCrc32c._table:
             _PlainCrc32c._table = tuple(_table())
-        self._value = 0xFFFFFFFF
 
-    def update(self, piece: Piece) -> None:
-        table, value = _PlainCrc32c._table, self._value
+    def _plain(self, piece: Piece, value: int) -> int:
+        table, value = self._table, value ^ 0xFFFFFFFF
         for byte in memoryview(piece):
             value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-        self._value = value
-
-    def hexdigest(self) -> str:
-        return f"{self._value ^ 0xFFFFFFFF:08x}"
+        return value ^ 0xFFFFFFFF
 
 
 def _table() -> list[int]:

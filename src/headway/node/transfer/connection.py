@@ -1,8 +1,7 @@
-"""A connection to one host: found by name, through a proxy where the environment names one, by TLS.
+"""A connection to one host: name service, TCP, a proxy where the environment names one, and TLS.
 
 Every wait is bounded. Another thread may `abort` it at any moment, and it aborts itself when its
-caller wants to stop. What comes is received into a buffer as long as heads are read, and straight
-into the caller's memory after that.
+caller wants to stop. Heads are received into a buffer, bodies straight into the caller's memory.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+from itertools import zip_longest
 
 from headway.node.errors import Stopped
 from headway.node.host import AUTHORITIES
@@ -34,25 +34,19 @@ if TYPE_CHECKING:
     Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]
 
 
-# TLS over a connected socket, for reading much at little cost.
-#
-# The socket never blocks, and waits are made here, only when there is nothing to read: a socket
-# with a timeout would ask the kernel before each record of 16 KiB whether there is one. Decrypting
-# from memory, in large pieces, costs 7 % more processor time, since each byte is copied twice
-# more.
-
+# TLS over a connected socket, for reading much at little cost. The socket never blocks, and only
+# waits when there is nothing to read: with a timeout, it would ask the kernel before each record of
+# 16 KiB whether there is one. Decrypting from memory, in large pieces, costs 7 % more processor
+# time, since each byte is copied twice more.
 
 _MORE = 1.0  # milliseconds to wait for more, where something is here
 _GATHER = 0.05  # seconds for which that may go on
 
 
 class TlsPipe:
-    """A TLS connection with as much of a socket's face as `Connection` needs.
+    """A TLS connection with as much of a socket's methods as `Connection` needs.
 
-    Args:
-        raw: A connected socket, which must not be used any more; `socket` takes its place.
-        context: Says whom to trust.
-        host: The name that the certificate must have.
+    The connected socket `raw` must not be used any more; `socket` takes its place.
     """
 
     def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
@@ -69,18 +63,14 @@ class TlsPipe:
         self._timeout = seconds
 
     def handshake(self) -> None:
-        """Agree on keys and check the certificate; an SSLError says why it is not trusted."""
+        """Do the TLS handshake; an SSLError says why the certificate is not trusted."""
         self._patiently(self.socket.do_handshake)
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive what is there, at least one byte.
+        """Receive what is there, at least one byte; 0 when the other side has said that it is done.
 
-        Returns:
-            The number of bytes; 0 when the other side has said that it is done.
-
-        Raises:
-            socket.timeout: Nothing came in time; nothing is lost.
-            ssl.SSLEOFError: The connection ended without a farewell: anybody could have cut it.
+        Nothing is lost when socket.timeout says that nothing came in time. An ssl.SSLEOFError means
+        that the connection ended without close_notify: anybody could have cut it.
         """
         if self._trouble is not None:
             raise self._trouble
@@ -141,8 +131,7 @@ class TlsPipe:
         return bool(self._poll.poll(milliseconds))
 
 
-# TLS: certificates are always verified, and a node without any authorities says so in words.
-
+# Certificates are always verified, and a node without any authorities says so in its message.
 
 # OpenSSL reads the first two by itself; the others are what curl, requests and grid tools are given
 _MORE_BUNDLES = AUTHORITIES[2:]
@@ -164,19 +153,13 @@ _REMEDY = (
 )
 
 
-def context() -> ssl.SSLContext:
-    """The client context of this process, with the authorities that its environment names."""
-    return _trust().context
-
-
 def tls_fault(error: Exception, host: str) -> Fault:
-    """What a TLS failure means."""
     if isinstance(error, ssl.SSLEOFError):
         return Fault("the connection broke off", phase="TLS")
     if not isinstance(error, ssl.SSLCertVerificationError):
         words = getattr(error, "reason", None) or type(error).__name__
         return Fault(f"TLS with {host} failed: {words}", phase="TLS")
-    if not _trust().some():
+    if not trust().some():
         words = f"this node or container has no CA certificates ({_whereabouts()})"
         return Fault(words, node=True, remedy=_REMEDY, phase="TLS", lasting=True)
     remedy = "is it the right host? if its authority is not a public one, name it in SSL_CERT_FILE"
@@ -189,13 +172,16 @@ def tls_fault(error: Exception, host: str) -> Fault:
 
 
 class _Trust:
-    """A context and the folders that it reads only when it needs an authority."""
+    """A client context, with the authorities that the environment names.
+
+    It reads the folders only when it needs an authority.
+    """
 
     def __init__(self) -> None:
         self.context = ssl.create_default_context()
         own = os.environ.get("SSL_CERT_DIR") or ssl.get_default_verify_paths().capath
         self._folders = (own or "").split(os.pathsep)
-        settings = dict(_settings())
+        settings = _settings()
         # several variables often name the same bundle, and a large one takes 40 ms each time
         loaded = {os.path.realpath(settings.get("SSL_CERT_FILE", ""))}
         for name in _MORE_BUNDLES:
@@ -229,19 +215,18 @@ class _Trust:
         return False
 
 
-def _trust() -> _Trust:
+def trust() -> _Trust:
+    """The context of this process, with the authorities that its environment names now."""
     key = tuple(os.environ.get(name) for name in AUTHORITIES)
     if key not in _made:
         _made[key] = _Trust()
     return _made[key]
 
 
-def _settings() -> Iterator[tuple[str, str]]:
+def _settings() -> dict[str, str]:
     """The variables that name something which exists; what a container lacks counts as unset."""
-    for name in AUTHORITIES:
-        value = os.environ.get(name)
-        if value and os.path.exists(value):
-            yield name, value
+    named = {name: os.environ.get(name, "") for name in AUTHORITIES}
+    return {name: value for name, value in named.items() if value and os.path.exists(value)}
 
 
 def _usual() -> Iterator[str]:
@@ -249,28 +234,28 @@ def _usual() -> Iterator[str]:
     from importlib.util import find_spec
 
     with contextlib.suppress(ImportError, ValueError):
-        found = find_spec("certifi")  # many a container has it by way of pip
+        found = find_spec("certifi")  # pip brings it into many containers
         if found is not None and found.origin:
             yield os.path.join(os.path.dirname(found.origin), "cacert.pem")
 
 
 def _whereabouts() -> str:
-    """What the environment says of them, and what became of it."""
-    told = []
-    there = dict(_settings())
-    for name in AUTHORITIES:
-        value = os.environ.get(name)
-        if value:
-            told.append(f"{name}={value} {'holds none' if name in there else 'is not there'}")
-    return "; ".join(told) if told else "there is no CA bundle in any usual place"
+    """Where the environment says that they are, and what is there."""
+    there, named = _settings(), {name: os.environ.get(name) for name in AUTHORITIES}
+    said = [
+        f"{name}={value} {'holds none' if name in there else 'is not there'}"
+        for name, value in named.items()
+        if value
+    ]
+    return "; ".join(said) or "there is no CA bundle in any usual place"
 
 
 CONNECT = 10.0  # seconds for the name service, for the addresses, and for the TLS handshake
-STAGGER = 0.25  # seconds until the next address is tried beside those under way (RFC 8305)
+STAGGER = 0.25  # seconds until the next address is tried in parallel (RFC 8305)
 SILENCE = 300.0  # a safety net for downloads: their supervisor acts long before
-MOMENT = 0.25  # seconds after which a reader hears that nothing comes
+MOMENT = 0.25  # seconds without a byte after which `receive` raises Quiet
 BUFFER = 1 << 17
-MAY_ASK = "HEADWAY_MAY_ASK"  # private hosts and networks that may be asked because a log says so
+MAY_ASK = "HEADWAY_MAY_ASK"  # private hosts and networks that a URL of a log may lead to
 _TICK = 0.1
 _ADDRESSES = 8  # of one host that are tried
 _PIECE = 1 << 16  # bytes that the host must take within its silence
@@ -286,15 +271,10 @@ class Quiet(Exception):
 class Connection:
     """A connection to the host of a URL, through the proxy that the environment names.
 
-    Args:
-        url: Where to connect to.
-        silence: Seconds in which the host must take or give a byte.
-        deadline: When all must be over, by the monotonic clock.
-        should_stop: Asked often, in a thread of its own; a wait then ends with Stopped.
-        public: The URL is a stranger's word: no host of a private network is asked.
-
-    Raises:
-        Fault: The URL leads nowhere, or the environment names a proxy that cannot be used.
+    `silence`: seconds in which the host must take or give a byte. `deadline`: when all must be
+    over, by the monotonic clock. `should_stop` is asked often, in a thread of its own; a wait then
+    ends with Stopped. `public`: the URL comes from a stranger, so no host of a private network is
+    asked. A Fault: the URL leads nowhere, or the environment names an unusable proxy.
     """
 
     def __init__(
@@ -450,7 +430,7 @@ class Connection:
                 self._tunnel()
             self.phase = "TLS"
 
-            pipe = TlsPipe(raw, context(), route.host)
+            pipe = TlsPipe(raw, trust().context, route.host)
             self._pipe, self._raw = pipe, pipe.socket
             self.check()  # as before: the old socket could not be woken any more
             pipe.settimeout(CONNECT)
@@ -459,7 +439,7 @@ class Connection:
         self.phase = "first byte"
 
     def _addresses(self, host: str, port: int) -> list[Address]:
-        """The name service is asked beside: a resolver that hangs cannot be told to stop."""
+        """Look the host up in a thread: a resolver that hangs cannot be stopped."""
         with contextlib.suppress(OSError, UnicodeError):
             numeric = socket.AI_NUMERICHOST
             return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric))
@@ -483,7 +463,7 @@ class Connection:
         return found[0]
 
     def _refuse_private(self, found: Sequence[Address]) -> None:
-        """Judged by the very addresses that follow; behind a proxy by those that it may see."""
+        """Check the addresses that are used next; behind a proxy, those that it would use."""
         host, port = self.route.host, self.route.port
         if self.route.proxy is not None:
             try:
@@ -491,16 +471,17 @@ class Connection:
             except Fault:
                 return  # only the proxy knows the name, and must judge it
         for *_, address in found:
-            if is_private(str(address[0])) and not _excepted(host, str(address[0]), port):
+            may_ask, number = os.environ.get(MAY_ASK, ""), str(address[0])
+            excepted = bypassed(host, port, may_ask) or bypassed(number, port, may_ask)
+            if is_private(number) and not excepted:
                 raise Fault(
-                    f"{host} is of a private network, which a URL of a log is not asked in",
-                    retryable=False,
+                    f"{host} is in a private network, where a URL of a log may not lead",
                     settled=True,
-                    remedy=f"to ask it all the same, name it in {MAY_ASK}",
+                    remedy=f"to allow it, name it in {MAY_ASK}",
                 )
 
     def _race(self, addresses: Sequence[Address]) -> socket.socket:
-        """Connect to the first address that answers: each begins a moment after the one before."""
+        """Connect to the first address that answers; each try starts shortly after the last one."""
         waiting, trying = list(addresses), dict[int, socket.socket]()
         failure = OSError(errno.EADDRNOTAVAIL, "it has no address that this node can use")
         poll = select.poll()
@@ -576,7 +557,7 @@ class Connection:
             raise Fault("it did not finish its answer in time")
 
     def _failed(self, error: Exception, what: str = "gave no answer") -> Exception:
-        """What the trouble of a socket means; its phase is the one in which it happened."""
+        """What an error of a socket means, with the phase in which it happened."""
         if self._stopped:
             return Stopped("the transfer was stopped")
         if self._aborted:
@@ -592,15 +573,11 @@ def interleaved(found: Sequence[Address]) -> list[Address]:
     """The addresses in turns of their families, as RFC 8305 says; the first stays the first."""
     first = [each for each in found if each[0] == found[0][0]]
     other = [each for each in found if each[0] != found[0][0]]
-    ordered: list[Address] = []
-    while first or other:
-        ordered += first[:1] + other[:1]
-        first, other = first[1:], other[1:]
-    return ordered
+    return [each for pair in zip_longest(first, other) for each in pair if each is not None]
 
 
 def network_fault(error: Exception, route: Route, phase: str, what: str = "") -> Fault:
-    """What the trouble of a socket means; a proxy is named, for who knows that there is one?"""
+    """What an error of a socket means; a proxy is named, since users may not know of it."""
     remedy = ""
     if route.proxy is not None:
         remedy = f"check {route.proxy.variable} and no_proxy of the job's environment"
@@ -628,24 +605,23 @@ def network_fault(error: Exception, route: Route, phase: str, what: str = "") ->
 def proxy_refusal(route: Route, status: int) -> Fault:
     """What the refusal of a proxy means: 407 to any request, or any status to a tunnel's."""
     who = str(route.proxy) if route.proxy else "a proxy that the environment does not name"
+    variable = route.proxy.variable if route.proxy is not None else ""
     if status == 407:
         words = f"{who} wants a user name and a password, or other ones: HTTP 407"
         remedy = "ask the site for them"
-        if route.proxy is not None:
-            variable = route.proxy.variable
+        if variable:
             remedy = (
-                f"set {variable} to http://USER:PASSWORD@HOST:PORT, or name the host in no_proxy"
+                f"set {variable} to http://USER:PASSWORD@HOST:PORT, or add the host to no_proxy"
             )
     else:
-        words = f"{who} refuses the way to {route.host}:{route.port}: HTTP {status}"
-        variable = route.proxy.variable if route.proxy is not None else "https_proxy"
-        remedy = f"check {variable} and no_proxy of the job's environment"
+        words = f"{who} refuses to connect to {route.host}:{route.port}: HTTP {status}"
+        remedy = f"check {variable or 'https_proxy'} and no_proxy of the job's environment"
     lasting = status in (403, 407)
     return Fault(words, retryable=not lasting, lasting=lasting, phase="connect", remedy=remedy)
 
 
 def is_private(address: str) -> bool:
-    """Whether an address is this machine's, its network's or nobody's, not the Internet's."""
+    """Whether an address is not one of the public Internet."""
     import ipaddress
 
     try:
@@ -663,11 +639,6 @@ def is_private(address: str) -> bool:
     return not found.is_global or found.is_multicast
 
 
-def _excepted(host: str, address: str, port: int) -> bool:
-    words = os.environ.get(MAY_ASK, "")
-    return bypassed(host, port, words) or bypassed(address, port, words)
-
-
 def _route(url: str) -> Route:
     try:
         return Route(url)
@@ -675,7 +646,6 @@ def _route(url: str) -> Route:
         is_proxy = isinstance(error, ProxyError)
         raise Fault(
             scrubbed(str(error)),
-            retryable=False,
             settled=True,
             lasting=is_proxy,
             phase="connect" if is_proxy else "resolve",

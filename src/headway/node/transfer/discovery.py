@@ -1,4 +1,4 @@
-"""Discovery: which sources an object has, and how each answers right now.
+"""Discovery: which sources an object has, and how each of them answers right now.
 
 A federation's director is asked, and asked again while a download needs more sources than it has
 named. `examine` finds out with one small, polite request how a source does.
@@ -13,31 +13,32 @@ import threading
 import time
 from urllib.parse import unquote, urlsplit
 
-from headway.node.errors import HeadwayError, TransferError
-from headway.node.transfer import federation, urls
-from headway.node.transfer.heads import REDIRECTS, Redirects
+from headway.node.errors import TransferError
+from headway.node.transfer import federation
+from headway.node.transfer.heads import REDIRECTS, Redirects, number
 from headway.node.transfer.http import ONCE, HttpConnection, refusal
 from headway.node.transfer.source import Fault, Source
 from headway.node.transfer.tokens import bearer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from headway.node.transfer.connection import Stop
     from headway.node.transfer.federation import Offer
     from headway.node.transfer.http import Answer
     from headway.node.transfer.options import Options
+    from headway.node.transfer.tokens import Secret
 
-    Stop = Callable[[], bool]
 
 _AGAIN = 30.0  # seconds after which a director may know better caches
 _FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 5.0  # a director that is back must not wait for us long
+_LONGEST_PAUSE = 5.0  # so that a director that is back is soon asked again
 _MANY = 4  # times that a director must refuse to be believed
 _ORIGIN_RANK = 1000
 _HESITATION = (2.0, 6.0)  # seconds of bytes before a second connection to a source
 _NEED = 2.0  # seconds without any connection after which the origin is asked for
-SAMPLE = 1 << 20  # bytes: enough to see a rate, little enough to burden nobody
+SAMPLE = 1 << 20  # bytes: enough to see a rate, and no burden to anybody
 LIMIT = 10.0  # seconds for all of it
 SLOW = 0.1  # of the best source's rate
 FAST = 10e6  # bytes a second of which a small sample says nothing more than that it is fast
@@ -50,7 +51,7 @@ class _Asked:
     def __init__(self, url: str, rank: int) -> None:
         self.url, self.rank = url, rank
         self.thread: threading.Thread | None = None
-        self.fault: Fault | TransferError | None = None
+        self.fault: Fault | None = None
         self.refusals = 0
         self.failures = 0  # since it answered
         self.begun = 0.0  # of the last question
@@ -66,7 +67,7 @@ class Discovery:
     def __init__(self, given: Sequence[str], options: Options) -> None:
         self._per_source, self._direct = options.per_source, options.direct
         self._should_stop = options.should_stop
-        # who leaves room for other sources has not asked for all of one
+        # unless the caller wants all connections at one source, second ones wait a little
         self._hesitates = options.per_source < options.connections
         self._lock = threading.Lock()
         self._fresh: list[Source] = []
@@ -74,10 +75,7 @@ class Discovery:
         self._asked: list[_Asked] = []
         self._keys = 0
         for rank, url in enumerate(given):
-            try:
-                name = urls.name(url)
-            except ValueError as error:
-                raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
+            name = federation.parse_name(url)
             if name.federated or name.credential:
                 self._asked.append(_Asked(url, rank * 100))
             else:
@@ -123,13 +121,6 @@ class Discovery:
             if fault is None and not each.answered and each.thread is not None:
                 silent = time.monotonic() - each.begun
                 fault = Fault(f"its director has said nothing for {silent:.0f} s")
-            if isinstance(fault, TransferError):
-                fault = Fault(
-                    fault.message,
-                    retryable=fault.retryable,
-                    remedy=fault.remedy,
-                    means=type(fault),
-                )
             if fault is not None:
                 fault.phase = fault.phase or "resolve"
                 result.append((each.url, fault))
@@ -139,39 +130,38 @@ class Discovery:
         try:
             direct = self._direct or origin
             offers = federation.resolve(asked.url, direct=direct, should_stop=self._should_stop)
-        except Exception as reason:
-            error = reason if isinstance(reason, (Fault, HeadwayError)) else _unforeseen(reason)
+        except Exception as error:
             if origin:
                 return  # the caches may still recover; that there is no origin is no news
-            now = time.monotonic()
-            retryable = bool(getattr(error, "retryable", True))
+            fault = asked.fault = _as_fault(error)
             asked.failures += 1
-            asked.refusals = asked.refusals + 1 if not retryable else 0
-            if getattr(error, "settled", False):
+            asked.refusals = asked.refusals + 1 if not fault.retryable else 0
+            if fault.settled:
                 asked.refusals = _MANY  # it has been asked often enough, or need not be asked
-            asked.fault = error if isinstance(error, (Fault, TransferError)) else None
             pause = min(_FIRST_PAUSE * 2.0 ** min(asked.failures - 1, 9), _LONGEST_PAUSE)
             pause *= random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
-            asked.next = now + max(pause, min(getattr(error, "after", 0.0), 300.0))
+            asked.next = time.monotonic() + max(pause, min(fault.after, 300.0))
             return
         asked.fault, asked.refusals, asked.failures = None, 0, 0
-        for number, offer in enumerate(offers):
-            rank = asked.rank + number + (_ORIGIN_RANK if offer.origin else 0)
+        for place, offer in enumerate(offers):
+            rank = asked.rank + place + (_ORIGIN_RANK if offer.origin else 0)
             self._add(offer.url, rank, offer.origin, offer.token, asked.url)
         asked.answered = bool(offers)
 
-    def _add(self, url: str, rank: int, origin: bool, token: object, named_for: str = "") -> None:
+    def _add(
+        self, url: str, rank: int, origin: bool, token: Secret | None, named_for: str = ""
+    ) -> None:
         with self._lock:
             known = self._known.get(url)
             if known is not None:
-                known.token = token or known.token  # type: ignore[assignment]
+                known.token = token or known.token
                 return
             source = Source(
                 url,
                 key=self._keys,
                 rank=rank,
                 last_resort=origin,
-                token=token,  # type: ignore[arg-type]
+                token=token,
                 most=self._per_source,
                 # not all at the same moment: many nodes may have begun together
                 hesitation=random.uniform(*_HESITATION) if self._hesitates else 0.0,  # noqa: S311
@@ -182,9 +172,14 @@ class Discovery:
             self._fresh.append(source)
 
 
-def _unforeseen(error: Exception) -> Fault:
-    """What nobody thought of must not pass for a silent director; the next answer may be better."""
-    return Fault(f"its director cannot be asked: {type(error).__name__}", phase="resolve")
+def _as_fault(error: Exception) -> Fault:
+    """Why a director could not be asked; whatever it was, it must not look like silence."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, TransferError):
+        retryable, remedy = error.retryable, error.remedy
+        return Fault(error.message, retryable=retryable, remedy=remedy, means=type(error))
+    return Fault(f"its director cannot be asked: {type(error).__name__}")
 
 
 # -- how a source answers
@@ -214,17 +209,11 @@ def examine(
     limit: float = LIMIT,
     public: bool = False,
 ) -> Health:
-    """Ask one source for the object's first bytes.
+    """Ask one source for the object's first bytes; what is wrong with it is in `fault`.
 
-    Args:
-        offer: The source, with the token that opens it, if any.
-        should_stop: Asked often; Stopped is raised when it says so.
-        sample: How many bytes.
-        limit: Seconds for all of it.
-        public: The URL is a stranger's word: no file, and no host of a private network.
-
-    Returns:
-        What it showed of itself; what is wrong with it is in `fault`.
+    `sample`: how many bytes. `limit`: seconds for all of it. `public`: the URL comes from a
+    stranger, so no file is read and no host of a private network is asked. `should_stop` is asked
+    often; Stopped is raised when it says so.
     """
     health = Health(offer)
     begin = time.monotonic()
@@ -241,7 +230,7 @@ def examine(
 
 
 def judge(found: Sequence[Health]) -> None:
-    """Compare the sources: a slow one, and one with another object, show only beside the others."""
+    """Compare the sources: only that shows a slow one, or one that has another object."""
     fit = [each for each in found if each.state != "sick"]
     sizes = [each.size for each in fit if each.size is not None]
     usual = max(set(sizes), key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)
@@ -290,8 +279,7 @@ def _measure(health: Health, reply: Answer, sample: int) -> None:
         health.size = int(match[3])
     else:
         health.ranges, health.size = False, reply.length
-    age = reply.get("Age")
-    health.age = int(age) if age.isascii() and age.isdigit() and len(age) < 12 else None
+    health.age = number(reply.get("Age"))
     data = reply.read(sample)
     wanted = sample if health.size is None else min(sample, health.size)
     if len(data) < wanted and health.size is not None:

@@ -1,8 +1,8 @@
-"""Sources by name: from what a user wrote (osdf://, pelican://, https://, …) to where to ask.
+"""Federations: from the URL that a user wrote (osdf://, pelican://, https://, …) to its servers.
 
-`resolve` asks the federation's director once and offers what it says; a failure is a Fault, and the
-caller, who knows about other sources and about time, decides when to ask again. Caches are offered;
-the origin must be asked for (`direct`), for it is there for the caches, and for clients in need.
+`resolve` asks the federation's director once and offers what it says. A failure is a Fault: the
+caller, who knows about other sources and about time, decides when to ask again. Caches are offered
+unless the caller wants the origin (`direct`), which serves the caches, and clients in need.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import os
 import re
 import threading
 import time
+from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from headway.node.errors import AccessDeniedError, TransferError
 from headway.node.host import FEDERATIONS
-from headway.node.transfer.heads import REDIRECTS, Redirects, clock, joined
+from headway.node.transfer.heads import REDIRECTS, Redirects, clock, joined, number
 from headway.node.transfer.http import ANSWER, ask
 from headway.node.transfer.source import Fault
 from headway.node.transfer.tokens import Need, find_token, meant_for, reasons
@@ -24,31 +25,58 @@ from headway.node.transfer.urls import authority, host_of, name, same_host, scru
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from headway.node.transfer.connection import Stop
     from headway.node.transfer.heads import ResponseHead
     from headway.node.transfer.tokens import Secret, Token
     from headway.node.transfer.urls import Name
 
-    Stop = Callable[[], bool]
 
-
-# Directors: what they are asked, what their headers say, and which of their refusals pass.
-
-
+OSDF = "osg-htc.org"
+CACHES = 6
+ABSENCES, GRACE = 3, 20.0  # a director's 404 is final when said so often, over such a time
+OPTIONS = ("directread", "prefercached", "skipstat")  # of a federation's URLs, for its director
 ORIGINS = "/api/v1.0/director/origin"
 LAST = 1 << 20  # the priority of a source that is given none
-_LINKS = 64  # looked at, however many a director sends
+_DOCUMENT = "/.well-known/pelican-configuration"
+_ANONYMOUS = "it was requested without one"
+_LINKS = 64  # that are looked at, however many a director sends
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
+_federations: dict[str, Federation] = {}
+_absences: dict[str, tuple[int, float]] = {}
+_lock = threading.Lock()
 
 
-class Server:
-    """One server that a director sends us to."""
+class Offer:
+    """One place to fetch an object from, or to send it to, and the token that opens it."""
 
-    def __init__(self, url: str, priority: int, depth: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        priority: int = 0,
+        depth: int = 0,
+        origin: bool = False,
+        token: Secret | None = None,
+        cache: bool = False,
+        withheld: str = "",
+    ) -> None:
         self.url = url
         self.priority = priority  # the lower the better
         self.depth = depth  # of the namespace that it has the object from
+        self.origin = origin  # where the object lives, past the caches
+        self.cache = cache  # a federation's cache; neither: a mirror that the user named
+        self.token = token  # for this host alone: see `tokens.bearer`
+        self.withheld = withheld  # why no token of those that were found goes there
+
+    @property
+    def name(self) -> str:
+        """The host, as messages and tables call the source."""
+        return authority(self.url)
+
+    def __repr__(self) -> str:
+        return f"Offer({shown(self.url)}, priority={self.priority}, origin={self.origin})"
 
 
 class Directions:
@@ -61,7 +89,6 @@ class Directions:
         issuing = [*pairs(reply.get("X-Pelican-Authorization")), *generation]
         self.namespace = namespace.get("namespace", "")
         self.needs_token = namespace.get("require-token", "").lower() == "true"
-        self.collections = namespace.get("collections-url", "")
         self.issuers = [value for key, value in issuing if key == "issuer"]
         self.clock = clock(reply.get("Date"))  # the node's own may be off
         self.bases = [value for key, value in generation if key == "base-path"]
@@ -93,7 +120,11 @@ def ask_director(
             onward = _led(reply, way.url)
             told = reply.get("Link") or reply.get("X-Pelican-Namespace")
             if onward and same_host(endpoint, onward) and not told:
-                _follow(way, onward, host)
+                try:
+                    way.follow(onward)
+                except Fault as fault:
+                    fault.words = f"the director {host} redirects to nowhere: {fault.words}"
+                    raise
                 continue
             found = Directions(reply, way.url)
             if found.places:
@@ -101,20 +132,12 @@ def ask_director(
             raise Fault(f"the director {host} sends us nowhere that we may go", phase="resolve")
         if reply.status == 200 and method == "GET":  # one server plays both parts
             found = Directions(reply, way.url)
-            found.places = [Server(way.url, 0, 0)]
+            found.places = [Offer(way.url)]
             return found
-        raise refusal(reply, host, method)
+        raise director_refusal(reply, host, method)
 
 
-def _follow(way: Redirects, onward: str, host: str) -> None:
-    try:
-        way.follow(onward)
-    except Fault as fault:
-        fault.words = f"the director {host} sends us nowhere: {fault.words}"
-        raise
-
-
-def refusal(reply: ResponseHead, host: str, method: str = "GET") -> Fault:
+def director_refusal(reply: ResponseHead, host: str, method: str = "GET") -> Fault:
     """What a director's answer without directions means for another try."""
     who = f"the director {host}"
     genuine = reply.get("Server").lower().startswith("pelican/")
@@ -146,11 +169,11 @@ def refusal(reply: ResponseHead, host: str, method: str = "GET") -> Fault:
     )
 
 
-def places(links: str, location: str) -> list[Server]:
+def places(links: str, location: str) -> list[Offer]:
     """The servers in their order; what is no http(s) URL, or comes twice, is left out."""
     found = sorted(_links(links), key=lambda place: place.priority)
     if location and all(place.url != location for place in found) and _usable(location):
-        found.insert(0, Server(location, 0, 0))
+        found.insert(0, Offer(location))
     first = {place.url: place for place in reversed(found)}
     return [place for place in found if first[place.url] is place]
 
@@ -171,23 +194,16 @@ def pairs(header: str) -> Iterator[tuple[str, str]]:
             yield key.strip().lower(), value.strip().strip('"')
 
 
-def _links(header: str) -> Iterator[Server]:
-    for number, match in enumerate(_LINK.finditer(header)):
-        if number >= _LINKS:
-            return
+def _links(header: str) -> Iterator[Offer]:
+    for match in islice(_LINK.finditer(header), _LINKS):
         said = {"rel": "duplicate"}
         for part in match[2].rstrip(", \t").split(";"):
             key, _, value = part.partition("=")
             said[key.strip().lower()] = value.strip().strip('"').lower()
         url = match[1].strip()
         if said["rel"] == "duplicate" and _usable(url):
-            yield Server(url, _number(said.get("pri"), LAST), _number(said.get("depth"), 0))
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 6:
-        return otherwise
-    return int(text)
+            priority, depth = number(said.get("pri", "")), number(said.get("depth", ""))
+            yield Offer(url, priority=LAST if priority is None else priority, depth=depth or 0)
 
 
 def _usable(url: str) -> bool:
@@ -196,47 +212,6 @@ def _usable(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and parts.username is None
-
-
-OSDF = "osg-htc.org"
-CACHES = 6
-ABSENCES, GRACE = 3, 20.0  # a director's 404 counts for good when said so often, over such a time
-_DOCUMENT = "/.well-known/pelican-configuration"
-OPTIONS = ("directread", "prefercached", "skipstat")  # of a federation's URLs, for its director
-_ANONYMOUS = "it was asked for without any"
-_federations: dict[str, Federation] = {}
-_absences: dict[str, tuple[int, float]] = {}
-_lock = threading.Lock()
-
-
-class Offer:
-    """One place to fetch an object from, or to send it to, and the token that opens it."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        priority: int = 0,
-        depth: int = 0,
-        origin: bool = False,
-        token: Secret | None = None,
-        cache: bool = False,
-        withheld: str = "",
-    ) -> None:
-        self.url = url
-        self.priority, self.depth = priority, depth
-        self.origin = origin  # where the object lives, past the caches
-        self.cache = cache  # a federation's cache; neither: a mirror that the user named
-        self.token = token  # for this host alone: see `tokens.bearer`
-        self.withheld = withheld  # why no token of those that were found goes there
-
-    @property
-    def name(self) -> str:
-        """The host, as messages and tables call the source."""
-        return authority(self.url)
-
-    def __repr__(self) -> str:
-        return f"Offer({shown(self.url)}, priority={self.priority}, origin={self.origin})"
 
 
 class Federation:
@@ -253,61 +228,53 @@ def resolve(
     write: bool = False,
     anonymous: bool = False,
     should_stop: Stop = lambda: False,
-    environ: Mapping[str, str] = os.environ,
 ) -> list[Offer]:
-    """Where the object that a URL names can be had, best first.
+    """Where the object that a URL names is, the best place first.
 
-    Args:
-        url: What the user wrote; one that names no federation offers itself.
-        direct: Its origins only.
-        write: Where to send it.
-        anonymous: The URL is a stranger's word: no token goes anywhere, and no host of a private
-            network is asked. What needs a token is offered without one.
-        should_stop: Asked often; Stopped is raised when it says so.
-        environ: Where tokens and settings are.
-
-    Raises:
-        Fault: Nothing is to be had now, or (not retryable) ever.
-        TransferError: The URL cannot be used at all.
+    A URL that names no federation offers itself. `direct`: the federation's origins only. `write`:
+    where to send it. `anonymous`: the URL comes from a stranger, so no token goes anywhere, and no
+    host of a private network is asked; what needs a token is offered without one. A Fault: there is
+    no place now, or (not retryable) ever. TransferError: the URL cannot be used at all.
     """
-    try:
-        named = name(url)
-    except ValueError as error:
-        raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
+    named = parse_name(url)
     try:
         if named.federated:
-            return _resolve(named, direct, write, anonymous, should_stop, environ)
-        if anonymous:
-            return [Offer(named.plain, withheld=_ANONYMOUS if named.credential else "")]
-        return [Offer(named.plain, token=_named_token(named, write, environ))]
+            return _resolve(named, direct, write, anonymous, should_stop)
+        return [_undirected(named.plain, named, write, anonymous)]
     except Fault as fault:
         fault.phase = "resolve"  # whatever it was for the director, here nothing else has begun
         raise
 
 
+def parse_name(url: str) -> Name:
+    """What a user's URL names; TransferError where it cannot be used."""
+    try:
+        return name(url)
+    except ValueError as error:
+        raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
+
+
+def _undirected(url: str, named: Name, write: bool, anonymous: bool) -> Offer:
+    """The offer of a URL that no director has named: only a token in the URL's name goes there."""
+    if anonymous:
+        return Offer(url, origin=named.federated, withheld=_ANONYMOUS if named.credential else "")
+    return Offer(url, origin=named.federated, token=_named_token(named, write))
+
+
 def _resolve(
-    named: Name,
-    direct: bool,
-    write: bool,
-    anonymous: bool,
-    should_stop: Stop,
-    environ: Mapping[str, str],
+    named: Name, direct: bool, write: bool, anonymous: bool, should_stop: Stop
 ) -> list[Offer]:
     options = [part.partition("=")[0] for part in named.query.split("&") if part]
     if "recursive" in options or "pack" in options:
         raise Fault(
             "Headway moves single objects: `recursive` and `pack` are not for it",
-            retryable=False,
             settled=True,
             remedy="name each object by a URL of its own",
         )
     direct = direct or write or "directread" in options
-    federation = discover(named, public=anonymous, should_stop=should_stop, environ=environ)
+    federation = discover(named, public=anonymous, should_stop=should_stop)
     if not federation.director:
-        url = _joined(federation.discovery, named)
-        if anonymous:
-            return [Offer(url, origin=True, withheld=_ANONYMOUS if named.credential else "")]
-        return [Offer(url, origin=True, token=_named_token(named, write, environ))]
+        return [_undirected(_joined(federation.discovery, named), named, write, anonymous)]
     try:
         found = _ask(federation, named, direct, write, anonymous, should_stop)
     except Absent as absent:
@@ -323,13 +290,17 @@ def _resolve(
     if anonymous:
         refused += [_ANONYMOUS] if found.needs_token or named.credential else []
     else:
-        token = _token(named, found, federation, write, environ, refused)
-    offers = _offers(found, token, direct, reasons(refused))
+        token = _token(named, found, federation, write, refused)
+    # a token must not be seen on the way
+    offers = [each for each in found.places if token is None or each.url.startswith("https:")]
+    for each in offers:
+        each.origin, each.cache, each.token = direct, not direct, token
+        each.withheld = "" if token is not None else reasons(refused)
     if token is not None and not named.credential:
         doors = [federation.discovery, federation.director]
         offers = [each for each in offers if meant_for(token.claims, [each.url, *doors])]
     if not direct:
-        offers = _preferred(offers, named, token is not None, environ)[:CACHES]
+        offers = _preferred(offers, named, token is not None)[:CACHES]
     if not offers:
         raise Fault("the director offers only unencrypted ways to an object that needs a token")
     return offers
@@ -359,31 +330,22 @@ def sources_of(
                 last += resolve(url, direct=True, anonymous=anonymous, should_stop=should_stop)
         except Fault as fault:
             failed[url] = fault
-    seen: set[str] = set()
-    told = []
+    first: dict[str, Offer] = {}
     for offer in [*offers, *last]:
-        if offer.url not in seen:
-            seen.add(offer.url)
-            told.append(offer)
-    if not told and failed:
+        first.setdefault(offer.url, offer)
+    if not first and failed:
         raise next(iter(failed.values()))
-    return told
+    return list(first.values())
 
 
-def discover(
-    named: Name,
-    *,
-    public: bool = False,
-    should_stop: Stop = lambda: False,
-    environ: Mapping[str, str] = os.environ,
-) -> Federation:
+def discover(named: Name, *, public: bool, should_stop: Stop) -> Federation:
     """The federation behind a name; its answer is kept for the life of the process."""
     discovery = f"https://{named.host}"
     if not named.host:
-        director = _setting(environ, "DIRECTOR_URL", "FEDERATION_DIRECTORURL")
+        director = _setting("DIRECTOR_URL", "FEDERATION_DIRECTORURL")
         if director:
             return Federation("", _endpoint(director, "the environment's director", True))
-        discovery = _setting(environ, "FEDERATION_DISCOVERYURL") or OSDF
+        discovery = _setting("FEDERATION_DISCOVERYURL") or OSDF
         if "://" not in discovery:
             discovery = f"https://{discovery}"
     discovery = discovery.rstrip("/")
@@ -447,17 +409,12 @@ def _endpoint(url: str, what: str, plain: bool) -> str:
             raise ValueError("it holds a user name")
     except ValueError as error:
         words = f"{what} {shown(url)} cannot be used: {scrubbed(str(error))}"
-        raise Fault(words, retryable=False, settled=True) from None
+        raise Fault(words, settled=True) from None
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _ask(
-    federation: Federation,
-    named: Name,
-    direct: bool,
-    write: bool,
-    public: bool,
-    should_stop: Stop,
+    federation: Federation, named: Name, direct: bool, write: bool, public: bool, stop: Stop
 ) -> Directions:
     query = [part for part in named.query.split("&") if part]
     target = named.path
@@ -467,9 +424,7 @@ def _ask(
             query.append("directread")
     target += f"?{'&'.join(query)}" if query else ""
     method = "PUT" if write else "GET"
-    return ask_director(
-        federation.director, target, method=method, should_stop=should_stop, public=public
-    )
+    return ask_director(federation.director, target, method=method, should_stop=stop, public=public)
 
 
 def _judged(absent: Absent, key: str) -> Fault:
@@ -485,28 +440,10 @@ def _judged(absent: Absent, key: str) -> Fault:
     return absent
 
 
-def _offers(found: Directions, token: Secret | None, origin: bool, withheld: str) -> list[Offer]:
-    """What the director says, without ways on which a token would be seen."""
-    return [
-        Offer(
-            place.url,
-            priority=place.priority,
-            depth=place.depth,
-            origin=origin,
-            token=token,
-            cache=not origin,
-            withheld="" if token is not None else withheld,
-        )
-        for place in found.places
-        if token is None or place.url.startswith("https:")
-    ]
-
-
-def _preferred(
-    offers: list[Offer], named: Name, secret: bool, environ: Mapping[str, str]
-) -> list[Offer]:
+def _preferred(offers: list[Offer], named: Name, secret: bool) -> list[Offer]:
     """The caches that the environment prefers come first; `+` at the end lets the others follow."""
-    wished = [word.strip() for word in _wish(environ).split(",") if word.strip()]
+    setting = os.environ.get("NEAREST_CACHE") or _setting("NEAREST_CACHE", "CLIENT_PREFERREDCACHES")
+    wished = [word.strip() for word in setting.split(",") if word.strip()]
     if not wished:
         return offers
     first: list[Offer] = []
@@ -528,12 +465,7 @@ def _preferred(
 
 
 def _token(
-    named: Name,
-    found: Directions,
-    federation: Federation,
-    write: bool,
-    environ: Mapping[str, str],
-    refused: list[str],
+    named: Name, found: Directions, federation: Federation, write: bool, refused: list[str]
 ) -> Token | None:
     """The token for an object; Fault when it needs one and none that may be sent is still good."""
     if not (found.needs_token or write or named.credential):
@@ -546,7 +478,7 @@ def _token(
         servers=[place.url for place in found.places],
         federation=[federation.discovery, federation.director],
     )
-    token = find_token(need, named.credential, environ, found.clock, refused)
+    token = find_token(need, named.credential, now=found.clock, refused=refused)
     if token is None and named.credential:
         raise _no_such(named.credential, refused)
     if token is None and found.needs_token:
@@ -555,7 +487,7 @@ def _token(
         why = f", and the file {token.trouble}" if token.trouble else ""
         raise Fault(
             f"the token in {token.where} has expired{why}",
-            remedy="HTCondor renews the tokens it brings; one of your own must be made anew",
+            remedy="HTCondor renews the tokens it brings; get a new one if it is your own",
             means=AccessDeniedError,
         )
     return token
@@ -563,44 +495,36 @@ def _token(
 
 def _none_fits(space: str, refused: Sequence[str]) -> Fault:
     """An object needs a token, and there is none, or none that may be sent there."""
-    if not refused:
-        return Fault(
-            f"{space} wants a token, and this job has none for it",
-            retryable=False,
-            settled=True,
-            remedy="let HTCondor bring one (use_oauth_services), or set BEARER_TOKEN_FILE",
-            means=AccessDeniedError,
+    words = f"{space} requires a token, and this job has none for it"
+    remedy = "let HTCondor bring one (use_oauth_services), or set BEARER_TOKEN_FILE"
+    if refused:
+        words = f"{space} requires a token, and none of the job's may be sent: {reasons(refused)}"
+        remedy = (
+            "get a token for this object; one that HTCondor has brought as NAME.use is sent"
+            " whatever it says of itself where the URL names it: NAME+osdf://…"
         )
-    return Fault(
-        f"{space} wants a token, and none that was found may be sent there: {reasons(refused)}",
-        retryable=False,
-        settled=True,
-        remedy="get a token for this object; one that HTCondor has brought as NAME.use is sent"
-        " whatever it says of itself where the URL names it: NAME+osdf://…",
-        means=AccessDeniedError,
-    )
+    return _denied(words, remedy)
 
 
 def _no_such(credential: str, refused: Sequence[str]) -> Fault:
     words = f"the token {credential} is not among the job's credentials"
-    return Fault(
-        f"{words}: {reasons(refused)}" if refused else words,
-        retryable=False,
-        settled=True,
-        remedy="let HTCondor bring it (use_oauth_services)",
-        means=AccessDeniedError,
-    )
+    words += f": {reasons(refused)}" if refused else ""
+    return _denied(words, "let HTCondor bring it (use_oauth_services)")
 
 
-def _named_token(named: Name, write: bool, environ: Mapping[str, str]) -> Token | None:
+def _denied(words: str, remedy: str) -> Fault:
+    return Fault(words, settled=True, remedy=remedy, means=AccessDeniedError)
+
+
+def _named_token(named: Name, write: bool) -> Token | None:
     """Only a token that the URL names goes where no director has sent us."""
     if not named.credential:
         return None
     if named.scheme == "http":
-        raise Fault("a token goes only over https", retryable=False, settled=True)
+        raise Fault("a token goes only over https", settled=True)
     refused: list[str] = []
     need = Need(unquote(named.path), write=write)
-    token = find_token(need, named.credential, environ, refused=refused)
+    token = find_token(need, named.credential, refused=refused)
     if token is None:
         raise _no_such(named.credential, refused)
     return token
@@ -615,13 +539,7 @@ def _joined(base: str, named: Name) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}" + (f"?{query}" if query else "")
 
 
-def _setting(environ: Mapping[str, str], *names: str) -> str:
+def _setting(*names: str) -> str:
     """A setting of Pelican's own clients, under any of its prefixes."""
-    values = (environ.get(f"{prefix}_{each}") for prefix in FEDERATIONS for each in names)
+    values = (os.environ.get(f"{prefix}_{each}") for prefix in FEDERATIONS for each in names)
     return next((value.strip() for value in values if value and value.strip()), "")
-
-
-def _wish(environ: Mapping[str, str]) -> str:
-    return environ.get("NEAREST_CACHE") or _setting(
-        environ, "NEAREST_CACHE", "CLIENT_PREFERREDCACHES"
-    )

@@ -1,7 +1,7 @@
-"""Fetch: bring one object to its path, from whichever of its sources are healthy.
+"""Fetch: download one object to its path, from whichever of its sources are healthy.
 
-The loop that watches a download and says when it is over, the errors that tell why it did not
-arrive, and the manifest that is fetched from beside an object.
+This is the loop that watches a download and says when it is over, the errors that say why it
+failed, and the download of an object's manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headway.node.errors import (
     Stopped,
     TransferError,
 )
-from headway.node.transfer import head_requests, repair, scheduler
+from headway.node.transfer import head_requests, scheduler
 from headway.node.transfer.discovery import Discovery
 from headway.node.transfer.download import Download
 from headway.node.transfer.head_requests import HeadRequests
@@ -28,6 +28,7 @@ from headway.node.transfer.options import GRACE, PATIENCE, Fetched, Options
 from headway.node.transfer.part import Part
 from headway.node.transfer.source import Fault
 from headway.node.transfer.urls import authority, shown
+from headway.node.transfer.versions import disagreed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 _TICK = 0.05
-_TELL = 0.5
-_STOPPED = 5.0  # seconds of a tick: no machine is so busy, so the process was stopped
+_REPORT = 0.5
+_STOPPED = 5.0  # seconds of a tick after which the process must have been stopped
 _SLOW_WRITE = 1.0  # seconds of one write that tell of the disk and not of the sources
 
 
@@ -49,16 +50,16 @@ def _taking(options: Callable[P, Options]) -> Callable[Concatenate[Sequence[str]
     """The function that fetches, with the names and types of its options."""
 
     def fetch(urls: Sequence[str], path: str, /, *args: P.args, **named: P.kwargs) -> Fetched:
-        """Bring one object to `path`; the bytes gather in PATH.part, with a journal beside it.
+        """Download one object to `path`; until then it is PATH.part, with a journal.
 
         Args:
-            urls: Where it is, the best source first.
-            path: Where it shall be.
+            urls: Its sources, the best one first.
+            path: The file to write.
             args: None; options have names.
             named: See `Options`.
 
         Returns:
-            The file, with what proves it.
+            The file, and what proves it.
 
         Raises:
             TransferError: It did not arrive, or is not what was declared.
@@ -91,40 +92,34 @@ class FetchLoop:
         self.download = Download(part, self._journal, options)
         want_digest = options.negotiate and not options.provable
         self.requests = HeadRequests(self.download, want_digest=want_digest)
-        self._told = 0.0
-        self._whole_since: float | None = None
+        self._reported = 0.0
+        self._complete_since: float | None = None
 
     def run(self) -> Fetched:
-        """Until the object is whole, proven and in its place."""
-        whole = False
+        """Until the object is complete, proven and in its place."""
+        download, finished = self.download, False
         try:
             self.resume()
             self.supervise()
             self.finish()
-            whole = True
+            finished = True
         finally:
-            keep = self._options.keep and not whole and self.download.ledger.bytes > 0
-            self.close(keep=keep)
-        with self.download.changed:
-            last = self.download.snapshot(time.monotonic(), self._begin)
-        return Fetched(
-            self._path,
-            self.download.ledger.bytes,
-            time.monotonic() - self._begin,
-            self.download.last_url or (self._urls[0] if self._urls else ""),
-            self._options.provable,
-            self.download.assembly.proof,
-            last,
-        )
+            self.close(keep=self._options.keep and not finished and download.ledger.bytes > 0)
+        with download.changed:
+            last = download.snapshot(time.monotonic(), self._begin)
+        url = download.last_url or self._urls[0]
+        seconds, proof = time.monotonic() - self._begin, download.assembly.proof
+        size, verified = download.ledger.bytes, self._options.provable
+        return Fetched(self._path, size, seconds, url, verified, proof, last)
 
     def resume(self) -> None:
-        """Go on from what is there, or begin anew."""
+        """Resume what is there, or start over."""
         part = self.download.part
         past = read_journal(f"{part.place}{SUFFIX}", part.file, self._journal.proof)
         self.download.assembly.resume(past)
 
     def supervise(self) -> None:
-        """Until the object is whole and proven; an error when it cannot be."""
+        """Until the object is complete and proven; an error when it cannot be."""
         download, assembly = self.download, self.download.assembly
         assembly.look()
         with download.changed:
@@ -134,17 +129,17 @@ class FetchLoop:
                 if error is not None:
                     raise error
                 if self._proven(now):
-                    download.end()  # before the lock is free: what comes late changes nothing
+                    download.end()  # before the lock is free: whatever comes later changes nothing
                     return
                 self._steer(now)
                 self._raise_hopeless(now)
-                assembly.keep(now)
+                assembly.record(now)
                 if assembly.paused:
                     download.pause(now)
                 self._rest(now)
                 download.changed.release()  # callbacks may take their time, and may call us
                 try:
-                    self._tell(time.monotonic())
+                    self._report(time.monotonic())
                     assembly.look()
                     if self._options.should_stop():
                         raise Stopped("the transfer was stopped")
@@ -155,11 +150,11 @@ class FetchLoop:
         """Put the object in its place."""
         self._end_lanes()
         self.download.assembly.settle()
-        self._tell(time.monotonic(), last=True)
+        self._report(time.monotonic(), last=True)
         self.download.assembly.finish()
 
     def close(self, *, keep: bool) -> None:
-        """Let go of everything; nobody writes after this."""
+        """Close everything; nothing is written after this."""
         ended = self._end_lanes()
         assembly = self.download.assembly
         assembly.settle()
@@ -168,7 +163,7 @@ class FetchLoop:
     # -- with the lock held
 
     def _rest(self, now: float) -> None:
-        """Wait a moment; while this process itself is stopped, nobody's time runs out."""
+        """Wait a moment; time in which this process itself was stopped does not count."""
         self.download.changed.wait(_TICK)
         stopped = time.monotonic() - now
         if stopped > _STOPPED:
@@ -178,14 +173,14 @@ class FetchLoop:
     def _proven(self, now: float) -> bool:
         download, requests, prover = self.download, self.requests, self.download.prover
         if not download.ledger.complete:
-            self._whole_since = None
-            requests.take_back_farewell()
+            self._complete_since = None
+            requests.take_back_final_check()
             return False
-        if self._whole_since is None:
-            self._whole_since = now
+        if self._complete_since is None:
+            self._complete_since = now
         if any(lane.awaits_last_word for lane in download.lanes.values()):
             return False
-        waited = now - self._whole_since >= head_requests.PATIENCE
+        waited = now - self._complete_since >= head_requests.PATIENCE
         if requests.under_way and not waited:
             return False
         prover.wake()
@@ -202,7 +197,7 @@ class FetchLoop:
             for lane in download.lanes.values():
                 lane.dismiss("nothing is left to bring")
             return False
-        if requests.begin_farewell(several=several) or requests.awaits_farewell(now):
+        if requests.begin_final_check(several=several) or requests.awaits_final_check(now):
             return False
         download.fail(download.disagreement())
         if download.error is not None or requests.begin_samples():
@@ -210,7 +205,7 @@ class FetchLoop:
         if requests.awaits_samples(now):
             return False
         if requests.samples_differ:
-            download.fail(repair.disagreed(download.part.name, "they give different bytes"))
+            download.fail(disagreed(download.part.name, "they give different bytes"))
         return download.error is None
 
     def _steer(self, now: float) -> None:
@@ -229,8 +224,8 @@ class FetchLoop:
         if not (download.lanes or complete or discovery.waiting()) and download.sources:
             since = [source.absent_since for source in download.sources]
             if scheduler.agreed_absent(since, now, options.grace):
-                raise absence(download, final=options.absence_is_final)
-            # on a slot another node may do better, and somebody may mend it within its patience
+                raise _error(download, retryable=False if options.absence_is_final else None)
+            # on a slot another node may do better, or somebody may repair it within the patience
             refusals = [
                 max(source.refusals, source.lasting if options.absence_is_final else 0)
                 for source in download.sources
@@ -238,19 +233,19 @@ class FetchLoop:
             if scheduler.hopeless(refusals, [source.closed for source in download.sources]):
                 if download.try_rivals():
                     return
-                raise failure(download, discovery)
+                raise _error(download, discovery.faults())
         if not (download.lanes or complete or download.sources):
             if discovery.refused() or late:
-                raise failure(download, discovery)
+                raise _error(download, discovery.faults())
         elif late and not complete:
-            raise impatience(download, discovery, now)
+            raise _impatience(download, discovery.faults(), now)
 
     # -- without it
 
-    def _tell(self, now: float, *, last: bool = False) -> None:
-        if now - self._told < _TELL and not last:
+    def _report(self, now: float, *, last: bool = False) -> None:
+        if now - self._reported < _REPORT and not last:
             return
-        self._told = now
+        self._reported = now
         ledger, options = self.download.ledger, self._options
         if options.progress is not None:
             options.progress(ledger.bytes, ledger.size)
@@ -271,7 +266,7 @@ class FetchLoop:
         for lane in lanes:
             lane.join(end - time.monotonic())
         with download.changed:
-            # a name service can keep a thread for long; it writes nothing, for its lease is over
+            # a thread may hang in the name service; its lease is over, so it writes nothing
             while download.ledger.writing:
                 download.changed.wait(_TICK)
             return not download.lanes
@@ -283,9 +278,11 @@ fetch = _taking(Options)
 # -- why it did not arrive
 
 
-def impatience(download: Download, discovery: Discovery, now: float) -> HeadwayError:
+def _impatience(
+    download: Download, director_faults: list[tuple[str, Fault]], now: float
+) -> HeadwayError:
     """Nothing has come from anywhere for too long."""
-    new = " new" if download.came - download.progressed > 1 else ""
+    new = " new" if download.last_useful - download.progressed > 1 else ""
     waited = f"nothing{new} came for {now - download.progressed:.0f} s"
     lanes = download.lanes.values()
     if any(lane.on_disk and now - lane.last > _SLOW_WRITE for lane in lanes):
@@ -293,48 +290,37 @@ def impatience(download: Download, discovery: Discovery, now: float) -> HeadwayE
         return NodeError(f"{name} did not arrive: the node's disk takes no more bytes, {waited}")
     remedy = "try again, or elsewhere"
     tail = f"; {waited}"
-    return _error(download, discovery, tail, StalledError, retryable=True, remedy=remedy)
-
-
-def absence(download: Download, *, final: bool) -> HeadwayError:
-    """Every source says that there is no such object."""
-    return _error(download, None, "", retryable=not final, remedy="")
-
-
-def failure(download: Download, discovery: Discovery) -> HeadwayError:
-    """Every source has refused."""
-    return _error(download, discovery, "", retryable=None, remedy="")
+    return _error(download, director_faults, tail, StalledError, retryable=True, remedy=remedy)
 
 
 def _error(
     download: Download,
-    discovery: Discovery | None,
-    tail: str,
+    director_faults: Sequence[tuple[str, Fault]] = (),
+    tail: str = "",
     usual: type[TransferError] = TransferError,
     *,
-    retryable: bool | None,
-    remedy: str,
+    retryable: bool | None = None,
+    remedy: str = "",
 ) -> HeadwayError:
+    """What every source has said; `retryable` None: whether any of them may do better."""
     part = download.part
-    told = [(source.url, source.fault or _doing(download, source)) for source in download.sources]
-    told += list(discovery.faults()) if discovery is not None else []
-    faults = [fault for _, fault in told if fault is not None]
-    said = "; ".join(f"{shown(url)}: {_words(fault)}" for url, fault in told)
+    said = [(source.url, source.fault or _doing(download, source)) for source in download.sources]
+    said += director_faults
+    faults = [fault for _, fault in said if fault is not None]
+    words = "; ".join(f"{shown(url)}: {_words(fault)}" for url, fault in said)
     if part.seconds > 5 and part.written / part.seconds < 5e6:
         tail += f"; the node's disk is slow ({scheduler.shown_rate(part.written / part.seconds)})"
-    message = f"{part.name} did not arrive: {said or 'no source answered'}{tail}"
+    message = f"{part.name} did not arrive: {words or 'no source answered'}{tail}"
     remedy = next((fault.remedy for fault in faults if fault.remedy), remedy)
     means = {fault.means for fault in faults}
     kind = means.pop() if len(means) == 1 else TransferError
-    error: HeadwayError
-    if faults and all(fault.node for fault in faults):
-        error = NodeError(message, remedy=remedy)
-    else:
+    error: HeadwayError = NodeError(message, remedy=remedy)
+    if not faults or not all(fault.node for fault in faults):
         if retryable is None:
             retryable = any(fault.retryable for fault in faults) or not faults
         kind = usual if kind is TransferError else kind
         error = kind(message, retryable=retryable, remedy=remedy)
-    error.brief = _brief([(authority(url), fault) for url, fault in told if fault is not None])
+    error.brief = _brief([(authority(url), fault) for url, fault in said if fault is not None])
     return error
 
 
@@ -353,7 +339,7 @@ def _doing(download: Download, source: Source) -> Fault | None:
     for lane in download.lanes.values():
         if lane.source is source:
             silent = time.monotonic() - lane.last
-            return Fault(f"it has said nothing for {silent:.0f} s", phase=lane.stream.phase)
+            return Fault(f"it has said nothing for {silent:.0f} s", phase=lane.client.phase)
     return None
 
 
@@ -364,7 +350,7 @@ def _words(fault: Fault | None) -> str:
     return f"{fault.words} ({fault.phase}, {hope})" if fault.phase else fault.words
 
 
-# -- the pinned manifest: fetched from beside its object, and believed for its digest alone
+# -- the pinned manifest, from the folder of its object; its digest alone says that it is right
 
 
 def pinned_manifest(
@@ -379,10 +365,10 @@ def pinned_manifest(
     should_stop: Callable[[], bool] = lambda: False,
     keep_as: str | None = None,
 ) -> Manifest:
-    """The manifest of the object that lies at `urls`, from whichever of them has the pinned one.
+    """Download the manifest of the object at `urls`, from whichever of them has the pinned one.
 
-    It gathers in a folder of its own below `folder`, which is gone afterwards; what a process that
-    was killed has left of it is used by the next one. `keep_as`: a path at which it stays.
+    It arrives in a temporary folder below `folder`; what a killed process left there is used by the
+    next one. `keep_as`: a path at which it stays. The other options are those of `fetch`.
     """
     from headway.node.transfer import manifest
 
@@ -401,19 +387,22 @@ def pinned_manifest(
             absence_is_final=absence_is_final,
             direct=direct,
         )
-        found = manifest.read_manifest(_read(path, manifest.MAX_MANIFEST + 1), pin=pin)
+        found = manifest.open_manifest(path, pin=pin)
         if keep_as is not None:
             _keep(path, keep_as)
         return found
     except ManifestError:
         raise
     except TransferError as error:
-        beside = (
-            f"the manifest lies beside the object as NAME{manifest.SUFFIX}: `headway publish` "
+        where = (
+            f"the manifest belongs next to the object as NAME{manifest.SUFFIX}: `headway publish` "
             "writes it and prints the digest to pin"
         )
-        remedy = f"{error.remedy}; {beside}" if error.remedy else beside
+        remedy = f"{error.remedy}; {where}" if error.remedy else where
         raise ManifestError(error.message, retryable=error.retryable, remedy=remedy) from None
+    except OSError as error:
+        words = f"the node's disk fails: {os.path.basename(path)}: {error.strerror}"
+        raise NodeError(words) from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -437,13 +426,3 @@ def _keep(path: str, target: str) -> None:
         os.replace(path, target)
     except OSError as error:
         raise NodeError(f"{target} cannot be written: {error.strerror}") from None
-
-
-def _read(path: str, most: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise NodeError(
-            f"the node's disk fails: {os.path.basename(path)}: {error.strerror}"
-        ) from None

@@ -1,8 +1,8 @@
-"""Heads of HTTP/1.1 messages: requests as they are written, answers as they are read, dates, and
-redirects. Pure: nothing here touches the network.
+"""Heads of HTTP/1.1 messages: requests to write, answers to read, dates and redirects.
 
-Servers are read as curl reads them: lines may end without a carriage return, and a folded line
-belongs to the field before it. Whatever could be understood in two ways is refused.
+Pure: nothing here touches the network. Servers are read as curl reads them: lines may end without
+a carriage return, and a folded line belongs to the field before it. Whatever could be understood in
+two ways is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LINE_END = re.compile(rb"\r?\n")
 
 
 def request_head(route: Route, method: str, headers: Mapping[str, str]) -> bytes:
-    """The head of a request for the route's target; a token among the headers beats a password."""
+    """The head of a request; a token among the headers takes precedence over a password."""
     through = None if route.tls else route.proxy  # a tunnel's proxy does not see the request
     fields = {
         "Host": route.host_header,
@@ -55,8 +55,7 @@ def request_head(route: Route, method: str, headers: Mapping[str, str]) -> bytes
 
 def tunnel_head(route: Route) -> bytes:
     """The head that asks a proxy for a connection to the route's host."""
-    host = f"[{route.host}]" if ":" in route.host else route.host
-    place = f"{host}:{route.port}"
+    place = f"{route.bracketed}:{route.port}"
     userinfo = route.proxy.userinfo if route.proxy else None
     fields = {"Host": place, **_basic("Proxy-Authorization", userinfo)}
     return _head(f"CONNECT {place} HTTP/1.1", fields)
@@ -71,7 +70,7 @@ def _basic(field: str, userinfo: str | None) -> dict[str, str]:
 def _head(first: str, fields: Mapping[str, str]) -> bytes:
     lines = [first, *(f"{name}: {value}" for name, value in fields.items())]
     if any(mark in line for line in lines for mark in "\r\n\0"):
-        raise Fault("the request would hold a line break", retryable=False, settled=True)
+        raise Fault("the request would hold a line break", settled=True)
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
@@ -105,7 +104,7 @@ class ResponseHead:
         return retry_after(self.get("Retry-After"), self.get("Date"))
 
     def words(self) -> str:
-        """The status in words, with what the body says where it is plain."""
+        """The status line, with what the body says if it is plain text or JSON."""
         said = ""
         if self.body[:1] == b"{" or self.get("Content-Type").lower().startswith("text/plain"):
             said = _message(self.body)
@@ -135,14 +134,7 @@ def _message(body: bytes) -> str:
 
 
 def parse_head(text: bytes) -> ResponseHead:
-    """Read an answer's head.
-
-    Args:
-        text: The head without the empty line that ends it.
-
-    Raises:
-        Fault: It is not HTTP/1.0 or HTTP/1.1.
-    """
+    """Read an answer's head, without the empty line that ends it; Fault: it is not HTTP/1."""
     first, _, rest = text.partition(b"\n")
     match = _STATUS.match(first[:-1] if first.endswith(b"\r") else first)
     if match is None:
@@ -184,20 +176,21 @@ def number(text: str) -> int | None:
 
 def clock(date: str) -> float:
     """The time by an answer's Date, else by the node's clock."""
-    told = _moment(date) if date else None
+    told = _timestamp(date) if date else None
     return time.time() if told is None else told
 
 
 def retry_after(text: str, date: str = "") -> float:
     """The seconds that a server asks to wait, whether it names them or a date; 0: neither."""
     text = text.strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return float(text)
-    until = _moment(text) if text else None
+    seconds = number(text)
+    if seconds is not None:
+        return float(seconds)
+    until = _timestamp(text) if text else None
     return 0.0 if until is None else max(0.0, until - clock(date))
 
 
-def _moment(text: str) -> float | None:
+def _timestamp(text: str) -> float | None:
     from email.utils import parsedate_to_datetime
 
     try:
@@ -219,9 +212,8 @@ class Redirects:
     def follow(self, location: str) -> str:
         """Go where a Location leads.
 
-        Raises:
-            Fault: It leads nowhere, away from the network or from TLS, back to a URL of this
-                chain, or the chain is too long.
+        A Fault where it leads nowhere, away from the network or from TLS, back to a URL of this
+        chain, or where the chain is too long.
         """
         target = followed(self.url, location)
         if target in self._seen:
@@ -229,7 +221,7 @@ class Redirects:
                 "it redirects in a loop",
                 phase="first byte",
                 lasting=True,
-                remedy="the server must be mended; use another source until then",
+                remedy="the server must be repaired; use another source until then",
             )
         if len(self._seen) > MOST_REDIRECTS:
             raise Fault(f"more than {MOST_REDIRECTS} redirects", phase="first byte", lasting=True)

@@ -1,7 +1,7 @@
 """HTTP/1.1 over a connection: requests, answers, and bodies however the server frames them.
 
 Everything that a server can get wrong ends in a Fault with the phase in which it happened; what a
-server can send beside the body is bounded.
+server can send besides the body is bounded.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ _FIRST = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]{0,9}(?:;[^\r\n]{0,150})?\r?\n")
 _NEXT = re.compile(rb"\r?\n([0-9A-Fa-f]{1,15})[ \t]{0,9}(?:;[^\r\n]{0,150})?\r?\n")
 _END = re.compile(rb"\r?\n")
 _RUN = 16  # chunks that are looked at together at first
+# refusals that may pass by themselves: an XCache under load says 404 to what it has
+_PASSING = (404, 408, 409, 421, 423, 425, 429)
+_REMEDIES = {
+    **dict.fromkeys((401, 403), "check that the job's token is valid there and has not expired"),
+    **dict.fromkeys((404, 410), "check that the object exists under this URL"),
+    **dict.fromkeys((413, 507), "the destination is full: choose another one, or make room"),
+}
 
 
 class HttpConnection(Connection):
@@ -85,42 +92,31 @@ class HttpConnection(Connection):
     def answer(self, method: str, silence: float | None = None) -> Answer:
         """Read the head of the next answer that is not an interim one.
 
-        Args:
-            method: Of the request that it answers.
-            silence: Seconds that the server may take; else those of the connection.
-
-        Raises:
-            Fault: No proper answer came, or a proxy wants a password.
+        `silence`: seconds that the server may take; else those of the connection. A Fault where no
+        proper answer came, or a proxy wants a password.
         """
         self.usable = False
         patience = self.silence if silence is None else silence
         try:
-            for _ in range(MAX_INTERIM + 1):
-                head = self.head(patience)
-                if head.status >= 200:
-                    if head.status == 407:
-                        raise proxy_refusal(self.route, 407)
-                    self.phase = "body"
-                    return Answer(self, head, method)
-                if head.status == 101:
-                    break
-            raise Fault("it does not speak HTTP properly (interim answers)")
+            answer = self._final_answer(method, patience, continues=False)
+            assert answer is not None
         except Exception as error:
             self.phase = "first byte"
             failed = self._failed(error)
             self.close()
             raise failed from None
+        self.phase = "body"
+        return answer
 
     def ask_early(self, method: str, headers: Mapping[str, str]) -> bool:
         """Send another request while an answer is still being read; False: it cannot be done.
 
         Its own answer, by `answer_early`, is what comes next when that one has ended.
         """
-        pipe = self._pipe
-        if pipe is None:
+        if self._pipe is None:
             return False
         try:
-            pipe.sendall(request_head(self.route, method, headers))
+            self._pipe.sendall(request_head(self.route, method, headers))
         except (OSError, Fault):
             self._early_failed = True  # half of it may be on its way
             return False
@@ -145,14 +141,20 @@ class HttpConnection(Connection):
                 if time.monotonic() - since > seconds:
                     return None
                 self.check()
+        return self._final_answer(method, self.silence, continues=True)
+
+    def _final_answer(self, method: str, silence: float, *, continues: bool) -> Answer | None:
+        """The first answer that is not an interim one; `continues`: None for 100 Continue."""
         for _ in range(MAX_INTERIM + 1):
-            head = self.head(self.silence)
-            if head.status == 100:
-                return None
+            head = self.head(silence)
+            if head.status == 407:
+                raise proxy_refusal(self.route, 407)
             if head.status >= 200:
-                if head.status == 407:
-                    raise proxy_refusal(self.route, 407)
                 return Answer(self, head, method)
+            if head.status == 100 and continues:
+                return None
+            if head.status == 101:
+                break
         raise Fault("it does not speak HTTP properly (interim answers)", phase=self.phase)
 
 
@@ -185,7 +187,7 @@ class Answer(ResponseHead):
             self.left = 0
         elif coding:
             if coding != "chunked":
-                raise Fault("it uses a transfer coding that nobody asked for")
+                raise Fault("it uses a transfer coding that was not requested")
             self.chunked, self.left = True, None
             if self.get("Content-Length"):
                 self.keeps = False  # a server between may have counted in another way
@@ -198,7 +200,7 @@ class Answer(ResponseHead):
         changed = self.get("Content-Encoding").lower() not in ("", "identity")
         if changed and self.status in (200, 206) and method == "GET":
             raise Fault(
-                "it changes the bytes by a content coding that nobody asked for",
+                "it changes the bytes by a content coding that was not requested",
                 lasting=True,
                 remedy="the server must send the object as it is; use another source until then",
             )
@@ -224,11 +226,7 @@ class Answer(ResponseHead):
         return count
 
     def read(self, limit: int) -> bytes:
-        """The body's beginning, which is kept in `body`, too, as far as it has come.
-
-        Raises:
-            Fault: It breaks off or falls silent before that.
-        """
+        """The body's beginning, also in `body`; a Fault if it breaks off or falls silent before."""
         view, since = memoryview(bytearray(min(limit, _SMALL))), time.monotonic()
         got = bytearray()
         try:
@@ -247,10 +245,7 @@ class Answer(ResponseHead):
         return self.body
 
     def drain(self, limit: int = _SMALL) -> int:
-        """Read the rest of a short body, so that the connection serves again; else close it.
-
-        Returns the bytes that were thrown away.
-        """
+        """Read the rest of a short body, or close the connection; returns how much that was."""
         view = memoryview(bytearray(_SMALL))
         thrown, moments = 0, 0
         with contextlib.suppress(Fault):
@@ -334,10 +329,10 @@ class Answer(ResponseHead):
             self._end()
 
     def _alike(self, view: memoryview, line: bytes) -> int:
-        """Take many chunks of the same size at once, as small ones mostly have it.
+        """Take many chunks at once that have the same size, as small ones mostly do.
 
-        Of each chunk the buffer holds the bytes and then the line before the next one. For each
-        byte of that line it is counted for how many chunks it is the same.
+        The buffer holds the bytes of each chunk and then the line before the next one. For each
+        byte of that line, count for how many chunks it is the same.
         """
         wire, size = self.connection, self._in_chunk
         step = size + len(line)
@@ -383,22 +378,11 @@ def ask(
     body_limit: int = _SMALL,
     public: bool = False,
 ) -> Answer:
-    """Make one small request without a body; redirects are not followed.
+    """Make one small request without a body, in so many seconds; redirects are not followed.
 
-    Args:
-        method: The method.
-        url: What to ask for.
-        headers: Fields beside the usual ones.
-        should_stop: Asked often; Stopped is raised when it says so.
-        seconds: For all of it.
-        body_limit: How much of the answer's body is read, into its `body`.
-        public: The URL is a stranger's word: no host of a private network is asked.
-
-    Returns:
-        The answer, whatever its status. Its body may be shorter than it should be.
-
-    Raises:
-        Fault: No proper answer came.
+    Returns the answer, whatever its status; the beginning of its body, which may be shorter than
+    it should be, is in `body`. A Fault: no proper answer came. `public`: the URL comes from a
+    stranger, so no host of a private network is asked.
     """
     end = time.monotonic() + seconds
     length = {"Content-Length": "0"} if method == "PUT" else {}
@@ -411,23 +395,16 @@ def ask(
         return answer
 
 
-def refusal(answer: ResponseHead) -> Fault:
-    """What an answer that is no success means for another try."""
-    retryable = answer.status >= 500 or answer.status in (404, 408, 409, 421, 423, 425, 429)
-    remedy = ""
-    if answer.status in (401, 403):
-        remedy = "check that the job's token is valid for this path and has not expired"
-    elif answer.status in (404, 410):
-        remedy = "check that the object exists under this URL"
-    elif answer.status in (413, 507):
-        remedy = "there is no room at the destination; choose another, or make room"
+def refusal(answer: ResponseHead, *, passing: tuple[int, ...] = ()) -> Fault:
+    """What an answer that is no success means for another try; `passing`: more that may pass."""
+    status = answer.status
     return Fault(
         answer.words(),
-        retryable=retryable,
+        retryable=status in (*_PASSING, *passing) or not 400 <= status < 500,
         after=answer.after,
-        remedy=remedy,
+        remedy=_REMEDIES.get(status, ""),
         phase="first byte",
-        absent=answer.status in (404, 410),
-        strain=answer.status in (429, 503),
-        means=meaning(answer.status),
+        absent=status in (404, 410),
+        strain=status in (429, 503),
+        means=meaning(status),
     )

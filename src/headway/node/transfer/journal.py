@@ -1,10 +1,10 @@
-"""The journal: what of PATH.part is proven to be on disk, so that another process can go on.
+"""The journal: which bytes of PATH.part are certainly on disk, so that another process can go on.
 
-It lies beside the part as PATH.part.journal and only ever grows. Each line is a CRC and a JSON
-array; the first says which object and which part it belongs to. Reading stops at the first line
-that is not whole, so a kill at any point, or damage, loses the newest lines and nothing else. Data
-is synchronised before the line that speaks of it, and a loss is told before the bytes are written
-anew. The folder is synchronised when the journal comes and when it goes.
+It is the file PATH.part.journal, and only ever grows. Each line is a CRC and a JSON array; the
+first says which object and which part it belongs to. Reading stops at the first incomplete line, so
+a kill at any point, or damage, loses the newest lines and nothing else. Data is synchronised before
+the line that speaks of it, and a loss is recorded before the bytes are written anew. The folder is
+synchronised when the journal appears and when it goes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import threading
-import time
 import zlib
 
-from headway.node.errors import HeadwayError
 from headway.node.files import planted, settle
+from headway.node.transfer.ledger import joined
 from headway.node.transfer.source import Identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from headway.node.transfer.ledger import Ledger
-    from headway.node.transfer.part import Part
+    from headway.node.transfer.ledger import Stretch
 
     Stretches = list[tuple[int, int, int]]
 
@@ -33,32 +28,31 @@ SUFFIX = ".journal"
 FORMAT = 1
 MAX_BYTES = 32 << 20
 _MAX_TEXT = 1000
-_EVERY = 2.0  # seconds between two looks at what is on disk
 EARLIER = -1  # the source of bytes that an earlier process has brought
 
 
-class Past:
+class SavedState:
     """What an earlier process has left."""
 
     def __init__(self, size: int, identity: Identity, place: str, stretches: Stretches) -> None:
         self.size = size
-        self.identity = identity  # of the version that was being gathered
+        self.identity = identity  # of the version that was being downloaded
         self.place = place  # the source that the identity is from, as `place_of` writes it
         self.stretches = stretches
 
 
 class Journal:
-    """Writes the journal of one part; trouble with it never stops a transfer."""
+    """Writes the journal of one part; a failure to do so never stops a transfer."""
 
     def __init__(self, path: str, proof: str) -> None:
         self._path = path
         self.proof = proof  # the declared checksum or manifest, to which the part belongs
         self._file: int | None = None
-        self._told: Stretches = []
+        self._recorded: list[Stretch] = []
         self._broken = False
 
-    def begin(self, part: int, size: int, identity: Identity, place: str, had: Stretches) -> None:
-        """Start it anew for a part; `had` is what is already on disk."""
+    def begin(self, part: int, identity: Identity, place: str, had: Stretches) -> None:
+        """Start a new one for a part; `had` is what is already on disk."""
         self.remove()
         self._broken = False
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
@@ -67,9 +61,9 @@ class Journal:
         except OSError:
             self._broken = True
             return
-        head = [FORMAT, os.fstat(part).st_ino, size, self.proof, identity.as_json(), place]
-        self._told = []
-        self._append([head])
+        inode, size = os.fstat(part).st_ino, identity.size
+        self._recorded = []
+        self._append([[FORMAT, inode, size, self.proof, identity.as_json(), place]])
         self.extend(had)
         settle(os.path.dirname(self._path))
 
@@ -79,21 +73,19 @@ class Journal:
 
     def extend(self, written: Stretches) -> None:
         """Add what is new; the caller has synchronised the data."""
-        now = _joined(written)
-        lines: list[list[object]] = [["+", a, b] for a, b in _new(now, self._told)]
+        now = _pairs(written)
+        lines: list[list[object]] = [["+", a, b] for a, b in _new(now, self._recorded)]
         if lines:
-            self._told = now
+            self._recorded = now
             self._append(lines)
 
     def forget(self, written: Stretches) -> None:
-        """Some bytes were wrong: only these are left. To be called before any is written anew."""
-        if self._file is None:
-            return
-        self._told = _joined(written)
-        self._append([["=", *([a, b] for a, b, _ in self._told)]])
+        """Some bytes were wrong: only these are left. Call it before any is written again."""
+        self._recorded = _pairs(written)
+        self._append([["=", *map(list, self._recorded)]])
 
     def remove(self) -> None:
-        """Take it away for good: one that came back after a crash would speak of other bytes."""
+        """Remove it for good: if it came back after a crash, it would describe other bytes."""
         self.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
@@ -114,73 +106,12 @@ class Journal:
                 data = data[os.write(self._file, data) :]
             os.fdatasync(self._file)
         except OSError:
-            # half a line would hide every later one, and a loss that is not told would be worse
+            # half a line would hide every later one, and an unrecorded loss would be worse
             self._broken = True
             self.remove()
 
 
-class Keeper:
-    """Syncs the part beside the download now and then, and has the journal tell of it."""
-
-    def __init__(
-        self,
-        part: Part,
-        journal: Journal,
-        ledger: Ledger,
-        changed: threading.Condition,
-        about: Callable[[], tuple[Identity, str] | None],
-        epoch: Callable[[], int | None],
-    ) -> None:
-        """`about`: the version that is gathered, and its source, once they are known.
-
-        `epoch` changes when bytes are taken back, and is None when the download is over.
-        """
-        self._part, self._journal, self._ledger = part, journal, ledger
-        self._changed, self._about, self._epoch = changed, about, epoch
-        self._last = time.monotonic()
-        self._thread: threading.Thread | None = None
-
-    def keep(self, now: float) -> None:
-        """Begin with it if it is time, the lock being held."""
-        if now - self._last < _EVERY or not self._ledger.bytes:
-            return
-        if self._thread is not None and self._thread.is_alive():
-            return
-        self._last = now
-        self._thread = threading.Thread(target=self._sync, name="journal", daemon=True)
-        self._thread.start()
-
-    def write(self) -> None:
-        """Once more at the end, the lock being held."""
-        written = self._ledger.written()
-        self._part.sync()
-        self._write(written)
-
-    def join(self) -> None:
-        """Until nothing is being written any more."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _sync(self) -> None:
-        with self._changed:
-            epoch, written = self._epoch(), self._ledger.written()
-        with contextlib.suppress(HeadwayError):
-            self._part.sync()
-            with self._changed:
-                if epoch is not None and epoch == self._epoch():
-                    self._write(written)
-
-    def _write(self, written: Stretches) -> None:
-        about = self._about()
-        if about is None:
-            return
-        if not self._journal.begun:
-            self._journal.begin(self._part.file, about[0].size or 0, *about, written)
-        else:
-            self._journal.extend(written)
-
-
-def read_journal(path: str, part: int, proof: str) -> Past | None:
+def read_journal(path: str, part: int, proof: str) -> SavedState | None:
     """What the journal of this part says; None when there is nothing that can be relied upon."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -191,7 +122,7 @@ def read_journal(path: str, part: int, proof: str) -> Past | None:
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
             return None
         if planted(about) or about.st_nlink > 1:
-            return None  # it says that bytes are good which nobody has proven
+            return None  # anybody could have written it
         data = b""
         while len(data) <= MAX_BYTES and (piece := os.read(file, 1 << 20)):
             data += piece
@@ -203,9 +134,9 @@ def read_journal(path: str, part: int, proof: str) -> Past | None:
     return parse(data, inode=mark.st_ino, length=mark.st_size, proof=proof)
 
 
-def parse(data: bytes, *, inode: int, length: int, proof: str) -> Past | None:
-    """Judge the bytes of a journal, from anybody."""
-    past: Past | None = None
+def parse(data: bytes, *, inode: int, length: int, proof: str) -> SavedState | None:
+    """Read the bytes of a journal, which may be anything."""
+    past: SavedState | None = None
     fresh: Stretches = []  # put together now and then: there may be thousands
     for raw in data.split(b"\n")[:-1]:
         line = _checked(raw)
@@ -218,13 +149,13 @@ def parse(data: bytes, *, inode: int, length: int, proof: str) -> Past | None:
         elif not _apply(past, line, fresh):
             break
     if past is not None:
-        past.stretches = _joined(past.stretches + fresh)
         limit = min(length, past.size)
-        past.stretches = [(a, min(b, limit), s) for a, b, s in past.stretches if a < limit]
+        stretches = _pairs(past.stretches + fresh)
+        past.stretches = [(a, min(b, limit), EARLIER) for a, b in stretches if a < limit]
     return past
 
 
-def _head(line: list[object], inode: int, proof: str) -> Past | None:
+def _head(line: list[object], inode: int, proof: str) -> SavedState | None:
     if len(line) != 6 or line[:2] != [FORMAT, inode] or line[3] != proof:
         return None
     size, about, place = line[2], line[4], line[5]
@@ -238,12 +169,11 @@ def _head(line: list[object], inode: int, proof: str) -> Past | None:
         return None
     if not all(isinstance(each, str) for pair in digests.items() for each in pair):
         return None
-    return Past(
-        int(str(size)), Identity(int(str(size)), str(texts[0]), str(texts[1]), digests), place, []
-    )
+    identity = Identity(int(str(size)), str(texts[0]), str(texts[1]), digests)
+    return SavedState(int(str(size)), identity, place, [])
 
 
-def _apply(past: Past, line: list[object], fresh: Stretches) -> bool:
+def _apply(past: SavedState, line: list[object], fresh: Stretches) -> bool:
     pairs = [line[1:]] if line[:1] == ["+"] else line[1:] if line[:1] == ["="] else None
     if pairs is None:
         return False
@@ -284,21 +214,15 @@ def _natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
 
 
-def _joined(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
-    """The same bytes in as few stretches as possible; who gave them is not kept."""
-    result: Stretches = []
-    for begin, end, _ in sorted(stretches):
-        if result and begin <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]), EARLIER)
-        else:
-            result.append((begin, end, EARLIER))
-    return result
+def _pairs(stretches: Stretches) -> list[Stretch]:
+    """The same bytes in as few stretches as possible; who gave them is not recorded."""
+    return joined((begin, end) for begin, end, _ in stretches)
 
 
-def _new(now: Stretches, known: Stretches) -> list[tuple[int, int]]:
+def _new(now: list[Stretch], known: list[Stretch]) -> list[Stretch]:
     """What of some joined stretches is in none of others, in one walk along both."""
     result, at = [], 0
-    for begin, end, _ in now:
+    for begin, end in now:
         while at < len(known) and known[at][1] <= begin:
             at += 1
         after = at

@@ -15,9 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from headway.node.transfer.client import Client, Head
     from headway.node.transfer.ledger import Lease
     from headway.node.transfer.source import Source
-    from headway.node.transfer.stream import Head, Stream
 
     class Work(Protocol):
         """The download that a lane works for; every call takes its lock by itself."""
@@ -42,29 +42,29 @@ _GLANCE = 0.03  # seconds over which processor time says anything
 _SLOW = 20.0  # seconds over which a lane's usual rate is taken
 
 
-class Elsewhere(Exception):
-    """Somebody else brings this stretch already: ask for another one."""
+class Superseded(Exception):
+    """Another lane brings these bytes already: ask for others."""
 
 
 class Lane:
     """One connection to one source, and the thread that reads it."""
 
-    def __init__(self, key: int, source: Source, stream: Stream, work: Work) -> None:
-        self.key, self.source, self.stream = key, source, stream
+    def __init__(self, key: int, source: Source, client: Client, work: Work) -> None:
+        self.key, self.source, self.client = key, source, client
         self.lease: Lease | None = None
         self.coming: deque[Lease] = deque()  # what was asked for beforehand, to follow it
         self.cut_reason: CutReason | None = None  # why it was cut off
         self.moved = 0  # bytes received
         self.got = 0  # of them in this request
-        self.fresh = 0  # of those, bytes that nobody had brought before
+        self.fresh = 0  # of those, bytes that no lane had brought before
         self.begun = self.last = time.monotonic()
         # seconds spent on first bytes, and since when it waits for one; only ever replaced whole
         self._waits: tuple[float, float | None] = (0.0, self.begun)
         self._made = self.begun
         self.flowing: float | None = None  # since when bytes come
-        self._toil = 0.0  # seconds of processor time by the last byte
-        self._looked = 0.0, 0.0  # a byte's moment and the toil by then
-        self._effort = 0.0
+        self._cpu = 0.0  # seconds of processor time by the last byte
+        self._cpu_looked = 0.0, 0.0  # the time of a byte, and the CPU seconds by then
+        self._cpu_share = 0.0
         self.gap = 0.0
         self.usual = 0.0
         self.on_disk = False
@@ -82,20 +82,14 @@ class Lane:
     def cut(self, reason: CutReason | None = None) -> None:
         """Take its bytes away; the thread ends by itself."""
         self.cut_reason = self.cut_reason or reason
-        self.stream.abort()
+        self.client.abort()
 
     def dismiss(self, words: str) -> None:
         """Cut it off through no fault of its source."""
         self.cut(CutReason(self.key, words, 0.0, failure=False))
 
-    @property
-    def sampling(self) -> bool:
-        """Whether its bytes are only compared with what is here."""
-        return self.lease is not None and self.lease.sample
-
-    def join(self, seconds: float) -> bool:
+    def join(self, seconds: float) -> None:
         self._thread.join(max(0.0, seconds))
-        return not self._thread.is_alive()
 
     @property
     def awaits_last_word(self) -> bool:
@@ -116,18 +110,18 @@ class Lane:
         self.fresh += count
 
     def let_go(self) -> list[Lease]:
-        """Its request is over, and what was asked for beforehand, which is returned, is not due."""
+        """Its request is over; returns the leases that it had requested early."""
         self.lease = None
         early = list(self.coming)
         self.coming.clear()
         return early
 
     def postpone(self, begin: float, seconds: float) -> None:
-        """This process was stopped for so long: that is not the source's silence."""
+        """This process was stopped for so long, which is not the source's silence."""
         self.last = min(begin + seconds, self.last + seconds)
 
     def rest(self) -> None:
-        """There is nothing to ask for; what passes until it asks again is not the source's time."""
+        """Until its next request, time does not count against the source."""
         now = time.monotonic()
         waited, since = self._waits
         self._waits = waited if since is None else waited + now - since, now
@@ -140,7 +134,7 @@ class Lane:
         return (self.moved - self._samples[0][1]) / (clock - self._samples[0][0])
 
     def _clock(self, now: float) -> float:
-        """The time without what was spent on first bytes: a rate is that of bytes which flow."""
+        """The time without the waits for first bytes, by which rates are measured."""
         waited, since = self._waits
         return now - waited if since is None else since - waited
 
@@ -162,7 +156,7 @@ class Lane:
         return LaneView(
             key=self.key,
             source=self.source.key,
-            phase="disk" if self.on_disk else self.stream.phase,
+            phase="disk" if self.on_disk else self.client.phase,
             age=now - (self.flowing if self.flowing is not None else self.begun),
             silence=max(0.0, now - self.last),
             recent=recent,
@@ -171,42 +165,41 @@ class Lane:
             left=left,
             got=self.got,
             latency=self.source.latency,
-            effort=self._toils(now),
+            cpu_share=self._cpu_share_now(now),
         )
 
-    def _toils(self, now: float) -> float:
+    def _cpu_share_now(self, now: float) -> float:
         """The share of a processor that its bytes have taken in the last second."""
-        (when, before), last, toil = self._looked, self.last, self._toil
+        (when, before), last, cpu = self._cpu_looked, self.last, self._cpu
         if self.flowing is not None and last - when > _GLANCE:
-            self._effort = (toil - before) / (last - when)
+            self._cpu_share = (cpu - before) / (last - when)
             if now - when > 1.0:
-                self._looked = last, toil
-        return self._effort
+                self._cpu_looked = last, cpu
+        return self._cpu_share
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(BUFFER))
         lease = self.lease
         try:
             while lease is not None:
+                self.rest()
                 self.begun = self.last = time.monotonic()
-                waited, since = self._waits
-                self._waits = waited if since is None else waited + self.begun - since, self.begun
                 self.got = self.fresh = 0
                 try:
                     if not self._bring(lease, buffer):
-                        self.stream.close()
-                except Elsewhere:
-                    self.stream.close()
+                        self.client.close()
+                except Superseded:
+                    self.client.close()
                 lease = self.coming.popleft() if self.coming else None
                 if lease is None or lease.over:
-                    self.stream.drop_early()
+                    self.client.drop_early()
                     lease = self._work.next_lease(self)
                 self.lease = lease
         except Fault as fault:
-            self.stream.close()
+            self.client.close()
             self._work.failed(self, lease, fault)
         except Exception as error:
-            self.stream.close()
+            self.client.close()
             self._work.broken(self, lease, error)
         finally:
             self._work.left(self)
@@ -214,13 +207,13 @@ class Lane:
     def _bring(self, lease: Lease, buffer: memoryview) -> bool:
         """Returns whether the connection serves for another request."""
         whole = lease.end is None or (self.source.ranges is False and not lease.sample)
-        toil = time.thread_time()
-        head = self.stream.open(lease.begin, None if whole else lease.end)
-        if self.stream.forgets:
+        cpu = time.thread_time()
+        head = self.client.open(lease.begin, None if whole else lease.end)
+        if self.client.forgets:
             self.source.early = False
-        if not self.stream.was_early():
-            toil = time.thread_time() - toil  # the node's own, which makes no source a far one
-            self.source.answered_after(max(0.0, self._came(0) - self.begun - toil))
+        if not self.client.was_early:
+            cpu = time.thread_time() - cpu  # the node's own time, which is not latency
+            self.source.answered_after(max(0.0, self._received(0) - self.begun - cpu))
         self._work.opened(self, lease, head)
         stop = head.end
         if lease.sample:
@@ -235,7 +228,7 @@ class Lane:
                 want = min(want, goal - at)
             if want > 0:
                 try:
-                    count = self.stream.read_into(buffer[filled : filled + want])
+                    count = self.client.read_into(buffer[filled : filled + want])
                 except Quiet:
                     if filled:
                         self._put(lease, buffer[:filled])
@@ -247,7 +240,7 @@ class Lane:
                     if filled:
                         self._put(lease, buffer[:filled])
                     raise
-                now = self._came(count)
+                now = self._received(count)
                 since = since if filled else now
                 at += count
                 lease.reached = at
@@ -273,7 +266,7 @@ class Lane:
             self._work.ended(self, lease, False)
             return False
         try:
-            again = self.stream.finish()
+            again = self.client.finish()
         except Fault:
             self._work.ended(self, lease, True)
             raise
@@ -281,7 +274,7 @@ class Lane:
         return again
 
     def _look_ahead(self, left: int) -> None:
-        """Ask for what comes next, early enough that the line does not fall idle in between."""
+        """Request what comes next, early enough that the connection does not fall idle."""
         far = self.source.rate * (_AHEAD * self.source.latency + _MOMENT)
         left += sum(lease.left or 0 for lease in self.coming)
         while self.ahead and left < far and len(self.coming) < _MOST_AHEAD:
@@ -290,7 +283,7 @@ class Lane:
                 return
             self.coming.append(lease)
             left += lease.end - lease.begin
-            self.ahead = self.stream.ask_early(lease.begin, lease.end)
+            self.ahead = self.client.ask_early(lease.begin, lease.end)
 
     def _put(self, lease: Lease, piece: memoryview) -> None:
         begin = time.monotonic()
@@ -306,28 +299,28 @@ class Lane:
         want, filled = head.end - head.begin, 0
         while filled < want:
             try:
-                count = self.stream.read_into(buffer[filled:want])
+                count = self.client.read_into(buffer[filled:want])
             except Quiet:
                 if self.cut_reason is not None:
                     raise Fault("given up", phase="body") from None
                 continue
-            self._came(count)
+            self._received(count)
             if count == 0:
                 raise Fault("it broke off", phase="body")
             filled += count
-        again = self.stream.finish()
+        again = self.client.finish()
         self._work.sampled(self, lease, buffer[:filled])
         return again
 
-    def _came(self, count: int) -> float:
+    def _received(self, count: int) -> float:
         now = time.monotonic()
         if count:
             waited, since = self._waits
             if since is not None:
                 self._waits = waited + now - since, None
-            self._toil = time.thread_time()
+            self._cpu = time.thread_time()
             if self.flowing is None:
-                self._looked = now, self._toil
+                self._cpu_looked = now, self._cpu
                 self.flowing = now
             elif self.got:
                 self.gap = max(self.gap * 0.999, now - self.last)

@@ -1,7 +1,7 @@
 """The ledger: which bytes of an object are here and who gave them, and who is fetching which.
 
-Pure. A lease is a stretch that one lane is fetching; a stretch is *given* from the moment in which
-a lane is about to write it, so that no byte is ever written twice by two lanes. All offsets are
+Pure. A lease is a stretch that one lane is fetching. A stretch counts as given from the moment that
+a lane is about to write it, so that no two lanes ever write the same byte. All offsets are
 half-open: [begin, end).
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadOrder:
-    """Which bytes are wanted first by those who read an object while it arrives.
+    """Which bytes are needed first by readers of an object that is still arriving.
 
     What readers wait for comes before what they will need next, and that before the rest of the
     object; everything is fetched in the end unless there is no room for it. Stretches that are
@@ -54,7 +54,7 @@ class ReadOrder:
         return None
 
     def next(self, ledger: Ledger, source: int, most: int) -> Stretch | None:
-        """What a source shall bring next; None: there is nothing, or no room."""
+        """What a source is to bring next; None: there is nothing, or no room."""
         for begin, end in self.wishes:
             for a, b in ledger.free(begin, end, source):
                 return a, min(b, a + most)
@@ -97,7 +97,7 @@ class ReadOrder:
 
 
 class Lease:
-    """A stretch that one source is asked for; `end` may come nearer while it runs."""
+    """A stretch that one source is asked for; `end` may get smaller while it runs."""
 
     def __init__(
         self,
@@ -113,13 +113,13 @@ class Lease:
         self.reached = begin  # as far as bytes have come, which may not be written yet
         self.hedge = hedge  # somebody else is fetching the same
         self.sample = sample  # it is here already, and only compared
-        self.rival = False  # several were asked for it at once; the first to answer brings it
+        self.racing = False  # several were asked for it at once; the first to answer brings it
         self.over = False
         self.stolen = False  # its last bytes became somebody else's
 
     @property
     def left(self) -> int | None:
-        """Bytes to come; None: nobody knows."""
+        """Bytes to come; None: unknown."""
         return None if self.end is None else max(0, self.end - self.at)
 
 
@@ -181,7 +181,7 @@ class Ledger:
         return shares
 
     def gaps(self, begin: int, end: int) -> list[Stretch]:
-        """The parts of a stretch that nobody has given."""
+        """The parts of a stretch that are not here."""
         result = []
         at = bisect_left(self._given, (begin,))
         at -= bool(at and self._given[at - 1][1] > begin)
@@ -196,36 +196,29 @@ class Ledger:
         return result
 
     def learn_size(self, size: int) -> None:
-        """It is known at last how long the object is."""
+        """The size of the object is known now."""
         self.size = size
         for lease in self._leases.values():
             lease.end = size if lease.end is None else min(size, lease.end)
 
-    # -- who fetches what
+    # -- leases
 
     def leases(self) -> list[Lease]:
         return list(self._leases.values())
 
     @property
     def whole_taken(self) -> bool:
-        """Whether somebody fetches everything."""
+        """Whether one lane fetches the whole object."""
         leases = self._leases.values()
         return any(x.begin == 0 and x.end == self.size and not x.over for x in leases)
 
     def wanted(self, source: int | None = None) -> list[Stretch]:
         """What is neither here nor leased, without what this source gave wrong before."""
-        if self.size is None:
-            return []
-        taken = [(a, b) for a, b, _ in self._given]
-        taken += [(x.at, x.end if x.end is not None else self.size) for x in self.leases()]
-        taken += [(a, b) for a, b, who in self._avoid if who == source]
-        return _complement(taken, self.size)
+        return [] if self.size is None else self.free(0, self.size, source)
 
-    def free(self, begin: int, end: int, source: int) -> list[Stretch]:
+    def free(self, begin: int, end: int, source: int | None) -> list[Stretch]:
         """What of a stretch is neither here nor leased, nor given wrong by this source before."""
         gaps = self.gaps(begin, end)
-        if not gaps:
-            return gaps
         far = self.size if self.size is not None else end
         taken = [(x.at, far if x.end is None else x.end) for x in self._leases.values()]
         taken += [(a, b) for a, b, who in self._avoid if who == source]
@@ -252,7 +245,7 @@ class Ledger:
     def first(self, source: int, begin: int, end: int) -> Lease:
         """Lease a stretch before anything is known, even if somebody else has it too."""
         lease = self._lease(source, begin, end, hedge=False)
-        lease.rival = True
+        lease.racing = True
         return lease
 
     def sample(self, source: int, begin: int, end: int) -> Lease:
@@ -265,7 +258,7 @@ class Ledger:
         return self._lease(source, 0, self.size, hedge=bool(self._leases))
 
     def steal(self, victim: Lease, source: int, count: int) -> Lease | None:
-        """Take the last bytes of somebody's lease; the victim's end comes nearer."""
+        """Take over the last bytes of another lease, which then ends earlier."""
         left = victim.left
         if victim.end is None or left is None or victim.key not in self._leases:
             return None
@@ -288,19 +281,19 @@ class Ledger:
         return self._lease(source, begin, other.end, hedge=True) if begin < other.end else None
 
     def release(self, lease: Lease) -> None:
-        """The lane is done with it, well or not."""
+        """The lane is done with it, whether it succeeded or not."""
         lease.over = True
         self._leases.pop(lease.key, None)
 
     def revoke(self) -> None:
-        """End all leases: nobody may write any more."""
+        """End all leases: no lane may write any more."""
         for lease in self.leases():
             self.release(lease)
 
     # -- bytes come in
 
     def claim(self, lease: Lease, count: int) -> list[Stretch]:
-        """The parts of the next `count` bytes that this lane shall write; then call `wrote`."""
+        """The parts of the next `count` bytes that this lane must write; then call `wrote`."""
         begin, end = lease.at, lease.at + count
         if lease.over:
             return []
@@ -335,7 +328,7 @@ class Ledger:
     # -- bytes turn out to be wrong
 
     def forget(self, begin: int, end: int, *, blame: bool) -> set[int]:
-        """A stretch is wrong; returns who gave it. With `blame` they are not asked for it again."""
+        """A stretch is wrong; returns its sources, which `blame` does not ask for it again."""
         blamed = set(self.givers(begin, end))
         if blame:
             self._avoid += [(begin, end, source) for source in blamed]
@@ -348,7 +341,7 @@ class Ledger:
         self._count()
 
     def pardon(self, source: int) -> None:
-        """There is nobody else: ask it again for what it gave wrong."""
+        """There is no other source: ask it again for what it gave wrong."""
         self._avoid = [each for each in self._avoid if each[2] != source]
 
     def avoids(self, source: int, begin: int, end: int) -> bool:
@@ -362,7 +355,7 @@ class Ledger:
         return lease
 
     def _cut_at(self, begin: int, wish: int, end: int) -> int:
-        """The multiple of the grain next to the wish, if one lies within the stretch."""
+        """The multiple of the grain next to the wish, if there is one in the stretch."""
         if wish >= end or self.grain <= 1:
             return wish
         up = -(-wish // self.grain) * self.grain
@@ -400,7 +393,7 @@ def without(given: list[tuple[int, int, int]], begin: int, end: int) -> list[tup
 
 
 def _outside(stretches: list[Stretch], begin: int, end: int) -> list[Stretch]:
-    """What of some stretches lies before or behind another."""
+    """The parts of some stretches that are before or behind another."""
     return [
         (first, last)
         for a, b in stretches
@@ -409,13 +402,12 @@ def _outside(stretches: list[Stretch], begin: int, end: int) -> list[Stretch]:
     ]
 
 
-def _complement(taken: list[Stretch], size: int) -> list[Stretch]:
-    result, at = [], 0
-    for begin, end in sorted(taken):
-        if begin > at:
-            result.append((at, min(begin, size)))
-        at = max(at, end)
-        if at >= size:
-            return result
-    result.append((at, size))
+def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """The same bytes in as few stretches as possible."""
+    result: list[Stretch] = []
+    for begin, end in sorted(stretches):
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((begin, end))
     return result

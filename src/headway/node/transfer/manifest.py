@@ -20,9 +20,8 @@ import errno
 import hashlib
 import json
 import os
-import queue
 import stat
-import threading
+from collections import deque
 from collections.abc import Sequence
 
 from headway.node.errors import ManifestError
@@ -31,15 +30,12 @@ from headway.node.files import write_atomically
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from typing import Any
 
-    from headway.node.transfer.tar import Index, Member, NestedTar, TarIndexer
+    from headway.node.transfer.tar import Index, Member, TarIndexer
 
     Piece = bytes | bytearray | memoryview
-    _Queue = queue.SimpleQueue[tuple[bytearray, int] | None]
-else:
-    _Queue = queue.SimpleQueue
-
 
 SUFFIX = ".headway"
 MAGIC = b"headway-manifest "
@@ -49,22 +45,14 @@ MAX_HEAD = 64 << 10  # bytes of the two lines
 MAX_SIZE = 1 << 50
 MIN_CHUNK, MAX_CHUNK = 64 << 10, 1 << 30
 MAX_CHUNKS = 1 << 20
+_PIECE, _PIECES = 4 << 20, 4
+_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst")
 _DIGEST = 32  # whole sha256: cutting it would save a third of a megabyte of 150 GB, and an argument
 _AGAIN = "fetch it again from another source, or publish the object again"
 
 
-class Chunk:
-    """One stretch of the object, and the sha256 of its bytes."""
-
-    def __init__(self, offset: int, size: int, digest: bytes) -> None:
-        self.offset, self.size, self.digest = offset, size, digest
-
-    def __repr__(self) -> str:
-        return f"Chunk({self.offset}, {self.size}, {self.digest.hex()[:12]}…)"
-
-
 class Digests(Sequence[bytes]):
-    """The chunk digests by number, read where they lie."""
+    """The chunk digests by number, read from the manifest itself."""
 
     def __init__(self, table: memoryview) -> None:
         self._table = table
@@ -88,52 +76,18 @@ class Manifest:
     ) -> None:
         self.size, self.chunk_size = size, chunk_size
         self.sha256 = sha256  # of the whole object, in hex
+        self.checksum = f"sha256:{sha256}"  # the same as job.toml writes it
         self.digests = digests
-        self._index = index
-
-    @property
-    def checksum(self) -> str:
-        """The whole object's checksum as job.toml writes it."""
-        return f"sha256:{self.sha256}"
-
-    @property
-    def chunks(self) -> int:
-        """How many chunks there are."""
-        return len(self.digests)
-
-    def chunk(self, number: int) -> Chunk:
-        """The chunk with this number, from 0; IndexError where there is none."""
-        offset = number * self.chunk_size
-        digest = self.digests[number]
-        return Chunk(offset, min(self.chunk_size, self.size - offset), digest)
-
-    @property
-    def is_tar(self) -> bool:
-        """Whether the object is a tar file whose members are indexed."""
-        return self._index is not None
-
-    @property
-    def member_count(self) -> int:
-        return self._index.count if self._index is not None else 0
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes of the members, in the order in which the tar file first has them."""
-        return self._index.classes if self._index is not None else ()
-
-    @property
-    def tars(self) -> tuple[NestedTar, ...]:
-        """The tar files within the tar file, as ILSVRC2012 has one for each class."""
-        return self._index.tars if self._index is not None else ()
+        self.chunks = len(digests)
+        self.index = index  # of a tar file's members, by columns, for millions of them at once
+        self.is_tar = index is not None
+        self.member_count = index.count if index else 0
+        self.classes = index.classes if index else ()  # in the order of the tar file
+        self.tars = index.tars if index else ()  # nested ones, as ILSVRC2012 has for each class
 
     def members(self) -> Iterator[Member]:
         """Each member in the order of the file, decoded one by one; ManifestError on nonsense."""
-        return self._index.members() if self._index is not None else iter(())
-
-    @property
-    def index(self) -> Index | None:
-        """The member index by columns, for those who need millions of offsets at once."""
-        return self._index
+        return self.index.members() if self.index is not None else iter(())
 
 
 def chunk_size_for(size: int) -> int:
@@ -160,8 +114,7 @@ def make_manifest(
     index: bool = True,
 ) -> bytes:
     """The manifest of a file here, in one pass over it; `progress(done, size)` is called often."""
-
-    return survey(path, progress, chunk_size=chunk_size, index=index).manifest()
+    return scan(path, progress, chunk_size=chunk_size, index=index).manifest()
 
 
 def write_manifest(
@@ -188,8 +141,13 @@ def read_manifest(data: Piece, *, pin: str | None = None) -> Manifest:
     """Check a manifest, from anybody, against itself and the pin ("sha256:…"), and open it."""
     if len(data) > MAX_MANIFEST:
         raise ManifestError(f"the manifest has {len(data)} bytes, more than {MAX_MANIFEST}")
-    if pin is not None:
-        _check_pin(data, pin)
+    if pin is not None and digest_of(data) != checked_pin(pin):
+        raise ManifestError(
+            f"the manifest is {digest_of(data)[:19]}…, not the pinned {checked_pin(pin)[:19]}…",
+            retryable=True,
+            remedy="another source may have the right one; if the object was published again,"
+            " pin the new digest",
+        )
     view = memoryview(data).cast("B")
     head, begin = _head(view)
     sections = _sections(head, view, begin)
@@ -205,8 +163,7 @@ def read_manifest(data: Piece, *, pin: str | None = None) -> Manifest:
     if head.get("members") is not None:
         from headway.node.transfer.tar import Index
 
-        count = _number(head, "members", 0, MAX_MANIFEST)
-        index = Index(count, size, sections)
+        index = Index(_number(head, "members", 0, MAX_MANIFEST), size, sections)
     return Manifest(size, chunk_size, sha256, Digests(digests), index)
 
 
@@ -217,14 +174,9 @@ def open_manifest(path: str, *, pin: str | None = None) -> Manifest:
 
 
 def manifest_url(url: str) -> str:
-    """Where the manifest of the object at `url` lies; a query, such as `directread`, stays."""
+    """The URL of the manifest of the object at `url`; a query, such as `directread`, stays."""
     path, mark, query = url.partition("?")
     return f"{path}{SUFFIX}{mark}{query}"
-
-
-def looks_like_manifest(head: bytes) -> bool:
-    """Whether a file that begins so was written by `headway publish`."""
-    return head.startswith(MAGIC)
 
 
 def checked_pin(pin: str) -> str:
@@ -236,18 +188,6 @@ def checked_pin(pin: str) -> str:
             remedy="copy it from what `headway publish` printed",
         )
     return f"{name}:{digits}"
-
-
-def _check_pin(data: Piece, pin: str) -> None:
-    wanted = checked_pin(pin)
-    have = digest_of(data)
-    if have != wanted:
-        raise ManifestError(
-            f"the manifest is {have[:19]}…, not the pinned {wanted[:19]}…",
-            retryable=True,
-            remedy="another source may hold the right one; if the object was published anew,"
-            " pin the new digest",
-        )
 
 
 def _head(view: memoryview) -> tuple[dict[str, Any], int]:
@@ -312,38 +252,32 @@ def _damaged(why: str) -> ManifestError:
     return ManifestError(f"the manifest is damaged: {why}", retryable=True, remedy=_AGAIN)
 
 
-# The survey of a file: its digests and the index of its members, in one pass at disk speed.
+# -- the scan of a file: its digests and the index of its members, in one pass at disk speed
 #
-# Reading, the digest of the whole and the digests of the chunks each have a thread; hashing lets
-# the others run. The buffers go round, so that memory stays the same whatever the size of the
-# file.
+# Reading, the digest of the whole and the digests of the chunks have a thread each; hashing lets
+# the others run. The buffers are used again, so that memory does not grow with the file.
 
 
-_PIECE = 4 << 20
-_PIECES = 4
-
-
-class Survey:
-    """What a pass over a file has found."""
+class Scan:
+    """What one pass over a file has found."""
 
     def __init__(self, size: int, chunk_size: int, hashes: _Hashes, tar: TarIndexer | None) -> None:
         self.size, self.chunk_size = size, chunk_size
-        self.sha256, self.digests = hashes.whole.digest(), bytes(hashes.chunks)
+        self.sha256, self.digests = hashes.whole.digest(), hashes.chunks
         self.tar = tar
 
     def manifest(self) -> bytes:
-        """The bytes of the manifest."""
         index = self.tar.members.sections() if self.tar is not None else None
         return write_manifest(self.size, self.chunk_size, self.sha256, self.digests, index)
 
 
-def survey(
+def scan(
     path: str,
     progress: Callable[[int, int], None] | None = None,
     *,
     chunk_size: int | None = None,
     index: bool = True,
-) -> Survey:
+) -> Scan:
     """Read a file from one end to the other; ManifestError where it is not one to publish."""
     name = os.path.basename(path)
     try:
@@ -356,10 +290,9 @@ def survey(
             raise ManifestError(f"{name} is not a file", remedy="publish each file of a folder")
         size = before.st_size
         chunk = _checked_chunk_size(size, chunk_size)
-        empty_is_tar = path.lower().endswith(".tar")
         from headway.node.transfer.tar import TarIndexer  # reading a manifest does without
 
-        tar = TarIndexer(size, empty_is_tar=empty_is_tar) if index else None
+        tar = TarIndexer(size, empty_is_tar=path.lower().endswith(".tar")) if index else None
         hashes = _Hashes(chunk)
         _read(file, name, size, hashes, tar, progress)
         after = os.fstat(file)
@@ -372,9 +305,9 @@ def survey(
         if tar.damage:
             raise ManifestError(
                 f"{name} is a damaged tar file: {tar.damage}",
-                remedy="make it anew; --no-index publishes it as it is, as mere bytes",
+                remedy="create it again, or publish it as it is with --no-index",
             )
-    return Survey(size, chunk, hashes, tar if tar is not None and tar.is_tar else None)
+    return Scan(size, chunk, hashes, tar if tar is not None and tar.is_tar else None)
 
 
 def _read(
@@ -386,99 +319,63 @@ def _read(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Let every byte pass by the hashes and the indexer."""
+    from concurrent.futures import ThreadPoolExecutor
+
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     done = 0
-    with hashes:
+    pending: deque[tuple[bytearray, list[Future[None]]]] = deque()
+    with ThreadPoolExecutor(1) as whole, ThreadPoolExecutor(1) as chunks:
         while done < size:
-            buffer = hashes.buffer()
+            if len(pending) < _PIECES:
+                buffer = bytearray(_PIECE)
+            else:
+                buffer, hashed = pending.popleft()
+                _wait(hashed)
             try:
                 count = os.readv(file, [memoryview(buffer)[: min(_PIECE, size - done)]])
             except OSError as error:
                 raise _unreadable(name, error) from None
             if not count:
                 raise _changed(name)
+            piece = memoryview(buffer)[:count]
             if tar is not None and tar.want is not None:
-                tar.feed(memoryview(buffer)[:count])
-            hashes.take(buffer, count)
+                tar.feed(piece)
+            feeds = (whole, hashes.whole.update), (chunks, hashes.feed_chunks)
+            pending.append((buffer, [pool.submit(feed, piece) for pool, feed in feeds]))
             done += count
             if progress is not None:
                 progress(done, size)
+    _wait([each for _, hashed in pending for each in hashed])
+
+
+def _wait(hashed: list[Future[None]]) -> None:
+    for each in hashed:
+        each.result()
 
 
 class _Hashes:
-    """The digest of the whole and those of the chunks, each made by a thread of its own."""
+    """The digest of the whole and those of the chunks."""
 
     def __init__(self, chunk_size: int) -> None:
         self.whole = hashlib.sha256()
-        self.chunks = bytearray()
+        self._chunks = bytearray()
         self._chunk_size = chunk_size
         self._chunk, self._in_chunk = hashlib.sha256(), 0
-        self._free: queue.Queue[bytearray] = queue.Queue()
-        self._work = (_Queue(), _Queue())
-        feeds = (self.whole.update, self._feed_chunks)
-        self._threads = [
-            threading.Thread(target=self._hash, args=pair, daemon=True)
-            for pair in zip(self._work, feeds)
-        ]
-        self._users: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._error: BaseException | None = None
 
-    def __enter__(self) -> None:
-        for _ in range(_PIECES):
-            self._free.put(bytearray(_PIECE))
-        for thread in self._threads:
-            thread.start()
+    @property
+    def chunks(self) -> bytes:
+        last = self._chunk.digest() if self._in_chunk else b""
+        return bytes(self._chunks) + last
 
-    def __exit__(self, *_: object) -> None:
-        for work in self._work:
-            work.put(None)
-        for thread in self._threads:
-            thread.join()
-        if self._error is not None:
-            raise self._error
-        if self._in_chunk:
-            self.chunks += self._chunk.digest()
-
-    def buffer(self) -> bytearray:
-        """A buffer that nobody uses any more."""
-        buffer = self._free.get()
-        if self._error is not None:
-            raise self._error
-        return buffer
-
-    def take(self, buffer: bytearray, count: int) -> None:
-        """Hash the next bytes; the buffer comes back by itself."""
-        with self._lock:
-            self._users[id(buffer)] = len(self._work)
-        for work in self._work:
-            work.put((buffer, count))
-
-    def _hash(self, work: _Queue, feed: Callable[[memoryview], None]) -> None:
-        while True:
-            item = work.get()
-            if item is None:
-                return
-            buffer, count = item
-            try:
-                feed(memoryview(buffer)[:count])
-            except BaseException as error:  # the reader waits for the buffer, and must be told
-                self._error = self._error or error
-            with self._lock:
-                self._users[id(buffer)] -= 1
-                unused = not self._users[id(buffer)]
-            if unused:
-                self._free.put(buffer)
-
-    def _feed_chunks(self, piece: memoryview) -> None:
+    def feed_chunks(self, piece: memoryview) -> None:
         while piece:
             part = piece[: self._chunk_size - self._in_chunk]
             self._chunk.update(part)
             self._in_chunk += len(part)
             piece = piece[len(part) :]
             if self._in_chunk == self._chunk_size:
-                self.chunks += self._chunk.digest()
+                self._chunks += self._chunk.digest()
                 self._chunk, self._in_chunk = hashlib.sha256(), 0
 
 
@@ -488,8 +385,8 @@ def _checked_chunk_size(size: int, chunk_size: int | None) -> int:
     chunk = chunk_size_for(size) if chunk_size is None else chunk_size
     if not MIN_CHUNK <= chunk <= MAX_CHUNK or chunk % 4096:
         raise ManifestError(
-            f"a chunk of {chunk} bytes is none: 64 KiB to 1 GiB, in steps of 4 KiB",
-            remedy="8 MiB to 64 MiB serve well",
+            f"{chunk} is no chunk size: it must be 64 KiB to 1 GiB, in steps of 4 KiB",
+            remedy="8 MiB to 64 MiB work well",
         )
     if size > chunk * MAX_CHUNKS:
         raise ManifestError(
@@ -505,7 +402,7 @@ def _unreadable(name: str, error: OSError) -> ManifestError:
         remedy = "ask its owner to let you read it, or publish a copy that is yours"
     return ManifestError(
         f"{name} cannot be read: {error.strerror}",
-        remedy=remedy or "copy it to a sound disk, look at the copy, and publish that",
+        remedy=remedy or "copy it to a healthy disk, check the copy, and publish that",
     )
 
 
@@ -515,14 +412,11 @@ def _changed(name: str) -> ManifestError:
     )
 
 
-# Publishing: the manifest of a file, put beside it under its own name, whole or not at all.
-
-
-_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst")
+# -- publishing: the manifest of a file is put in the same folder, complete or not at all
 
 
 class Published:
-    """A manifest that lies beside its object."""
+    """A manifest that was written to the folder of its object."""
 
     def __init__(self, path: str, data: bytes, notes: list[str]) -> None:
         self.path = path
@@ -549,7 +443,7 @@ def publish(
         )
     is_new = _is_free(target)
     _check_folder(target)
-    found = survey(path, progress, chunk_size=chunk_size, index=index)
+    found = scan(path, progress, chunk_size=chunk_size, index=index)
     notes = []
     if found.tar is not None:
         if not found.tar.end_mark:
@@ -561,7 +455,12 @@ def publish(
         notes.append("it is compressed, so that its members cannot be indexed; a plain tar can")
     data = found.manifest()
     published = Published(target, data, notes)  # what is handed out must be good
-    _put(data, target, is_new)
+    try:
+        write_atomically(target, data, mode=None, exclusive=is_new)
+    except FileExistsError:
+        raise _foreign(target) from None
+    except OSError as error:
+        raise _unwritable(target, error) from None
     return published
 
 
@@ -573,7 +472,7 @@ def _is_free(target: str) -> bool:
         if os.path.islink(target) or not os.path.isfile(target):
             raise _foreign(target)
         with open(target, "rb") as file:
-            if not looks_like_manifest(file.read(64)):
+            if not file.read(64).startswith(MAGIC):
                 raise _foreign(target)
     except OSError as error:
         raise _unwritable(target, error) from None
@@ -590,19 +489,10 @@ def _check_folder(target: str) -> None:
         )
 
 
-def _put(data: bytes, target: str, is_new: bool) -> None:
-    try:
-        write_atomically(target, data, mode=None, exclusive=is_new)
-    except FileExistsError:
-        raise _foreign(target) from None
-    except OSError as error:
-        raise _unwritable(target, error) from None
-
-
 def _foreign(target: str) -> ManifestError:
     return ManifestError(
         f"{os.path.basename(target)} exists and is not a manifest of Headway's",
-        remedy="move it away; it is not touched",
+        remedy="move it away; Headway does not replace it",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a caller asks of a download, and what it is told: the options, the progress, the result."""
+"""The options of a download, its progress and its result."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from headway.node.transfer.ledger import Stretch
-    from headway.node.transfer.prover import Chunks
+    from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.source import Source
 
     class ReadControl(Protocol):
-        """What readers may ask of a download, at any time and without a lock."""
+        """What readers may ask of a download, at any time and without a lock: see `Assembly`."""
 
         def turn(self, order: Sequence[Stretch], passed: int = 0) -> None: ...
         def wish(self, stretches: list[Stretch]) -> None: ...
@@ -22,26 +22,22 @@ if TYPE_CHECKING:
         def give_back(self, begin: int, end: int) -> None: ...
 
     class Readers(Protocol):
-        """Those who read an object while it arrives, as the engine knows them."""
+        """Those who read an object while it arrives."""
 
-        unit: int  # bytes that are told of together; with a manifest, its chunks
+        unit: int  # bytes that are reported together; with a manifest, its chunks
         room: int  # bytes of the disk that the object may take; 0: as many as it has
 
-        def begins(self, size: int) -> Sequence[Stretch]:
-            """How long it is; returns what is on disk and proven already."""
-            ...
+        # The size is known; returns what is on disk and proven already.
+        def begins(self, size: int) -> Sequence[Stretch]: ...
 
-        def proven(self, begin: int, end: int) -> None:
-            """These bytes are on disk and, where there is a manifest, right."""
-            ...
+        # These bytes are on disk and, where there is a manifest, right.
+        def proven(self, begin: int, end: int) -> None: ...
 
-        def lost(self, begin: int, end: int) -> None:
-            """These are about to be taken back, and it is not known which of them were there."""
-            ...
+        # These are about to be taken back, whichever of them were there.
+        def lost(self, begin: int, end: int) -> None: ...
 
-        def look(self, control: ReadControl) -> None:
-            """Called a few times a second without any lock, to tell the engine of wishes."""
-            ...
+        # Called a few times a second without any lock, to tell the engine what is wanted.
+        def look(self, control: ReadControl) -> None: ...
 
 
 PATIENCE = 180.0  # seconds without a byte from anywhere: on a slot, a GPU waits
@@ -59,7 +55,7 @@ class Options:
         size: int | None = None,
         most: int | None = None,
         checksum: str | None = None,
-        manifest: Chunks | None = None,
+        manifest: Manifest | None = None,
         progress: Callable[[int, int | None], None] | None = None,
         watch: Callable[[Snapshot], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
@@ -74,29 +70,29 @@ class Options:
         negotiate: bool = True,
         readers: Readers | None = None,
     ) -> None:
-        """Take what the caller says, and the defaults of a slot.
+        """Take what the caller says, and the defaults for a slot.
 
         Args:
             size: The bytes that the object must have.
             most: An object of more bytes is refused.
-            checksum: What the whole must have, as "sha256:…".
+            checksum: What the whole object must have, as "sha256:…".
             manifest: What each chunk must be.
             progress: Called with the bytes that are here and the total, at most twice a second.
             watch: Called as often, with a snapshot.
             should_stop: Asked often; Stopped is raised when it says so.
-            patience: Seconds without a byte from anywhere after which it fails.
+            patience: Seconds without a byte from anywhere after which the download fails.
             grace: Seconds for which every source must say that there is no such object.
-            absence_is_final: Nobody waits in a slot, so what no other try soon can change ends it
-                early.
+            absence_is_final: Nobody waits in a slot, so fail early where another try would not
+                help soon.
             connections: How many at a time, to all sources together.
             per_source: How many at a time to one source.
-            keep: What has arrived stays when it ends early, for another call to go on from; a
-                process that is killed leaves it in any case.
-            replace: A file that has the name by then gives way.
-            direct: Federations shall give the origin's bytes.
+            keep: Keep what has arrived when the download ends early, so that another call can
+                resume it; a killed process leaves it in any case.
+            replace: Replace a file that has the name by then.
+            direct: Fetch from a federation's origin, not from its caches.
             negotiate: Ask servers for a digest where nothing is declared.
-            readers: They use the object while it arrives: they say what comes first, and hear of
-                what is there and proven.
+            readers: They use the object while it arrives: they say what comes first, and hear what
+                is there and proven.
         """
         self.size = size if manifest is None else manifest.size
         self.most, self.checksum, self.manifest = most, checksum, manifest
@@ -105,23 +101,23 @@ class Options:
         self.connections, self.per_source = connections, per_source
         self.keep, self.replace, self.direct = keep, replace, direct
         self.negotiate, self.readers = negotiate, readers
-        #: The size that was named beside a manifest of another size.
+        #: The declared size, if the manifest has another one.
         self.contradicted = size if size not in (None, self.size) else None
 
     @property
     def provable(self) -> bool:
-        """Whether something is declared that tells in the end whether the bytes are right."""
+        """Whether a checksum or a manifest was declared."""
         return self.checksum is not None or self.manifest is not None
 
     def owner(self) -> str:
-        """What a journal must belong to, in one line."""
+        """What the journal of this download belongs to, in one line."""
         if self.manifest is None:
             return self.checksum or ""
         import hashlib
 
         hasher = hashlib.sha256(f"{self.manifest.size} {self.manifest.chunk_size} ".encode())
-        for number in range(len(self.manifest.digests)):
-            hasher.update(self.manifest.digests[number])
+        for digest in self.manifest.digests:
+            hasher.update(digest)
         return f"{self.checksum or ''} manifest:{hasher.hexdigest()}"
 
 
@@ -147,11 +143,11 @@ class Snapshot:
 
     Attributes:
         bytes: How many are here.
-        total: How many there will be; None while nobody knows.
+        total: How many there will be; None while that is unknown.
         rate: Bytes a second, all connections together.
         seconds: Since it began.
         sources: Each source as it is now.
-        slow: What holds it up: "disk", "source", "network" or "".
+        slow: What slows it down: "disk", "source", "network" or "".
     """
 
     def __init__(

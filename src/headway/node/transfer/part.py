@@ -1,4 +1,4 @@
-"""The part: the file in which the bytes of an object gather before it gets its name."""
+"""The part: the file in which the bytes of an object are collected before it gets its name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import os
 import stat
 import time
 
-from headway.node.errors import DiskError, NodeError, NoSpaceError, TransferError
+from headway.node.errors import FULL, DiskError, NodeError, NoSpaceError, TransferError
 from headway.node.files import Lock, lock, name_new, planted, settle
-from headway.node.transfer.upload import FULL
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-
-# Holes and writeback: what Linux can do with a stretch of a file, and Python has no call for.
-
-
+SUFFIX = ".part"
+_PROBE = 16 << 20
+_ROOM = "ask for more disk, or let the job run elsewhere"
+_QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may have to write each
+# The page cache takes memory in blocks as large as a write. Large ones have to be found first, and
+# a virtual machine may even have given them back to its host: 1 GiB to ext4 took 3.1 CPU seconds
+# in writes of 2 MiB, and 0.9 in writes of this size.
+_WRITE = 64 << 10
+_BATCH = 16 << 20  # bytes after which the disk starts writing: 1.05 s for a GiB instead of 1.4 s
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _START = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
 _sync_file_range: Callable[..., int] | None = None
@@ -56,12 +59,8 @@ def start_writeback(file: int, begin: int, length: int) -> None:
             call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
             _sync_file_range = call
         except (ImportError, AttributeError, OSError):
-            _sync_file_range = _nothing
+            _sync_file_range = lambda *_: 0  # noqa: E731
     _sync_file_range(file, begin, length, _START)
-
-
-def _nothing(*_: object) -> int:
-    return 0
 
 
 def can_punch(folder: str) -> bool:
@@ -84,23 +83,12 @@ def can_punch(folder: str) -> bool:
         os.close(file)
 
 
-SUFFIX = ".part"
-_PROBE = 16 << 20
-_ROOM = "ask for more disk, or let the job run elsewhere"
-_QUICK = 0.001  # seconds; tmpfs clears all pages at once, and a library may have to write each
-# The page cache takes memory in blocks as large as a write. Large ones have to be found first, and
-# a virtual machine may even have given them back to its host: 1 GiB to ext4 took 3.1 CPU seconds
-# in writes of 2 MiB, and 0.9 in writes of this size.
-_WRITE = 64 << 10
-_BATCH = 16 << 20  # bytes after which the disk begins with them: 1.05 s a GiB instead of 1.4 s
-
-
 class Taken(TransferError):
     """A file that is not to be replaced has the name."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is here already: it came while this one was under way",
+            f"{path} exists: somebody put it there while this download was under way",
             retryable=False,
             remedy="choose another path, or remove that file",
         )
@@ -118,17 +106,22 @@ class Part:
         self.written = 0
         self._gone = False
         self._held: Lock | None = None
-        try:
+        with self._disk():
             os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
             try:
                 self._open(os.O_EXCL)
             except FileExistsError:
                 self._take_over()
+
+    @contextlib.contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise self.trouble(error) from None
 
     def _take_over(self) -> None:
-        """Go on with the one that is there, unless somebody else could have put bytes into it."""
+        """Resume the part that is there, unless somebody else could have put bytes into it."""
         try:
             self._open()
         except OSError as error:
@@ -160,10 +153,10 @@ class Part:
             raise
 
     def _refuse_planted(self, about: os.stat_result) -> None:
-        """A part of another user is neither gone on with nor removed: they may be at work on it."""
+        """Another user's part is neither resumed nor removed: they may be writing to it."""
         if about.st_uid != os.geteuid():
             raise NodeError(
-                f"{self.place} {planted(about)}, so {self.name} cannot gather in it",
+                f"{self.place} {planted(about)}, so {self.name} cannot be written to it",
                 remedy="ask them to remove it, or choose another path",
             )
 
@@ -172,9 +165,9 @@ class Part:
             self._held = lock(self.file)
         except BlockingIOError:
             raise TransferError(
-                f"another process is bringing {self.name} at this moment",
+                f"another process is downloading {self.name} at the moment",
                 retryable=True,
-                remedy="wait for it, or end it",
+                remedy="wait for it, or stop it",
             ) from None
         except OSError:
             pass  # a system without locks
@@ -183,7 +176,7 @@ class Part:
         except FileNotFoundError:
             brought = True
         if brought:
-            raise TransferError(f"another process has just brought {self.name}", retryable=True)
+            raise TransferError(f"another process has just downloaded {self.name}", retryable=True)
 
     def _let_go(self, busy: bool = False) -> None:
         if self._held is not None:
@@ -193,18 +186,15 @@ class Part:
             os.close(self.file)
 
     def clear(self) -> None:
-        """Make it empty."""
-        try:
+        with self._disk():
             os.ftruncate(self.file, 0)
-        except OSError as error:
-            raise self.trouble(error) from None
 
     def reserve(self, size: int, room: int = 0) -> None:
         """Give the file its size, with room on the disk where the file system can promise it.
 
         `room`: only so many bytes of it will be there at a time.
         """
-        try:
+        with self._disk():
             if os.fstat(self.file).st_size > size:
                 os.ftruncate(self.file, size)
             if size == 0:
@@ -212,8 +202,6 @@ class Part:
             self._need(min(room or size, size))
             if room or not self._allocate(size):
                 os.ftruncate(self.file, size)
-        except OSError as error:
-            raise self.trouble(error) from None
 
     def _need(self, size: int) -> None:
         """Asked first: some file systems fill themselves before they find that it is too much."""
@@ -238,7 +226,6 @@ class Part:
         return True
 
     def write(self, buffer: memoryview, offset: int) -> None:
-        """Write all of the buffer at its place."""
         begin = time.monotonic()
         count = len(buffer)
         try:
@@ -255,11 +242,8 @@ class Part:
 
     def punch(self, begin: int, end: int) -> None:
         """Give the blocks of a stretch back to the disk; it reads as zeros then."""
-
-        try:
+        with self._disk():
             punch(self.file, begin, end - begin)
-        except OSError as error:
-            raise self.trouble(error) from None
 
     def read_into(self, views: Sequence[memoryview], offset: int) -> int:
         try:
@@ -268,10 +252,8 @@ class Part:
             raise self.trouble(error) from None
 
     def sync(self) -> None:
-        try:
+        with self._disk():
             os.fdatasync(self.file)
-        except OSError as error:
-            raise self.trouble(error) from None
 
     def finish(self, size: int) -> None:
         """Put the file in place under its own name; Taken where it must not replace another."""
@@ -308,12 +290,7 @@ class Part:
         self._let_go(busy)
 
     def trouble(self, error: OSError) -> DiskError:
-        """The node's disk failed us."""
         if error.errno in (*FULL, errno.EFBIG):
-            words = f"the node's disk is full: {self.name} has no room beyond {self.written_here}"
-            return NoSpaceError(f"{words} bytes", remedy=_ROOM)
+            words = f"the node's disk is full: {self.name} has no room beyond {self.written} bytes"
+            return NoSpaceError(words, remedy=_ROOM)
         return DiskError(f"the node's disk fails: {self.name}: {error.strerror}")
-
-    @property
-    def written_here(self) -> int:
-        return getattr(self, "written", 0)

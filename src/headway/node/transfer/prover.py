@@ -1,8 +1,9 @@
-"""The prover: checks bytes as they come to lie on disk, beside those who bring them.
+"""The prover: checks bytes in a thread of its own as soon as they are on disk.
 
-With a manifest each chunk is checked as soon as it is whole; a declared checksum is taken over the
-stretch from the beginning that has no gap, so that both are ready soon after the last byte. They
-are read back from the page cache, which also tells a disk that does not keep what it is given.
+With a manifest each chunk is checked as soon as it is complete; a declared checksum is computed
+over the bytes from the beginning up to the first gap, so that both are ready soon after the last
+byte. The bytes are read back from the page cache, which also exposes a disk that does not keep what
+it is given.
 """
 
 from __future__ import annotations
@@ -15,24 +16,11 @@ from headway.node.transfer.checksum import Checksum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Iterable
 
     from headway.node.transfer.ledger import Ledger
+    from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.part import Part
-
-    class Chunks(Protocol):
-        """What the engine needs of a manifest."""
-
-        @property
-        def size(self) -> int: ...
-        @property
-        def chunk_size(self) -> int: ...
-        @property
-        def algorithm(self) -> str: ...
-        @property
-        def digests(self) -> Sequence[bytes]: ...
-
 
 _PIECE = 1 << 20
 
@@ -47,10 +35,10 @@ class Prover:
         changed: threading.Condition,
         lock: threading.RLock,
         bad_chunk: Callable[[int, int], None],
-        manifest: Chunks | None,
+        manifest: Manifest | None,
         tell: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`tell` hears of each chunk that is right, with the condition held."""
+        """`tell` is called for each chunk that is right, with the condition held."""
         self._part, self._ledger, self._changed = part, ledger, changed
         self._tell = tell
         self._bytes_came = threading.Condition(lock)  # wakes this thread and nobody else
@@ -67,21 +55,16 @@ class Prover:
         self._buffer: memoryview | None = None
         self.error: Exception | None = None
 
-    def expect(self, checksum: str) -> None:
-        """Prove the whole against a checksum, from the beginning."""
-        self._checksum, self._hashed = Checksum(checksum), 0
-        self._epoch += 1
-
-    def expect_nothing(self) -> None:
-        """There is no checksum of the whole any more."""
-        self._checksum, self._hashed = None, 0
+    def expect(self, checksum: str | None) -> None:
+        """Check the whole object against a checksum, from the beginning; None: not any more."""
+        self._checksum, self._hashed = Checksum(checksum) if checksum else None, 0
         self._epoch += 1
 
     @property
     def expects(self) -> bool:
         return self._checksum is not None
 
-    def came(self, begin: int, end: int) -> None:
+    def arrived(self, begin: int, end: int) -> None:
         """These bytes are on disk now, and the condition is held."""
         if self._manifest is None or begin >= end:
             return
@@ -222,7 +205,7 @@ class Prover:
                 checksum.restart()  # it has eaten bytes that were taken back meanwhile
                 self._hashed = 0
 
-    def _read(self, begin: int, end: int, feed: Callable[[memoryview], None]) -> None:
+    def _read(self, begin: int, end: int, feed: Callable[[memoryview], object]) -> None:
         assert self._buffer is not None
         while begin < end and not self._end:
             count = self._part.read_into([self._buffer[: min(_PIECE, end - begin)]], begin)

@@ -1,4 +1,4 @@
-"""The scheduler: who is asked for which bytes, who is stalled, and when patience is over.
+"""The scheduler: which source is asked for which bytes, who is stalled, and when to give up.
 
 Pure: everything that counts is in the views, so every decision can be tested without a clock, a
 socket or a thread. Rates are bytes a second, times are seconds, lanes are connections in use.
@@ -6,18 +6,18 @@ socket or a thread. Rates are bytes a second, times are seconds, lanes are conne
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from types import SimpleNamespace
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-FIRST_CHUNK = 16 << 20  # the first request, when nobody knows the size
+FIRST_CHUNK = 16 << 20  # the first request, while the size is unknown
 LEAST_CHUNK = 1 << 20
-MOST_CHUNK = 64 << 20  # bounds how far proofs lie behind the bytes, and what one lease can hold up
+MOST_CHUNK = 64 << 20  # bounds how far proofs lag behind the bytes, and what one lease can hold up
 CHUNK_SECONDS = 20.0
 OVERHEAD = 0.1  # of a request's time that waiting for its first byte may take
-MOST_FOR_LATENCY = 1 << 30  # bytes of a request for whose sake those in order lie behind
+MOST_FOR_LATENCY = 1 << 30  # bytes of a request, where proofs in order lag behind for it
 RACE = 1.0  # seconds without a first byte after which the next source is asked too
 WORTH = 2.0  # seconds that must be left for another connection to be worth its opening
 WINDOW = 3.0  # seconds over which a rate is recent
@@ -27,52 +27,38 @@ OWN_FLOOR = 0.1  # of what it gave itself
 SILENCE = 2.0  # seconds without a byte, while others could give them
 ANSWER = 5.0  # seconds for a first byte while others give bytes
 ANSWER_ELSEWHERE = 8.0  # the same while others could be asked
-ANSWER_ALONE = 15.0  # the same when there is nobody else; doubled while it does not help
+ANSWER_ALONE = 15.0  # the same when there is no other; doubled while it does not help
 SET_ASIDE = 15.0  # seconds for which one that is much worse than others is not asked
-ALONE = 3.0  # the same when there is nobody else; doubled while it does not help
+ALONE = 3.0  # the same when there is no other; doubled while it does not help
 MOST_ALONE = 60.0
 HEDGE_SHARE = 0.04  # of the object that may be fetched twice
 HEDGE_LEAST = 1 << 20
-GAIN = 1.1  # several lanes of a source shall bring so many times what one of them brought
+GAIN = 1.1  # several lanes of a source must bring so many times what one of them brought
 TRIES = 4  # refusals in a row that are believed
 THIRST = 5.0  # seconds without a byte after which more is tried to get any
 RIVAL = 3.0  # seconds without progress after which another version is better than none
 _MOMENT = 0.05  # seconds of bytes that show what they cost this node
-_TOIL = 0.7  # of the processors that may be busy with it
+_BUSY = 0.7  # of the processors that may be busy with it
 _SLOW_DISK = 0.5  # of the lanes' time spent in writing
 _STEADY = 8.0  # seconds after which a low rate is not a beginning's; a slot's log speaks after ten
 _WAITING = ("resolve", "connect", "TLS", "first byte")
 
 
-class LaneView:
+class LaneView(SimpleNamespace):
     """One connection at one moment."""
 
-    def __init__(
-        self,
-        *,
-        key: int,
-        source: int,
-        phase: str,
-        age: float,
-        silence: float,
-        recent: float,
-        usual: float = 0.0,
-        gap: float = 0.0,
-        left: int | None = None,
-        got: int = 0,
-        latency: float = 0.0,
-        effort: float = 0.0,
-    ) -> None:
-        self.key, self.source, self.phase = key, source, phase
-        self.age = age  # of this request
-        self.silence = silence  # since the last byte, or since the request
-        self.recent = recent  # rate over the last WINDOW
-        self.usual = usual  # what it gave over a longer time
-        self.gap = gap  # the longest pause between two pieces that it has come back from
-        self.left = left  # of its lease
-        self.effort = effort  # the share of a processor that its bytes take
-        self.got = got  # of this request
-        self.latency = latency  # from a request to its source to the first byte
+    key: int
+    source: int
+    phase: str
+    age: float  # of this request
+    silence: float  # since the last byte, or since the request
+    recent: float  # rate over the last WINDOW
+    usual: float = 0.0  # the rate over a longer time
+    gap: float = 0.0  # the longest pause between two pieces that it has come back from
+    left: int | None = None  # of its lease
+    got: int = 0  # of this request
+    latency: float = 0.0  # from a request to its source to the first byte
+    cpu_share: float = 0.0  # the share of a processor that its bytes take
 
     @property
     def eta(self) -> float:
@@ -84,34 +70,25 @@ class LaneView:
         return self.left / self.recent
 
 
-class SourceView:
+class SourceView(SimpleNamespace):
     """One source at one moment."""
 
-    def __init__(
-        self,
-        *,
-        key: int,
-        rank: int = 0,
-        ready: bool = True,
-        allowed: int = 2,
-        lanes: int = 0,
-        rate: float = 0.0,
-        ranges: bool | None = None,
-        last_resort: bool = False,
-        silences: int = 0,
-        closed: bool = False,
-        answered: bool = True,
-        faults: int = 0,
-    ) -> None:
-        self.faults = faults  # in a row
-        self.answered = answered  # ever; else one connection has to show first that it does
-        self.key, self.rank, self.ready, self.allowed = key, rank, ready, allowed
-        self.lanes, self.rate, self.ranges = lanes, rate, ranges
-        self.last_resort, self.silences, self.closed = last_resort, silences, closed
+    key: int
+    rank: int = 0
+    ready: bool = True
+    allowed: int = 2
+    lanes: int = 0
+    rate: float = 0.0
+    ranges: bool | None = None
+    last_resort: bool = False
+    silences: int = 0
+    closed: bool = False
+    answered: bool = True  # ever; else one connection has to show first that it does
+    faults: int = 0  # in a row
 
 
 class CutReason:
-    """Why a lane loses its bytes."""
+    """Why a lane is cut."""
 
     def __init__(self, lane: int, words: str, bench: float, *, failure: bool) -> None:
         self.lane, self.words = lane, words
@@ -120,7 +97,7 @@ class CutReason:
 
 
 def stalls(lanes: Sequence[LaneView], sources: Sequence[SourceView]) -> list[CutReason]:
-    """The lanes that shall lose their bytes."""
+    """The lanes to cut."""
     reasons = (_stall(lane, lanes, sources) for lane in lanes)
     return [reason for reason in reasons if reason is not None]
 
@@ -192,7 +169,7 @@ def openings(
 
     `known`: somebody has answered; before that, only the first that has something to do is meant.
     """
-    if _toils(lanes, processors):
+    if _cpu_bound(lanes, processors):
         return []
     usable = [s for s in sources if s.ready and not s.closed]
     caches = [s for s in usable if not s.last_resort]
@@ -227,15 +204,15 @@ def _hung(sources: Sequence[SourceView]) -> int:
     return sum(source.silences > 0 for source in sources)
 
 
-def _toils(lanes: Sequence[LaneView], processors: int) -> bool:
-    """Whether this node is what limits them, or may be: half of its processors are enough."""
+def _cpu_bound(lanes: Sequence[LaneView], processors: int) -> bool:
+    """Whether this node limits them, or may: half of its processors busy are enough."""
     if len(lanes) == 1 and lanes[0].phase in ("body", "disk"):
         first = lanes[0]
         begins = (first.age if first.got else first.silence) < _MOMENT
         if begins and first.latency < _MOMENT:  # else it is far away, and others are needed at once
             return True
-    toil = sum(lane.effort for lane in lanes if lane.silence < RACE)
-    return toil >= _TOIL * max(1, processors // 2)
+    cpu = sum(lane.cpu_share for lane in lanes if lane.silence < RACE)
+    return cpu >= _BUSY * max(1, processors // 2)
 
 
 def _class(source: SourceView, all_of_them: Sequence[SourceView]) -> int:
@@ -268,11 +245,11 @@ def chunk(
     latency: float = 0.0,
     ordered: bool = False,
 ) -> int:
-    """How many bytes a lane shall ask for; `free` is what nobody has leased yet.
+    """How many bytes a lane asks for; `free` is what is not leased yet.
 
-    Every request costs its `latency`, so a lane asks for all of its share; who is done first takes
-    from the others. `ordered`: the bytes are proven from the first to the last, so several lanes
-    stay together, and ask for less and less towards the end.
+    Every request costs its `latency`, so a lane asks for its whole share; the first to finish takes
+    over from the others. `ordered`: the bytes are proven from the first to the last, so the lanes
+    stay close together, and ask for less and less towards the end.
     """
     if remaining is None:
         return FIRST_CHUNK
@@ -300,7 +277,7 @@ def first_chunk(size: int | None, lanes: int, *, ordered: bool) -> int:
 
 
 def chunk_for_readers(rate: float, latency: float, grain: int) -> int:
-    """The bytes of a request when others are waited for: enough that its latency hardly counts."""
+    """The bytes of a request while readers wait: enough that its latency hardly counts."""
     most = max(LEAST_CHUNK, min(int(rate * latency / OVERHEAD), MOST_CHUNK))
     return -(-most // grain) * grain
 
@@ -316,7 +293,7 @@ def share(
     latency: float,
     ordered: bool,
 ) -> int:
-    """How many bytes a lane of a source shall ask for beside the other lanes.
+    """How many bytes a lane of a source asks for, given the other lanes.
 
     `lanes`: how many there will be while nothing changes. The rest is as for `chunk`.
     """
@@ -356,7 +333,7 @@ def steal(
 
 
 def hedge(lanes: Sequence[LaneView], source: int, rate: float, *, budget: int) -> int | None:
-    """Which lane's rest an idle one fetches too: a small rest at the very end that drags on."""
+    """The lane whose last bytes an idle one fetches too, because they take too long."""
     best: tuple[float, int] | None = None
     for lane in lanes:
         if lane.source == source or lane.left is None or not 0 < lane.left <= budget:
@@ -398,11 +375,8 @@ def agreed_absent(since: Sequence[float | None], now: float, grace: float) -> bo
 def bottleneck(rates: Sequence[float], lanes: int, *, seconds: float, writing: float) -> str:
     """What a transfer waits for most: "disk", "source", "network" or "".
 
-    Args:
-        rates: Those of the sources that have given anything.
-        lanes: How many there are.
-        seconds: Since it began.
-        writing: Seconds that lanes have spent in writing.
+    `rates`: those of the sources that have given anything. `writing`: seconds spent in writing, of
+    all lanes together.
     """
     if writing > _SLOW_DISK * seconds * max(1, lanes) and seconds > 5:
         return "disk"

@@ -1,5 +1,5 @@
-"""A source: one place that an object can come from, what it has shown of itself so far, and when
-it may be asked again. Pure: the clock and the dice come from outside."""
+"""A source: one place that an object can come from, how it has behaved so far, and when it may be
+asked again. Pure: the clock and the dice come from outside."""
 
 from __future__ import annotations
 
@@ -41,19 +41,18 @@ class Fault(Exception):
     ) -> None:
         super().__init__(words)
         self.words = words
-        self.retryable = retryable
+        self.retryable = retryable and not settled
         self.after = after  # seconds that the server asked to wait
         self.bad_copy = bad_copy  # the bytes came, and they are wrong
-        self.node = node  # the fault lies with this node
+        self.node = node  # this node is at fault
         self.remedy = remedy
         self.phase = phase  # resolve, connect, TLS, first byte, body, verify or disk
         self.absent = absent  # the source says that there is no such object
         self.strain = strain  # the source has too much to do
-        self.settled = settled  # asking again cannot change it
+        self.settled = settled  # to ask again cannot change it
         self.no_range = no_range  # it gives the whole object only
         self.wrong_part = wrong_part  # it gave another part of the object than the one asked for
-        self.lasting = lasting  # it will be the same in some minutes: somebody must mend it first
-
+        self.lasting = lasting  # it will be the same in some minutes: somebody must repair it first
         # the error that a caller gets when nothing else went wrong
         self.means = means or (
             NotFoundError if absent else CorruptError if bad_copy else TransferError
@@ -116,12 +115,8 @@ class Identity:
         return None if told is None else told == digits
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "size": self.size,
-            "etag": self.etag,
-            "modified": self.modified,
-            "digests": self.digests,
-        }
+        fields = ("size", "etag", "modified", "digests")
+        return {name: getattr(self, name) for name in fields}
 
 
 class Source:
@@ -140,7 +135,7 @@ class Source:
         named_for: str = "",
     ) -> None:
         self.url, self.key, self.rank = url, key, rank
-        self.named_for = named_for  # the URL whose director named it, and so vouches for it
+        self.named_for = named_for  # the URL whose director named it and vouches for it
         self.last_resort = last_resort  # an origin: asked when no cache is left
         self.token = token
         self.most = most  # connections at the best of times
@@ -151,9 +146,9 @@ class Source:
         self.opinion: Identity | None = None  # what it says of the object, if it was only asked
         self.gives_others = False  # its bytes were not those that are here
         self.ranges: bool | None = None  # whether it gives parts; None: not asked yet
-        self.trusted = False  # its version is known to be the one that is being gathered
+        self.trusted = False  # its version is known to be the one that is being downloaded
         self.bytes = 0  # received and used
-        self.wasted = 0  # received in vain
+        self.wasted = 0  # received and not used
         self.rate = 0.0  # bytes a second and connection, smoothed
         self.latency = 0.0  # seconds from a request to its first byte
         self.early = True  # it answers requests that come before the last answer has ended
@@ -161,7 +156,9 @@ class Source:
         self.faults = 0  # since it gave bytes
         self.silences = 0  # in a row
         self.wrong_parts = 0  # in a row
-        self.stint: int | None = None  # bytes after which a connection gives way to a fresh one
+        self.bytes_per_connection: int | None = (
+            None  # bytes after which a connection gives way to a fresh one
+        )
         self._fell_silent: list[int] = []  # the bytes that connections gave before they did
         self.bad = 0  # wrong copies or chunks
         self.refusals = 0  # in a row, of the kind that does not pass by itself
@@ -211,7 +208,7 @@ class Source:
         if lanes:
             return "active"
         if self.fault is not None and not self.bytes:
-            return "benched"  # its pause is over, and nobody has asked it again yet
+            return "benched"  # its pause is over, and it has not been asked again yet
         return "idle" if self.bytes else "new"
 
     def failed(self, fault: Fault, now: float, dice: float) -> None:
@@ -275,7 +272,7 @@ class Source:
         self._fell_silent = [*self._fell_silent[-1:], given]
         again = len(self._fell_silent) > 1 and min(self._fell_silent) > 0
         if again or given >= 4 * least:  # where much was given, half of it is no small connection
-            self.stint = max(least, max(self._fell_silent) // 2)
+            self.bytes_per_connection = max(least, max(self._fell_silent) // 2)
 
     def strained(self, fault: Fault, now: float, lanes: int) -> None:
         """It refuses one more connection; those that flow go on, and no other is opened soon."""
@@ -290,5 +287,5 @@ class Source:
         self._calm_since = now
 
     def measured(self, rate: float) -> None:
-        """Take in one lane's rate over the last moments."""
+        """Include a lane's recent rate."""
         self.rate = rate if not self.rate else 0.7 * self.rate + 0.3 * rate

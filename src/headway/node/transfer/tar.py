@@ -20,7 +20,7 @@ from headway.node.errors import ManifestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     Wants = Generator[tuple[int, int], bytes, None]
 
@@ -70,16 +70,6 @@ def safe_name(raw: bytes) -> bytes | None:
     return raw if raw and len(raw) <= MAX_NAME and b"\0" not in raw else None
 
 
-class Mark(NamedTuple):
-    """How far a Builder was."""
-
-    lengths: list[int]
-    classes: int
-    end: int
-    name: bytes
-    left_out: int
-
-
 class Builder:
     """Takes members in the order of the file and keeps them in columns."""
 
@@ -100,10 +90,6 @@ class Builder:
 
     def __len__(self) -> int:
         return len(self._gaps)
-
-    @property
-    def tars(self) -> int:
-        return len(self._tars)
 
     def add(
         self,
@@ -141,18 +127,19 @@ class Builder:
     def _class_number(self, name: bytes | None) -> int:
         return 0 if name is None else self._classes.setdefault(name, len(self._classes)) + 1
 
-    def mark(self) -> Mark:
-        """What to `rollback` to, should the nested tar file that begins here turn out not to be."""
-        lengths = [len(column) for column in self._everything()]
-        return Mark(lengths, len(self._classes), self._end, self._name, self.left_out)
+    def mark(self) -> Callable[[], None]:
+        """A function that forgets the members since, should a nested tar file turn out damaged."""
+        columns = [(column, len(column)) for column in self._everything()]
+        classes, state = len(self._classes), (self._end, self._name, self.left_out)
 
-    def rollback(self, mark: Mark) -> None:
-        """Forget the members since."""
-        for column, length in zip(self._everything(), mark.lengths):
-            del column[length:]
-        while len(self._classes) > mark.classes:
-            self._classes.popitem()
-        self._end, self._name, self.left_out = mark.end, mark.name, mark.left_out
+        def rollback() -> None:
+            for column, length in columns:
+                del column[length:]
+            while len(self._classes) > classes:
+                self._classes.popitem()
+            self._end, self._name, self.left_out = state
+
+        return rollback
 
     def _everything(self) -> list[array[int] | bytearray]:
         numbers = (self._sizes, self._far, self._class_of, self._lengths)
@@ -230,7 +217,7 @@ class Index:
         return numbers
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Offset and size of each member; ManifestError where one would lie outside the object."""
+        """Offset and size of each member; ManifestError where one would be outside the object."""
         far = iter(_array("Q", self._far))
         end, size_of_object = 0, self._size
         for gap, size in zip(self._columns["gaps"], self.sizes()):
@@ -238,7 +225,7 @@ class Index:
                 gap = next(far, 1 << 60)
             begin = end + gap * BLOCK
             if begin + size > size_of_object:
-                raise _wrong("a member lies behind the end of the object")
+                raise _wrong("a member is behind the end of the object")
             yield begin, size
             end = begin + -(-size // BLOCK) * BLOCK
 
@@ -246,7 +233,7 @@ class Index:
         """The name of each member."""
         middles, at, name = bytes(self._middles), 0, b""
         fronts, backs = self._columns["front"], self._columns["back"]
-        for front, back, length in zip(fronts, backs, self._lengths()):
+        for front, back, length in zip(fronts, backs, _array("H", self._columns["lengths"])):
             end = at + length
             if front + back > len(name) or end > len(middles):
                 raise _wrong("a name is garbled")
@@ -282,9 +269,6 @@ class Index:
     def not_files(self) -> Iterator[int]:
         """The numbers of the members that are not plain files."""
         return (number for number, _ in self._each_note())
-
-    def _lengths(self) -> array[int]:
-        return _array("H", self._columns["lengths"])
 
     def _each_note(self) -> Iterator[tuple[int, tuple[str, int, str]]]:
         at, last, notes = 0, -1, self._notes
@@ -390,15 +374,14 @@ def _wrong(why: str) -> ManifestError:
     )
 
 
-# The tar indexer: says which bytes of a tar file it must see next, and notes where members lie.
+# -- the tar indexer: says which bytes of a tar file it must see next, and notes where members are
 #
 # It reads headers only, one range after the other, so that a file can be indexed while it is
 # hashed, while it arrives, or by a few small reads. It knows ustar, GNU and pax headers, long
-# names, sparse members, links, and tar files within the tar file (one level, as ILSVRC2012 has one
-# for each class).
+# names, sparse members, links, and nested tar files (one level, as ILSVRC2012 has one for each
+# class).
 
-
-MAX_EXTENDED = 1 << 20  # bytes of a long name or a pax header; longer ones are nobody's
+MAX_EXTENDED = 1 << 20  # bytes of a long name or a pax header; no honest one is longer
 _MAX_MAP = 1 << 16  # blocks that continue the map of a sparse member
 _REGULAR = b"0\0007"
 _WITHOUT_DATA = b"123456"
@@ -413,15 +396,14 @@ class TarIndexer:
         """`size` is that of the file, if it is known already."""
         self.members = Builder()
         self.is_tar = False
-        self.damage = ""  # what is wrong with it, in words
+        self.damage = ""  # what is wrong with it
         self.end_mark = False  # whether it closes as tar files do; without, it may be cut short
-        self._size = size
         self._empty_is_tar = empty_is_tar
         self._kept = bytearray()
         self._fed = 0
         self._inside = b""  # the member whose bytes it skips
         self._announced = False  # an extended header has come, its member has not
-        self._walk = self._outer()
+        self._walk = self._archive(0, size, None)
         self.want: tuple[int, int] | None = None
         self._go_on(None)
 
@@ -469,9 +451,6 @@ class TarIndexer:
             self.want = None
             if self.is_tar:
                 self.damage = str(error)
-
-    def _outer(self) -> Wants:
-        yield from self._archive(0, self._size, None)
 
     def _archive(self, at: int, end: int | None, class_name: bytes | None) -> Wants:
         """One tar file; `class_name` is that of all its members where it is a nested one."""
@@ -546,17 +525,17 @@ class TarIndexer:
         plain = safe_name(name)
         if plain is None:
             return False
-        mark, first = self.members.mark(), len(self.members)
+        rollback, first = self.members.mark(), len(self.members)
         try:
             yield from self._archive(at, at + size, plain.rpartition(b"/")[2][:-4] or b"tar")
         except _Damaged:
             self._announced = False
-            self.members.rollback(mark)
+            rollback()
             return False
-        if not self.members.add_tar(plain, at, size, first):
-            self.members.rollback(mark)
-            return False
-        return True
+        added = self.members.add_tar(plain, at, size, first)
+        if not added:
+            rollback()
+        return added
 
     def _add(
         self,

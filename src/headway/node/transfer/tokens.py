@@ -32,18 +32,15 @@ MARGIN = 60.0  # seconds before its end at which a token counts as expired
 _LARGEST = 1 << 16
 _SHARED = "/tmp"  # noqa: S108 - WLCG says so; only a file of this user counts there
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-# WLCG's words and SciTokens'; who may stage from tape may read
+# WLCG's words and SciTokens'; permission to stage from tape includes reading
 _READ = ("storage.read", "storage.stage", "read")
 _WRITE = ("storage.modify", "storage.create", "write")
-_ANYONE = (
-    "https://wlcg.cern.ch/jwt/v1/any",
-    "ANY",
-)  # the audience that is none: WLCG's, SciTokens'
+_ANYONE = ("https://wlcg.cern.ch/jwt/v1/any", "ANY")  # an audience of anyone: WLCG's, SciTokens'
 _REASONS = 4  # told at most of tokens that were not sent
 
 
 class Secret:
-    """A text that str, repr, format and pickle do not give away; only `reveal` does."""
+    """A text that str, repr, format and pickle do not reveal; only `reveal` does."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -71,7 +68,7 @@ class Secret:
 
 
 class Token(Secret):
-    """A bearer token; one that lies in a file is read again as soon as the file is renewed."""
+    """A bearer token; if it is from a file, it is read again as soon as the file is renewed."""
 
     def __init__(self, text: str, path: str = "", where: str = "") -> None:
         super().__init__(text)
@@ -81,7 +78,7 @@ class Token(Secret):
         self._mark = _mark(path)
 
     def reveal(self) -> str:
-        """The token, of its file as it is now; one for somebody else's eyes is not taken over."""
+        """The token as its file has it now, unless that is one of another issuer or audience."""
         mark = _mark(self._path)
         if mark is not None and mark != self._mark:
             fresh, self.trouble = read_token(self._path)
@@ -133,24 +130,18 @@ def find_token(
 ) -> Token | None:
     """The first token that may be sent; one that a URL names (`name+osdf://`) is the only one.
 
-    Args:
-        need: What it is for. A token that is not named must fit it in every respect.
-        name: The token's name in the URL; "": any that is found, in WLCG's order.
-        environ: Where to look.
-        now: The time by which it must not have expired.
-        refused: Takes why each token that was found may not be sent, in words without any token.
-
-    Returns:
-        A token, perhaps one that has expired where no other fits; None: there is none.
+    A token that is not named must fit the need in every respect. If all that fit have expired, the
+    first of them is returned. `refused` takes why each token that was found may not be sent, in
+    words without any token.
     """
-    moment = time.time() if now is None else now
+    now = time.time() if now is None else now
     old: Token | None = None
     said: list[str] = [] if refused is None else refused
     for token in _named(name, environ, said) if name else _candidates(environ, said):
         wrong = "" if name else _unfit(token, need)
         if wrong:
             said.append(f"{token.where} {wrong}")
-        elif not token.expired(moment):
+        elif not token.expired(now):
             return token
         else:
             old = old or token
@@ -203,9 +194,7 @@ def meant_for(claims: Mapping[str, object], urls: Iterable[str]) -> bool:
     if "aud" not in claims:
         return True
     said = claims["aud"]
-    audiences = (
-        [each for each in said if isinstance(each, str)] if isinstance(said, list) else [said]
-    )
+    audiences = said if isinstance(said, list) else [said]
     if any(each in _ANYONE for each in audiences):
         return True
     hosts = [(host[0], host[1] or 443) for host in map(_host, urls) if host is not None]
@@ -229,7 +218,7 @@ def _host(text: str) -> tuple[str, int | None] | None:
 
 
 def _unfit(token: Token, need: Need) -> str:
-    """Why a token that nobody named may not be sent; "": it may."""
+    """Why a token that the URL does not name may not be sent; "": it may."""
     claims = token.claims
     if not claims:
         return "is no JWT, and such a token is sent only where the URL names it"
@@ -275,37 +264,33 @@ def _candidates(environ: Mapping[str, str], refused: list[str]) -> Iterator[Toke
     text = _clean(environ.get("BEARER_TOKEN", ""))
     if text is not None:
         yield Token(text, where="BEARER_TOKEN")
-    files = [environ.get("BEARER_TOKEN_FILE", "")]
-    own = f"bt_u{os.getuid()}"
-    files += [
-        os.path.join(place, own) for place in (environ.get("XDG_RUNTIME_DIR"), _SHARED) if place
-    ]
+    places = filter(None, (environ.get("XDG_RUNTIME_DIR"), _SHARED))
+    own = [os.path.join(place, f"bt_u{os.getuid()}") for place in places]
+    files = [environ.get("BEARER_TOKEN_FILE", ""), *own]
     folder = _creds(environ)
     with contextlib.suppress(OSError):
         names = [name for name in os.listdir(folder) if name.endswith(".use") and name[0] != "."]
         names.sort(key=lambda name: (name != "scitokens.use", name))
         files += [os.path.join(folder, name) for name in names]
-    for path in files:
-        yield from _token_in(path, refused)
+    yield from filter(None, (_token_in(path, refused) for path in files))
 
 
 def _named(name: str, environ: Mapping[str, str], refused: list[str]) -> Iterator[Token]:
-    """`service.handle` lies in service_handle.use; a scheme cannot hold an underscore."""
+    """`service.handle` is in service_handle.use; a scheme cannot have an underscore."""
     for file in (name.replace(".", "_"), name):
         if "/" in file or file.startswith("."):
             return
-        found = list(_token_in(os.path.join(_creds(environ), f"{file}.use"), refused))
-        if found:
-            yield from found
+        token = _token_in(os.path.join(_creds(environ), f"{file}.use"), refused)
+        if token is not None:
+            yield token
             return
 
 
-def _token_in(path: str, refused: list[str]) -> Iterator[Token]:
+def _token_in(path: str, refused: list[str]) -> Token | None:
     text, wrong = read_token(path)
-    if text is not None:
-        yield Token(text, path)
-    elif wrong and f"{path} {wrong}" not in refused:
+    if wrong and f"{path} {wrong}" not in refused:
         refused.append(f"{path} {wrong}")
+    return None if text is None else Token(text, path)
 
 
 def _creds(environ: Mapping[str, str]) -> str:
@@ -316,7 +301,7 @@ def read_token(path: str) -> tuple[str | None, str]:
     """The token in a file, plain or as JSON; None and, if somebody may have planted it, words."""
     if not path:
         return None, ""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not to hang on a pipe that lies there
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # so as not to hang on a pipe
     if os.path.dirname(path) == _SHARED:
         flags |= os.O_NOFOLLOW  # anybody can put a link there
     try:

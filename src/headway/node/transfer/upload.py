@@ -1,23 +1,22 @@
-"""Upload: one file is put where a URL says, over http(s) or to a federation's origin.
+"""Upload: send one file to a URL, over http(s), to a federation's origin, or into a folder.
 
-Where the server knows MOVE, the bytes go to a name of their own beside the final one and are moved
-when they are proven, so that nobody ever sees half an object. That name follows from the content
-and the destination: what a process that was killed has left there, the next try overwrites. Where
-the server does not know MOVE, the bytes go to the final name, and what an interrupted try leaves is
-removed if the name was free before. What is there afterwards is compared by digest where the server
-tells one, else by size.
+Where the server knows MOVE, the bytes go to a temporary name in the same folder and are moved when
+they are verified, so that nobody ever sees half an object. That name follows from the content and
+the destination: what a killed process left there, the next try overwrites. Where the server does
+not know MOVE, the bytes go to the final name, and what an interrupted try leaves is removed if the
+name was free before. What is there afterwards is compared by digest where the server tells one,
+else by size.
 
-A server may redirect a PUT to another one. If the URL there is as plain as the one that was asked,
-it becomes the place of the object: all begins there anew, and is looked at, proven, moved and
-cleaned up there. A URL with a query of its own is good for the bytes of one request only, as a
-storage element's door gives it; the server that gave it is then asked about the object, and the
-other URL only if that one knows nothing.
+A server may redirect a PUT to another one. If the URL there is as plain as the requested one, the
+object belongs there: the upload starts over and is checked, moved and cleaned up there. A URL with
+a query of its own is good for the bytes of one request only, as a storage element's door gives it;
+the server that gave it is then asked about the object, and the other URL only if that one knows
+nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import random
@@ -25,10 +24,10 @@ import stat
 import time
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from headway.node.errors import AccessDeniedError, NotFoundError, Stopped, TransferError
+from headway.node.errors import FULL, AccessDeniedError, NotFoundError, Stopped, TransferError
 from headway.node.files import Lock, lock, name_new, planted, settle
 from headway.node.transfer.checksum import as_header, file_digests, said_digests
-from headway.node.transfer.federation import Offer, resolve
+from headway.node.transfer.federation import Offer, parse_name, resolve
 from headway.node.transfer.heads import REDIRECTS, Redirects
 from headway.node.transfer.http import ONCE, HttpConnection, ask, refusal
 from headway.node.transfer.source import Fault
@@ -40,14 +39,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
+    from headway.node.transfer.connection import Stop
     from headway.node.transfer.http import Answer
 
     Progress = Callable[[int, int | None], None]
-    Stop = Callable[[], bool]
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 4  # times that an upload is tried
+SILENCE = 60.0  # seconds in which the server must take a byte
+DIGEST_TIME = 600.0  # for its answer after the last byte: some read the whole object again
+LAG = 10.0  # seconds until a new object must be visible
 _EVERY = 0.5  # seconds between two calls of `progress`
+_CHUNK = 1 << 20
+_SMALL = 1 << 20  # so few bytes are sent without waiting for 100 Continue
+_EXPECT = 1.0  # seconds to wait for a refusal before the body
+_DONE = (200, 201, 202, 204)
+_TIDY = 10.0
+_UNREACHED = ("resolve", "connect", "TLS")  # phases of a fault in which no byte was sent
+_moves: dict[str, bool] = {}  # whether a host knows MOVE, as far as it has been asked
 
 
 class Sent:
@@ -56,7 +64,7 @@ class Sent:
     Attributes:
         bytes: Its size.
         seconds: How long it took.
-        proof: "digest" or "size": how it was found to be there; "": it cannot be.
+        proof: How the file at the destination was compared: "digest", "size", or "" (not at all).
     """
 
     def __init__(self, size: int, seconds: float, proof: str = "") -> None:
@@ -72,30 +80,39 @@ def put(
     should_stop: Callable[[], bool] = lambda: False,
     rounds: int = ROUNDS,
 ) -> Sent:
-    """Upload one file to `url`; what already lies there is only replaced with `overwrite`."""
+    """Upload one file to `url`; what is there already is only replaced with `overwrite`."""
     begin = time.monotonic()
-    target = open_target(url)
+    copies = parse_name(url).scheme == "file"
+    delivery = Delivery(path, url)
     size = _size(path)
-    fault: Fault | None = None
+    fault = Fault("nothing was tried", retryable=False)
     for number in range(rounds):
-        _pause(number, fault, should_stop)
+        if number:
+            _pause(number, fault.after, should_stop)
         try:
-            target.put(path, size, overwrite, number > 0, progress, should_stop)
-            return Sent(size, time.monotonic() - begin, target.proof)
+            if copies:
+                proof = _copy(path, url, overwrite, Reporter(progress, should_stop))
+            else:
+                again = number > 0
+                delivery.put(
+                    overwrite=overwrite, again=again, progress=progress, should_stop=should_stop
+                )
+                proof = delivery.proof
+            return Sent(size, time.monotonic() - begin, proof)
+        except OSError as error:
+            words = f"the file cannot be read: {error.strerror}"
+            fault = Fault(words, retryable=False, phase="disk")
         except Fault as error:
             fault = error
-            if not error.retryable:
-                break
-    retryable = fault is not None and fault.retryable
-    remedy = "see whether the URL is right, and whether the server takes uploads there"
-    if retryable:
-        remedy = f"it was tried {rounds} times and may pass: try again; {remedy}"
-    kind = fault.means if fault is not None else TransferError
-    raise kind(
-        f"{os.path.basename(path)} could not be sent to {shown(url)}: "
-        f"{fault or 'nothing was tried'}",
-        retryable=retryable,
-        remedy=fault.remedy if fault and fault.remedy else remedy,
+        if not fault.retryable:
+            break
+    remedy = "check that the URL is right and that the server accepts uploads there"
+    if fault.retryable:
+        remedy = f"all {rounds} tries failed, but a later one may succeed; {remedy}"
+    raise fault.means(
+        f"{os.path.basename(path)} could not be sent to {shown(url)}: {fault}",
+        retryable=fault.retryable,
+        remedy=fault.remedy or remedy,
     )
 
 
@@ -108,135 +125,93 @@ def _size(path: str) -> int:
         wrong = str(error.strerror)
         kind = NotFoundError if isinstance(error, FileNotFoundError) else TransferError
     if wrong:
-        raise kind(
-            f"{path} cannot be sent: {wrong}",
-            retryable=False,
-            remedy="see whether the command has written it there",
-        )
+        remedy = "check that the command has written it there"
+        raise kind(f"{path} cannot be sent: {wrong}", retryable=False, remedy=remedy)
     return about.st_size
 
 
-def _pause(number: int, fault: Fault | None, should_stop: Callable[[], bool]) -> None:
+def _pause(number: int, asked: float, should_stop: Stop) -> None:
     """Back off before another round: 1, 2, 4, … seconds, or what the server asked for."""
-    if number == 0:
-        return
     # not for secrecy: many nodes must not come back in step
-    delay = max(2.0 ** (number - 1) * random.uniform(0.75, 1.25), fault.after if fault else 0.0)  # noqa: S311
+    delay = max(2.0 ** (number - 1) * random.uniform(0.75, 1.25), asked)  # noqa: S311
     end = time.monotonic() + min(delay, 30.0)
     while time.monotonic() < end:
-        if should_stop():
-            raise Stopped("the transfer was stopped")
+        _check(should_stop)
         time.sleep(min(0.1, max(0.0, end - time.monotonic())))
 
 
-# Targets: the places that `put` hands files over to.
+def _check(should_stop: Stop) -> None:
+    if should_stop():
+        raise Stopped("the transfer was stopped")
 
 
-class Target:
-    """The destination of a `put`."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.proof = ""  # "digest" or "size": how the file was found to be there, once it is
-
-    def put(
-        self,
-        path: str,
-        size: int,
-        overwrite: bool,
-        again: bool,
-        progress: Progress | None,
-        should_stop: Callable[[], bool],
-    ) -> None:
-        """Hand the file over; `again`: an earlier try may have got there unnoticed."""
-        raise NotImplementedError
-
-
-def open_target(url: str) -> Target:
-    """The target behind a URL, by its scheme."""
-    try:
-        named = name(url)
-    except ValueError as error:
-        raise TransferError(str(error), retryable=False, remedy="correct the URL") from None
-    return FileTarget(url) if named.scheme == "file" else NetTarget(url)
-
-
-class Pace:
+class Reporter:
     """Calls `progress` twice a second at most, and raises Stopped when asked to stop."""
 
-    def __init__(self, progress: Progress | None, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, progress: Progress | None, should_stop: Stop) -> None:
         self._progress, self._should_stop = progress, should_stop
         self._last = 0.0
 
-    def step(self, done: int, total: int | None) -> None:
-        if self._should_stop():
-            raise Stopped("the transfer was stopped")
+    def step(self, done: int, total: int) -> None:
+        _check(self._should_stop)
         now = time.monotonic()
         if self._progress is not None and now - self._last >= _EVERY:
             self._last = now
             self._progress(done, total)
 
 
-# file:// targets: a folder of the node, or one that the node shares with others.
+def exists() -> Fault:
+    """The refusal to replace what somebody has left there."""
+    return Fault(
+        "something is there already",
+        retryable=False,
+        remedy="remove it, choose another `to`, or say overwrite = true for this output",
+    )
 
 
-_CHUNK = 1 << 20
+# -- to a folder of the node, or one that the node shares with others
 
 
-class FileTarget(Target):
-    """A file here."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._path = unquote(urlsplit(url).path)
-
-    def put(
-        self,
-        path: str,
-        size: int,
-        overwrite: bool,
-        again: bool,
-        progress: Progress | None,
-        should_stop: Callable[[], bool],
-    ) -> None:
-        folder = os.path.dirname(self._path)
-        pace = Pace(progress, should_stop)
-        if not overwrite and os.path.lexists(self._path):
-            raise exists()
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with open(path, "rb") as source, _part(self._path, path) as (target, part):
-                done = 0
-                while piece := source.read(_CHUNK):
-                    target.write(piece)
-                    done += len(piece)
-                    pace.step(done, size)
-                target.flush()
-                os.fsync(target.fileno())  # a full or lost disk may speak up only now
-                there = os.fstat(target.fileno()).st_size
-                if done != size or there != size:
-                    words = f"{there} of {size} bytes are there after the copy"
-                    raise Fault(words, phase="verify")
-                if overwrite:
-                    os.replace(part, self._path)
-                else:
-                    name_new(part, self._path)
-            settle(folder)
-            self.proof = "size"
-        except FileExistsError:
-            raise exists() from None
-        except OSError as error:
-            full = "there is no room left" if error.errno in FULL else str(error.strerror)
-            means = AccessDeniedError if isinstance(error, PermissionError) else None
-            raise Fault(full, phase="disk", means=means) from None
+def _copy(path: str, url: str, overwrite: bool, reporter: Reporter) -> str:
+    """Copy the file and return "size", which proves it; Fault: it is not there, or incomplete."""
+    final = unquote(urlsplit(url).path)
+    folder = os.path.dirname(final)
+    if not overwrite and os.path.lexists(final):
+        raise exists()
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(path, "rb") as source, _part(final, path) as (target, part):
+            size, done = os.fstat(source.fileno()).st_size, 0
+            while piece := source.read(_CHUNK):
+                target.write(piece)
+                done += len(piece)
+                reporter.step(done, size)
+            target.flush()
+            os.fsync(target.fileno())  # a full or lost disk may speak up only now
+            there = os.fstat(target.fileno()).st_size
+            if done != size or there != size:
+                words = f"{there} of {size} bytes are there after the copy"
+                raise Fault(words, phase="verify")
+            if overwrite:
+                os.replace(part, final)
+            else:
+                name_new(part, final)
+        settle(folder)
+    except FileExistsError:
+        raise exists() from None
+    except OSError as error:
+        words = "there is no room left" if error.errno in FULL else str(error.strerror)
+        means = AccessDeniedError if isinstance(error, PermissionError) else None
+        raise Fault(words, phase="disk", means=means) from None
+    return "size"
 
 
 @contextlib.contextmanager
 def _part(target: str, source: str) -> Iterator[tuple[BinaryIO, str]]:
-    """A new file beside the target, which is removed unless it has got another name.
+    """A new file in the target's folder, which is removed unless it has got another name.
 
-    It has the same name at each try of the same file, so that what a killed one has left is
-    overwritten; where somebody else may be at work on that, it has a name of its own.
+    It has the same name at each try of the same file, so that what a killed process left is
+    overwritten; where somebody else may be writing to that one, it gets a name of its own.
     """
     folder, name = os.path.split(target)
     mark = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:8]
@@ -262,7 +237,7 @@ def _part(target: str, source: str) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def _alone(file: int, part: str) -> Lock | None:
-    """A lock, if the file still has this name and nobody else writes it."""
+    """A lock, if the file still has this name and nobody else writes to it."""
     try:
         held = lock(file)
         about, named = os.fstat(file), os.lstat(part)
@@ -275,28 +250,11 @@ def _alone(file: int, part: str) -> Lock | None:
     return None
 
 
-def exists() -> Fault:
-    """The refusal to replace what somebody has left there."""
-    return Fault(
-        "something lies there already",
-        retryable=False,
-        remedy="remove it, choose another `to`, or say overwrite = true for this output",
-    )
-
-
-SILENCE = 60.0  # seconds in which the server must take a byte
-DIGEST_TIME = 600.0  # for its answer after the last byte: some read the whole object again
-LAG = 10.0  # seconds until a new object must be seen
-_SMALL = 1 << 20  # sooner sent in vain than waited for
-_EXPECT = 1.0  # seconds to wait for a refusal before the body
-_DONE = (200, 201, 202, 204)
-_TIDY = 10.0
-_UNREACHED = ("resolve", "connect", "TLS")  # phases of a fault in which no byte was sent
-_moves: dict[str, bool] = {}  # whether a host knows MOVE, as far as it has been asked
+# -- over the network
 
 
 class There:
-    """What lies under a name at the server."""
+    """What is under a name at the server."""
 
     def __init__(self, known: bool, reply: Answer | None = None) -> None:
         self.known = known  # the server says whether there is something
@@ -305,19 +263,28 @@ class There:
         self.digests = said_digests(reply.get) if reply else {}
 
 
+class _Redirected(Exception):
+    """The server wants the file at another place; "": under a name that it chooses itself."""
+
+    def __init__(self, url: str, place: str) -> None:
+        self.url, self.place = url, place
+
+
 class Delivery:
-    """The way of one file to one URL; it remembers between two tries what it has seen there."""
+    """Sends one file to one URL; it remembers between two tries what it has seen there."""
 
     def __init__(self, path: str, url: str) -> None:
-        self.path, self.url = path, url
+        self._path, self._url = path, url
         self.proof = ""  # "digest" or "size", once delivered
         self._digests: dict[str, str] = {}
         self._mark: tuple[int, int, int] | None = None  # of the file whose digests these are
+        self._size = 0
         self._was_free = False  # the final name, before our first byte
         self._place = ""  # where a redirect has led, instead of the URL
         self._tried: set[str] = set()  # the places that our bytes have been sent to
         self._bytes_at: dict[str, str] = {}  # where a redirect has led the bytes of a URL alone
-        self._movable = True  # unless a redirect gives other names than those that were asked for
+        self._movable = True  # unless a redirect gives other names than the requested ones
+        self._stop: Stop = lambda: False
 
     def put(
         self,
@@ -327,17 +294,23 @@ class Delivery:
         progress: Progress | None = None,
         should_stop: Stop = lambda: False,
     ) -> int:
-        """Hand the file over and prove it; returns its size. Fault: it is not there, or wrong."""
-        mark = _mark(self.path)
+        """Send the file and verify it; `again`: an earlier try may have got there unnoticed.
+
+        Returns its size; Fault: it is not there, or wrong.
+        """
+        self._stop, reporter = should_stop, Reporter(progress, should_stop)
+        mark = _mark(self._path)
         if mark != self._mark:
-            self._digests, self._mark = file_digests(self.path, should_stop), mark
-        offer = resolve(self.url, write=True, should_stop=should_stop)[0]
+            self._digests, self._mark = file_digests(self._path, should_stop), mark
+        self._size = mark[0]
+        offer = resolve(self._url, write=True, should_stop=should_stop)[0]
         way = Redirects(offer.url)
         while True:
             here = _offer_at(offer, self._place or offer.url)
             mine = here.url in self._tried if self._place else again
             try:
-                return self._put_at(here, mark[0], overwrite, mine, progress, should_stop)
+                self._put_at(here, overwrite, mine, reporter)
+                return self._size
             except _Redirected as redirected:
                 way.follow(redirected.url)
                 self._place = redirected.place or self._place
@@ -347,58 +320,43 @@ class Delivery:
                     self._place = ""  # next time from the beginning
                 raise
 
-    def _put_at(
-        self,
-        offer: Offer,
-        size: int,
-        overwrite: bool,
-        again: bool,
-        progress: Progress | None,
-        should_stop: Stop,
-    ) -> int:
-        """Hand the file over at one place; `_Redirected`: the server wants it elsewhere."""
-        there = self._look(offer, offer.url, should_stop)
-        if there.present and there.size in (None, size):
-            there = self._look(offer, offer.url, should_stop, digests=True)
+    def _put_at(self, offer: Offer, overwrite: bool, again: bool, reporter: Reporter) -> None:
+        """Send the file to one place; `_Redirected`: the server wants it elsewhere."""
+        there = self._look(offer, offer.url)
+        if there.present and there.size in (None, self._size):
+            there = self._look(offer, offer.url, digests=True)
         if there.present:
             known = self._common(there)
-            if self._same(there, size) and (known or again):
+            if self._same(there) and (known or again):
                 self.proof = "digest" if known else "size"
-                return size  # our own, of a try whose answer was lost
-            if not overwrite and not (again and self._was_free and self._half(there, size)):
+                return  # our own, of a try whose answer was lost
+            if not overwrite and not (again and self._was_free and self._half(there)):
                 raise exists()
         elif not again:
             self._was_free = there.known
-        pace = Pace(progress, should_stop)
-        replace = overwrite or there.present
-        if self._knows_move(offer, should_stop):
-            self._beside(offer, size, replace, pace, should_stop)
-        else:
-            self._straight(offer, size, replace, pace, should_stop)
+        send = self._send_and_move if self._knows_move(offer) else self._send_in_place
+        send(offer, overwrite or there.present, reporter)
         try:
-            self._prove(offer, offer.url, size, should_stop)
+            self._verify(offer, offer.url)
         except Fault as fault:
-            if fault.bad_copy and self._was_free:  # nobody else's: better nothing than wrong bytes
+            if fault.bad_copy and self._was_free:  # nobody else's: better none than a wrong one
                 self._tidy(offer, offer.url)
             raise
-        return size
 
-    def _beside(
-        self, offer: Offer, size: int, replace: bool, pace: Pace, should_stop: Stop
-    ) -> None:
-        """Send to a name beside the final one, prove, and move."""
-        part = beside(offer.url, self._digests)
+    def _send_and_move(self, offer: Offer, replace: bool, reporter: Reporter) -> None:
+        """Send to a temporary name, verify, and move."""
+        part = temporary_url(offer.url, self._digests)
         try:
-            self._send(offer, part, size, {}, pace, should_stop)
-            self._prove(offer, part, size, should_stop)
+            self._send(offer, part, {}, reporter)
+            self._verify(offer, part)
             # XRootD moves over what is there whatever `Overwrite` says, so look once more
-            if not replace and self._look(offer, offer.url, should_stop).present:
+            if not replace and self._look(offer, offer.url).present:
                 raise exists()
             headers = {"Destination": offer.url, "Overwrite": "T" if replace else "F"}
-            reply = self._ask("MOVE", offer, part, should_stop, headers)
+            reply = self._ask("MOVE", offer, part, headers)
             if replace and reply.status in (409, 412):  # some never replace: then make room first
-                self._ask("DELETE", offer, offer.url, should_stop)
-                reply = self._ask("MOVE", offer, part, should_stop, headers)
+                self._ask("DELETE", offer, offer.url)
+                reply = self._ask("MOVE", offer, part, headers)
             if reply.status in (409, 412) and not replace:
                 raise exists()
             # 404, with the part there: so it answers to whatever it does not know
@@ -413,48 +371,37 @@ class Delivery:
             self._tidy(offer, part)
             raise
 
-    def _straight(
-        self, offer: Offer, size: int, replace: bool, pace: Pace, should_stop: Stop
-    ) -> None:
+    def _send_in_place(self, offer: Offer, replace: bool, reporter: Reporter) -> None:
         """Send to the final name; half an object is taken away again if the name was free."""
-        headers = {} if replace else {"If-None-Match": "*"}
         try:
-            self._send(offer, offer.url, size, headers, pace, should_stop)
+            self._send(offer, offer.url, {} if replace else {"If-None-Match": "*"}, reporter)
         except _Redirected:
             raise
         except BaseException:
+            self._stop = lambda: False
             if self._was_free:
                 with contextlib.suppress(Fault):
-                    there = self._look(offer, offer.url, lambda: False)
-                    if there.present and (self._half(there, size) or self._changed()):
+                    there = self._look(offer, offer.url)
+                    if there.present and (self._half(there) or self._changed()):
                         self._tidy(offer, offer.url)
             raise
 
-    def _send(
-        self,
-        offer: Offer,
-        url: str,
-        size: int,
-        headers: Mapping[str, str],
-        pace: Pace,
-        should_stop: Stop,
-    ) -> None:
-        """PUT the file's bytes; what is redirected before the body is not sent in vain."""
+    def _send(self, offer: Offer, url: str, headers: Mapping[str, str], reporter: Reporter) -> None:
+        """PUT the file's bytes; a redirect before the body saves sending them twice."""
         signed = bool(urlsplit(url).query)  # it may cover headers: none but the needed ones
-        claims = {} if signed else as_header(self._digests)
         fixed = {
-            "Content-Length": str(size),
+            "Content-Length": str(self._size),
             "Content-Type": "application/octet-stream",
-            **({"Expect": "100-continue"} if size > _SMALL else {}),
-            **claims,
+            **({"Expect": "100-continue"} if self._size > _SMALL else {}),
+            **({} if signed else as_header(self._digests)),
             **headers,
         }
-        first = _with_size(url, size) if name(self.url).scheme in FEDERATED else url
+        first = _with_size(url, self._size) if name(self._url).scheme in FEDERATED else url
         way = Redirects(self._bytes_at.get(url, first))
         while True:
             self._tried.add(offer.url)
             try:
-                reply = self._send_once(offer, way.url, size, fixed, pace, should_stop)
+                reply = self._send_once(offer, way.url, fixed, reporter)
             except Fault as fault:
                 if fault.phase in _UNREACHED:
                     self._bytes_at.pop(url, None)
@@ -481,24 +428,18 @@ class Delivery:
             self._bytes_at[url] = target
 
     def _send_once(
-        self,
-        offer: Offer,
-        url: str,
-        size: int,
-        headers: Mapping[str, str],
-        pace: Pace,
-        should_stop: Stop,
+        self, offer: Offer, url: str, headers: Mapping[str, str], reporter: Reporter
     ) -> Answer:
         every = {**ONCE, **headers, **bearer(offer.token, offer.url, url)}
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(self.path, "rb", buffering=0))
-            connection = HttpConnection(url, silence=SILENCE, should_stop=should_stop)
-            stack.enter_context(connection)
+        with (
+            open(self._path, "rb", buffering=0) as file,
+            HttpConnection(url, silence=SILENCE, should_stop=self._stop) as connection,
+        ):
             connection.request("PUT", every)
             answer = connection.refusal_before_body("PUT", _EXPECT) if "Expect" in every else None
             if answer is None:
                 connection.phase = "body"
-                broken = _pour(file, connection, size, pace)
+                broken = _send_body(file, connection, self._size, reporter)
                 connection.phase = "first byte"
                 try:
                     answer = connection.answer("PUT", DIGEST_TIME)
@@ -508,46 +449,46 @@ class Delivery:
                 answer.read(1 << 14)
             return answer
 
-    def _look(self, offer: Offer, url: str, should_stop: Stop, *, digests: bool = False) -> There:
+    def _look(self, offer: Offer, url: str, *, digests: bool = False) -> There:
         """What the server says of a name; for a digest it may have to read the whole object."""
         if digests:
             wanted = {"Want-Digest": "sha-256, md5;q=0.6, adler32;q=0.3"}
             wanted["Want-Repr-Digest"] = "sha-256=9, md5=5"
-            reply = self._ask("HEAD", offer, url, should_stop, wanted, seconds=DIGEST_TIME)
+            reply = self._ask("HEAD", offer, url, wanted, seconds=DIGEST_TIME)
         # caches refuse to tell them, and then say nothing else either
         if not digests or reply.status == 405 or reply.status >= 500:
-            reply = self._ask("HEAD", offer, url, should_stop)
+            reply = self._ask("HEAD", offer, url)
         if reply.status == 200:
             return There(True, reply)
         if url in self._bytes_at:
             with contextlib.suppress(Fault):
-                other = self._ask("HEAD", offer, self._bytes_at[url], should_stop)
+                other = self._ask("HEAD", offer, self._bytes_at[url])
                 if other.status == 200:
                     return There(True, other)
         return There(reply.status in (404, 410))
 
-    def _prove(self, offer: Offer, url: str, size: int, should_stop: Stop) -> None:
+    def _verify(self, offer: Offer, url: str) -> None:
         """Fault unless what is there now is the file, as far as the server lets us know."""
         end = time.monotonic() + LAG
-        there = self._look(offer, url, should_stop, digests=True)
+        there = self._look(offer, url, digests=True)
         while there.known and not there.present and time.monotonic() < end:
-            _rest(0.5, should_stop)
-            there = self._look(offer, url, should_stop, digests=True)
+            _check(self._stop)
+            time.sleep(0.5)
+            there = self._look(offer, url, digests=True)
         if there.known and not there.present:
             raise Fault("it is not there after the upload", phase="verify")
-        if there.present and not self._same(there, size):
-            if there.size not in (None, size):
-                words = f"{there.size} of {size} bytes are there after the upload"
-            else:
-                words = "the server's digest of it differs after the upload"
+        if there.present and not self._same(there):
+            words = "the server's digest of it differs after the upload"
+            if there.size not in (None, self._size):
+                words = f"{there.size} of {self._size} bytes are there after the upload"
             raise Fault(words, phase="verify", bad_copy=True)
         if there.present:
             known = self._common(there)
             self.proof = "digest" if known else "size" if there.size is not None else ""
 
-    def _same(self, there: There, size: int) -> bool:
+    def _same(self, there: There) -> bool:
         """Whether nothing that the server says of it speaks against it."""
-        if there.size not in (None, size):
+        if there.size not in (None, self._size):
             return False
         return all(self._digests.get(kind, value) == value for kind, value in there.digests.items())
 
@@ -556,24 +497,23 @@ class Delivery:
         return bool(there.digests.keys() & self._digests.keys())
 
     def _changed(self) -> bool:
-        return _mark(self.path) != self._mark
+        return _mark(self._path) != self._mark
 
-    def _half(self, there: There, size: int) -> bool:
+    def _half(self, there: There) -> bool:
         """Whether it can be the rest of a try of ours."""
-        return there.size is not None and there.size < size
+        return there.size is not None and there.size < self._size
 
-    def _knows_move(self, offer: Offer, should_stop: Stop) -> bool:
-        """Asked with a name that does not exist: who understands says "not found".
+    def _knows_move(self, offer: Offer) -> bool:
+        """Asked with a name that does not exist: a server that understands says "not found".
 
-        So does who says it to everything, which `_beside` finds out.
+        So does one that says it to everything, which `_send_and_move` finds out.
         """
         if urlsplit(offer.url).query or not self._movable:
             return False  # a signed URL is good for its own name alone
         host = authority(offer.url)
         if host not in _moves:
-            part = beside(offer.url)
-            headers = {"Destination": beside(offer.url), "Overwrite": "F"}
-            reply = self._ask("MOVE", offer, part, should_stop, headers)
+            headers = {"Destination": temporary_url(offer.url), "Overwrite": "F"}
+            reply = self._ask("MOVE", offer, temporary_url(offer.url), headers)
             if reply.status >= 500 and reply.status != 501:
                 return False  # not now, but perhaps later
             _moves[host] = reply.status in (404, 409)
@@ -584,67 +524,32 @@ class Delivery:
         method: str,
         offer: Offer,
         url: str,
-        should_stop: Stop,
         headers: Mapping[str, str] | None = None,
+        *,
         seconds: float | None = None,
     ) -> Answer:
         """A request without a body, through redirects; the token stays with its host."""
-        way = Redirects(url)
+        way, limit = Redirects(url), SILENCE if seconds is None else seconds
         while True:
             every = {**(headers or {}), **bearer(offer.token, offer.url, way.url)}
-            limit = SILENCE if seconds is None else seconds
-            reply = ask(method, way.url, headers=every, should_stop=should_stop, seconds=limit)
+            reply = ask(method, way.url, headers=every, should_stop=self._stop, seconds=limit)
             if reply.status not in REDIRECTS:
                 return reply
             way.follow(reply.get("Location"))
 
     def _tidy(self, offer: Offer, url: str) -> None:
-        """Take away what a try of ours has left; nobody waits for it, nor minds if it fails."""
+        """Remove what a try of ours has left; it does not matter if that fails."""
+        self._stop = lambda: False
         with contextlib.suppress(Fault, Stopped):
-            reply = self._ask("DELETE", offer, url, lambda: False, seconds=_TIDY)
+            reply = self._ask("DELETE", offer, url, seconds=_TIDY)
             if reply.status not in _DONE and url in self._bytes_at:
-                self._ask("DELETE", offer, self._bytes_at[url], lambda: False, seconds=_TIDY)
+                self._ask("DELETE", offer, self._bytes_at[url], seconds=_TIDY)
 
 
-class _Redirected(Exception):
-    """The server wants the file at another place; none: under a name that it chooses itself."""
-
-    def __init__(self, url: str, place: str) -> None:
-        self.url, self.place = url, place
-
-
-class NetTarget(Target):
-    """A destination beyond the network; it keeps one delivery for all tries of one file."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._delivery: Delivery | None = None
-
-    def put(
-        self,
-        path: str,
-        size: int,
-        overwrite: bool,
-        again: bool,
-        progress: Progress | None,
-        should_stop: Stop,
-    ) -> None:
-        if self._delivery is None or self._delivery.path != path:
-            self._delivery = Delivery(path, self.url)
-        try:
-            self._delivery.put(
-                overwrite=overwrite, again=again, progress=progress, should_stop=should_stop
-            )
-        except OSError as error:
-            words = f"the file cannot be read: {error.strerror}"
-            raise Fault(words, retryable=False, phase="disk") from None
-        self.proof = self._delivery.proof
-
-
-def beside(url: str, digests: Mapping[str, str] | None = None) -> str:
+def temporary_url(url: str, digests: Mapping[str, str] | None = None) -> str:
     """A name in the same folder: the content's own, so that others' bytes never mix, or a new one.
 
-    Two who put the same content at once may overwrite each other's bytes with the same ones.
+    Two uploads of the same content at once may overwrite each other with the same bytes.
     """
     parts = urlsplit(url)
     folder, _, last = parts.path.rpartition("/")
@@ -659,16 +564,15 @@ def _offer_at(offer: Offer, url: str) -> Offer:
     """The same offer at another place; its token stays with its host."""
     if url == offer.url:
         return offer
-    token = offer.token if same_host(offer.url, url) else None
-    withheld = offer.withheld
-    if offer.token is not None and token is None:
-        withheld = "a redirect leads to another host than the token's"
+    token, withheld = offer.token, offer.withheld
+    if token is not None and not same_host(offer.url, url):
+        token, withheld = None, "a redirect leads to another host than the token's"
     return Offer(url, origin=offer.origin, token=token, withheld=withheld)
 
 
 def _final_place(target: str, asked: str, final: str) -> str:
-    """Where the object belongs if a PUT to `asked`, which may be a name beside the final one, is
-    led to `target`; "": the target's name does not tell."""
+    """Where the object belongs if a PUT to `asked`, which may be a temporary name, is led to
+    `target`; "": the target's name does not tell."""
     parts = urlsplit(target)._replace(query=urlsplit(asked).query if "?" in target else "")
     folder, _, last = parts.path.rpartition("/")
     if asked != final:
@@ -678,7 +582,9 @@ def _final_place(target: str, asked: str, final: str) -> str:
     return urlunsplit(parts._replace(path=f"{folder}/{last}"))
 
 
-def _pour(file: object, connection: HttpConnection, size: int, pace: Pace) -> Fault | None:
+def _send_body(
+    file: object, connection: HttpConnection, size: int, reporter: Reporter
+) -> Fault | None:
     """Send the bytes; a connection that no longer takes them may still hold an answer."""
     done = 0
     buffer = memoryview(bytearray(_CHUNK))
@@ -691,7 +597,7 @@ def _pour(file: object, connection: HttpConnection, size: int, pace: Pace) -> Fa
         except Fault as fault:
             return fault
         done += count
-        pace.step(done, size)
+        reporter.step(done, size)
     return None
 
 
@@ -705,9 +611,3 @@ def _with_size(url: str, size: int) -> str:
 def _mark(path: str) -> tuple[int, int, int]:
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def _rest(seconds: float, should_stop: Stop) -> None:
-    if should_stop():
-        raise Stopped("the transfer was stopped")
-    time.sleep(seconds)

@@ -1,21 +1,33 @@
-"""URLs: what they name, what may be shown of them, and which way leads to their host."""
+"""URLs: what they name, what messages may show of them, and the proxy on the way to their host."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-# Proxies: which one the environment wants between this node and a host, if any.
-
-
-_PORT = 3128
+DEFAULT_PORTS = {"http": 80, "https": 443}
+FEDERATED = ("osdf", "stash", "pelican")
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+._-]*)://([^/?#\\]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL
+)
+_IN_TEXT = re.compile(
+    r"([A-Za-z][A-Za-z0-9+._-]*://)([^\s/?#@\"'<>]*@)?([^\s?#\"'<>]*)[?#][^\s\"'<>]*"
+)
+_USER_IN_TEXT = re.compile(r"(://)[^\s/?#@\"'<>]*@")
+_TOKEN_IN_TEXT = re.compile(
+    r"\beyJ[\w-]+\.[\w-]*(?:\.[\w-]*)?"
+    r"|\b(?:authz|(?:access_)?token|sig(?:nature)?)=(?:bearer(?:[ +]|%20)+)?[\w.~+/%-]+=*"
+    r"|\bbearer(?:[ +]|%20)+[\w.~+/%-]+=*",
+    re.IGNORECASE,
+)
+# an escape that a path can do without may still be one that it needs (%2F), so none is touched
+_SAFE = "%/:=&?~#+!$,;'@()*[]"
 
 
 class Proxy:
@@ -45,20 +57,10 @@ class ProxyError(ValueError):
 def proxy_for(
     scheme: str, host: str, port: int, environ: Mapping[str, str] = os.environ
 ) -> Proxy | None:
-    """The proxy that the environment wants between this node and a host.
+    """The proxy that the environment wants between this node and a host; None: no proxy.
 
-    Args:
-        scheme: Of the URL; no proxy leads to a file.
-        host: The host, which `no_proxy` may except.
-        port: Its port.
-        environ: The environment.
-
-    Returns:
-        The proxy; None: connect to the host itself.
-
-    Raises:
-        ProxyError: The proxy is not one that can be used. To go past it in silence would be
-            against the wish of whoever set the variable.
+    One that cannot be used is a ProxyError: to bypass it silently would be against the wish of
+    whoever set the variable.
     """
     names = [f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
@@ -71,7 +73,7 @@ def proxy_for(
     value = environ[variable].strip()
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
-        proxy_host, proxy_port = parts.hostname, parts.port or _PORT
+        proxy_host, proxy_port = parts.hostname, parts.port or 3128
     except ValueError:
         proxy_host = None
     if proxy_host is None:
@@ -80,10 +82,7 @@ def proxy_for(
         known = re.fullmatch("https|socks[45]?[ah]?", parts.scheme)
         kind = f"a proxy by {parts.scheme}://" if known else "a proxy of another kind"
         raise ProxyError(variable, kind)
-    userinfo = None
-    if parts.username is not None:
-        userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return Proxy(proxy_host, proxy_port, userinfo, variable)
+    return Proxy(proxy_host, proxy_port, _userinfo(parts), variable)
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
@@ -93,8 +92,11 @@ def bypassed(host: str, port: int, no_proxy: str) -> bool:
         if word == "*":
             return True
         if "/" in word:
-            if _in_network(host, word):
-                return True
+            import ipaddress
+
+            with contextlib.suppress(ValueError):
+                if ipaddress.ip_address(host) in ipaddress.ip_network(word, strict=False):
+                    return True
             continue
         name, wanted = _port_of(word)
         if wanted not in (None, port):
@@ -116,36 +118,8 @@ def _port_of(word: str) -> tuple[str, int | None]:
     return word, None
 
 
-def _in_network(host: str, word: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(word, strict=False)
-    except ValueError:
-        return False
-
-
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5
-
-
-DEFAULT_PORTS = {"http": 80, "https": 443}
-FEDERATED = ("osdf", "stash", "pelican")
-_URL = re.compile(
-    r"([A-Za-z][A-Za-z0-9+._-]*)://([^/?#\\]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL
-)
-_IN_TEXT = re.compile(
-    r"([A-Za-z][A-Za-z0-9+._-]*://)([^\s/?#@\"'<>]*@)?([^\s?#\"'<>]*)[?#][^\s\"'<>]*"
-)
-_USER_IN_TEXT = re.compile(r"(://)[^\s/?#@\"'<>]*@")
-_TOKEN_IN_TEXT = re.compile(
-    r"\beyJ[\w-]+\.[\w-]*(?:\.[\w-]*)?"
-    r"|\b(?:authz|(?:access_)?token|sig(?:nature)?)=(?:bearer(?:[ +]|%20)+)?[\w.~+/%-]+=*"
-    r"|\bbearer(?:[ +]|%20)+[\w.~+/%-]+=*",
-    re.IGNORECASE,
-)
-# an escape that a path can do without may still be one that it needs (%2F), so none is touched
-_SAFE = "%/:=&?~#+!$,;'@()*[]"
 
 
 class Name:
@@ -180,8 +154,8 @@ class Route:
         self.userinfo = _userinfo(parts)
         self.proxy = proxy_for(parts.scheme, self.host, self.port)
         shown_port = "" if self.port == DEFAULT_PORTS.get(parts.scheme) else f":{self.port}"
-        bracketed = f"[{self.host}]" if ":" in self.host else self.host
-        self.host_header = bracketed + shown_port
+        self.bracketed = f"[{self.host}]" if ":" in self.host else self.host
+        self.host_header = self.bracketed + shown_port
         self.absolute = f"{parts.scheme}://{self.host_header}{self.target}"
 
     @property
@@ -194,12 +168,11 @@ class Route:
     @property
     def peer(self) -> str:
         """Whom to connect to, as messages call it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.proxy is None else str(self.proxy)
+        return f"{self.bracketed}:{self.port}" if self.proxy is None else str(self.proxy)
 
 
 def name(url: str) -> Name:
-    """What a source's URL names; ValueError in words when the engine cannot use it."""
+    """What a source's URL names; ValueError when the engine cannot use it."""
     match = _URL.fullmatch(url)
     if match is None:
         raise ValueError(f"{shown(url)} is not a URL")
@@ -226,7 +199,7 @@ def name(url: str) -> Name:
 
 
 def split(url: str) -> SplitResult:
-    """The parts of a URL that leads somewhere by itself; ValueError in words when it does not."""
+    """The parts of an http, https or file URL; ValueError when it is none of them."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https", "file"):
         raise ValueError(f"{shown(url)} is neither http, https nor file")
