@@ -24,6 +24,7 @@ from headway.pool.folder import RunFolder
 from headway.pool.htcondor.submit import submit_description
 from headway.pool.lint.evaluate import Description, SkippedLine, evaluate, marks, plain, template
 from headway.pool.lint.submit_file import (
+    GPU_KEYS,
     Statement,
     Unknown,
     arithmetic,
@@ -52,10 +53,6 @@ _OUTSIDE += " it as an input"
 _LINKS = 'while [ "$1" != -- ]; do ln -sf "$1" . || exit 1; shift; done; shift; exec "$@"'
 _STDIN = 'in=$1; shift; exec "$@" < "$in"'
 _SIZE = re.compile(r"(?P<number>.*?[\d.)])\s*(?P<unit>[KMGTP])?(?:i?B)?\Z", re.I)
-_GPU_KEYS = (
-    *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_minimum_runtime"),
-    *("require_gpus", "gpus_maximum_capability"),
-)
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 # Submit commands for what Headway does itself, and where to find it.
@@ -513,7 +510,7 @@ class _Conversion:
     def _gpus(self) -> dict[str, Any]:
         count = self._number("request_gpus")
         if not count:
-            for key in _GPU_KEYS:
+            for key in GPU_KEYS:
                 if self._take(key):
                     self._skip(key, "without request_gpus HTCondor ignores it")
             return {}

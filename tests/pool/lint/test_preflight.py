@@ -260,7 +260,10 @@ def test_an_input_that_streams(base: Path) -> None:
     assert look(base, inputs=[pinned]) == {}
     window = {**pinned, "keep": False, "window": 2 * 10**9, "size": 150 * 10**9}
     found = look(base, inputs=[window])
-    assert set(found) == {"stream-again"} and "every epoch downloads 150 GB again" in found["stream-again"].what
+    assert (
+        set(found) == {"stream-again"}
+        and "every epoch downloads 150 GB again" in found["stream-again"].what
+    )
     own = {"transfer_plugins": "https=./mine"}
     assert "stream-plugin" in look(base, OSPOOL, "htcondor", inputs=[pinned], submit=own)
 

@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class PreflightCase:
         return list(dict.fromkeys(fill({name: self._column(name) for name in names})))
 
     def _column(self, name: str) -> list[str]:
-        rows = self.job.rows or [{}] * self.job.size
+        rows: Sequence[dict[str, str]] = self.job.rows or [{}] * self.job.size
         if name == "job":
             return [row.get(name, str(number)) for number, row in enumerate(rows)]
         return [row[name] for row in rows]
@@ -220,9 +220,8 @@ def command_findings(case: PreflightCase) -> Iterator[LintFinding]:
 def _commands(case: PreflightCase) -> Iterator[list[str]]:
     """The argument lists to check; for a table, one for each different set of file names."""
     if case.job.shell:
-        commands = [c for c in scan(case.job.command[0]).commands if c.words]
-        for command in commands:
-            if not any("$" in word or "{" in word for word in command.words[:1]):
+        for command in scan(case.job.command[0]).commands:
+            if command.words and not {"$", "{"} & set(command.words[0]):
                 yield unwrapped(command.words)
         return
     plain = list(case.job.command)
@@ -308,9 +307,8 @@ def _module(case: PreflightCase, module: str) -> Iterator[LintFinding]:
         return
     here = next((name for name in names if case.is_here(name)), None)
     if here is not None:
-        entry = here if "/" not in here else here.split("/")[0]
         what = f"python -m {module} would not find {here}: it does not go with the job"
-        yield error("script-missing", what, _add_to_files(case, entry), "command")
+        yield error("script-missing", what, _add_to_files(case, here.split("/")[0]), "command")
 
 
 def _other_files(case: PreflightCase, argv: list[str]) -> Iterator[LintFinding]:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _HOUR = 3600.0
 _CATEGORIES = {"Medium": 20 * _HOUR, "Long": 40 * _HOUR}  # the OSPool holds a job after this long
 _LONGEST_INTERVAL = 5 * _HOUR
-_CHECKPOINT_MODULE = "headway.checkpoint"  # exits with the code that job.toml names
+_OUR_MODULE = "headway.checkpoint"  # exits with the code that job.toml names
 _OSPOOL_INPUT = 10 * 10**9  # bytes per job that the OSPool recommends
 _OSPOOL_GPUS = 1
 _DECODES = 550  # JPEGs a second that one core decodes
@@ -128,9 +128,7 @@ def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
         names = [url.lower().split("?")[0] for url in given.urls]
         if any(name.endswith(".zip") for name in names) and not given.unpack:
             what = "is a zip archive: `unzip` is missing in many containers"
-            remedy = (
-                "with unpack = true the agent unpacks it; or repack it as .tar and read it as it is"
-            )
+            remedy = "unpack = true lets the agent unpack it; or repack it as .tar, and read that"
             yield hint("zip", what, remedy, where)
         if given.unpack and any(name.endswith(ZSTD) for name in names) and not case.local:
             what = "can be unpacked only on nodes with the program zstd or Python 3.14"
@@ -139,10 +137,8 @@ def _inputs(case: PreflightCase) -> Iterator[LintFinding]:
         if given.mode == "stream":
             yield from stream_findings(case, given, where)
     if case.ospool and case.input_bytes > _OSPOOL_INPUT:
-        what = (
-            f"{format_size(case.input_bytes)} of input for each job; the OSPool"
-            f" recommends up to {format_size(_OSPOOL_INPUT)}"
-        )
+        size, most = format_size(case.input_bytes), format_size(_OSPOOL_INPUT)
+        what = f"{size} of input for each job; the OSPool recommends up to {most}"
         remedy = "split the data into shards, one for each job, or stream it (mode)"
         yield warning("input-guideline", what, remedy, "inputs")
 
@@ -235,10 +231,9 @@ def _duration(case: PreflightCase) -> Iterator[LintFinding]:
     held = _CATEGORIES.get(job.duration or "")
     if held is not None and job.time_limit is not None and job.time_limit > held:
         saved = job.checkpoint is not None
-        what = (
-            f"time_limit is {format_duration(job.time_limit)}, and a {job.duration} job is held"
-            f" after {format_duration(held)}" + (" without a checkpoint" if saved else "")
-        )
+        limits = format_duration(job.time_limit), format_duration(held)
+        what = f"time_limit is {limits[0]}, and a {job.duration} job is held after {limits[1]}"
+        what += " without a checkpoint" if saved else ""
         other = 'duration = "Long", or ' if job.duration == "Medium" else ""
         remedy = f"{other}write a checkpoint at least every 5 h"
         yield (hint if saved else warning)("duration-limit", what, remedy, "time_limit")
@@ -260,9 +255,7 @@ def _checkpoint(case: PreflightCase) -> Iterator[LintFinding]:
         what = f"the command and its scripts never mention {' or '.join(sorted(names))}"
         remedy = "write the checkpoint there, and read it at the start if it exists"
         yield hint("checkpoint-paths", what, remedy, "checkpoint.paths")
-    elif not case.mentions(str(saved.exit_code), word=True) and not case.mentions(
-        _CHECKPOINT_MODULE
-    ):
+    elif not (case.mentions(str(saved.exit_code), word=True) or case.mentions(_OUR_MODULE)):
         what = f"the command and its scripts never mention {saved.exit_code}"
         remedy = f"after writing the checkpoint, exit with {saved.exit_code}"
         yield hint("checkpoint-code", what, remedy, "checkpoint.exit_code")
@@ -358,10 +351,8 @@ def _disk(case: PreflightCase) -> Iterator[LintFinding]:
         what = f"asks for {format_size(asked)}, and {format_size(need)} are declared: {shown}"
         yield error("disk", what, remedy, "resources.disk")
     elif wanted > asked and need > _HEADROOM:
-        what = (
-            f"asks for {format_size(asked)}; {format_size(need)} are declared ({shown}), which"
-            " leaves little for what the command writes"
-        )
+        what = f"asks for {format_size(asked)}; {format_size(need)} are declared ({shown}), which"
+        what += " leaves little for what the command writes"
         yield warning("disk", what, remedy, "resources.disk")
 
 
@@ -422,9 +413,8 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
 
 
 def _headline(match: Match) -> str:
-    which = f"none of the pool's {match.slots:,} slots"
-    if match.slots == 1:
-        which = "no slot of the pool"
+    many_slots = f"none of the pool's {match.slots:,} slots"
+    which = many_slots if match.slots > 1 else "no slot of the pool"
     if match.grows:
         return f"{which} could run this job today; {_GROWS.get(match.grows, match.grows)}"
     return f"{which} can ever run this job: it would wait forever"

@@ -7,6 +7,7 @@ file does not matter.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -161,18 +162,14 @@ class QueueView:
         names = (folder for (folder,) in self.each("initialdir"))
         return [self._path(name, self.here) for name in names if is_known(name)]
 
-    def local_inputs(self) -> Iterator[tuple[str, Path]]:
+    def local_inputs(self) -> list[tuple[str, Path]]:
         """Inputs on the access point whose names are known, and their paths."""
-        seen: set[tuple[str, Path]] = set()
+        found: dict[tuple[str, Path], None] = {}
         for folder, files in self.each("initialdir", "transfer_input_files"):
-            if not is_known(folder):
-                continue
             base = self._path(folder, self.here)
-            for item in _files(files):
-                found = item, self._path(item, base)
-                if found not in seen and self.names_a_file(item):
-                    seen.add(found)
-                    yield found
+            items = filter(self.names_a_file, _files(files)) if is_known(folder) else ()
+            found.update({(item, self._path(item, base)): None for item in items})
+        return list(found)
 
     def std_files(self, key: str) -> Iterator[tuple[str, Path]]:
         """The files that a key such as `log` or `output` names, as far as they are known."""
@@ -227,10 +224,8 @@ class QueueView:
             return self.words
         found: dict[str, None] = {}
         for (text,) in self.each("arguments")[:_MOST_ROWS]:
-            try:
+            with contextlib.suppress(ValueError):
                 found.update(dict.fromkeys(split_arguments(plain(text))))
-            except ValueError:
-                continue
         return list(found)
 
     @cached_property

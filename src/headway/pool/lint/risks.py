@@ -12,6 +12,7 @@ from headway.pool.lint.evaluate import at_each_queue
 from headway.pool.lint.queue_view import BATCH, CLOUDS, QueueView, submit_folder
 from headway.pool.lint.script_traps import asked_workers, read_script, script_traps, worker_options
 from headway.pool.lint.submit_file import (
+    GPU_KEYS,
     UNCLOSED,
     Statement,
     SubmitFile,
@@ -36,10 +37,6 @@ from headway.pool.lint.traps import (
 )
 from headway.spec.errors import first_few
 
-_GPU_KEYS = (
-    *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_maximum_capability"),
-    *("gpus_minimum_runtime", "require_gpus"),
-)
 _BOUNDS = re.compile(r"num(?:system)?holds|numshadowstarts|jobruncount|numjobmatches", re.I)
 _BEFORE_START = {"6", "7", "8", "13", "14"}  # hold codes of jobs that may never have started
 _UNIVERSES = (
@@ -141,7 +138,7 @@ def _gpus(view: QueueView) -> Iterator[LintFinding]:
     if view.asks_for_gpus or view.perhaps("request_gpus"):
         return
     remedy = "request_gpus = 1"
-    for key in filter(view.has_line, _GPU_KEYS):
+    for key in filter(view.has_line, GPU_KEYS):
         what = f"HTCondor ignores {key} without request_gpus: the job may run where no GPU is"
         yield error("gpu-keys", what, remedy, *view.at(key))
     asked = re.search(r"\b(?:CUDA\w+|TotalGPUs|GPUs_\w+)\b", view.value("requirements"))

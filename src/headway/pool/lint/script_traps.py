@@ -525,33 +525,21 @@ class _ShellTraps(_Traps):
         return command.before in ("&&", "||") and before in tests
 
     def _errexit(self) -> bool:
+        words = [word for command in self.script.calls("set") for word in command.arguments]
         first = self.script.text(1)
-        if first.startswith("#!") and re.search(r"\s-\w*e", first):
-            return True
-        return any(
-            (re.fullmatch(r"-[a-zA-Z]+", word) and "e" in word) or word == "errexit"
-            for command in self.script.calls("set")
-            for word in command.arguments
-        )
+        words += re.findall(r"\s(-\w+)", first) if first.startswith("#!") else []
+        grouped = [word for word in words if re.fullmatch(r"-[a-zA-Z]+", word)]
+        return "errexit" in words or any("e" in word for word in grouped)
 
     def _hidden_status(self) -> None:
         script = self.script
         handled = any("$?" in " ".join((*c.words, *c.assignments)) for c in script.commands)
         if handled or self._errexit() or any("ERR" in c.words for c in script.calls("trap")):
             return
-        top = [
-            command
-            for command in script.commands
-            if not (command.nested or command.condition or "function" in command.within)
-        ]
-        steps = [
-            command
-            for command in top
-            if command.words
-            and command.name not in _TRIVIAL
-            and command.after not in ("||", "&&", "|")
-            and command.before != "||"
-        ]
+        top = [c for c in script.commands if not (c.nested or c.condition)]
+        top = [c for c in top if "function" not in c.within]
+        steps = [c for c in top if c.words and c.name not in _TRIVIAL]
+        steps = [c for c in steps if c.after not in ("||", "&&", "|") and c.before != "||"]
         if not steps:
             return
         last = top[-1]

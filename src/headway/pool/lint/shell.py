@@ -45,13 +45,11 @@ class ShellCommand:
         """The arguments that are not options."""
         return [word for word in self.words[1:] if not word.startswith("-")]
 
-    def has_flag(self, short: str, *long: str) -> bool:
+    def has_flag(self, short: str, long: str) -> bool:
         """Whether an option is given, alone or in a group such as -xzf."""
-        return any(
-            (word.startswith("--") and word.split("=")[0] in long)
-            or (re.fullmatch(r"-[A-Za-z]+", word) is not None and short in word)
-            for word in self.words[1:]
-        )
+        words = self.words[1:]
+        grouped = (word for word in words if re.fullmatch(r"-[A-Za-z]+", word))
+        return any(word.split("=")[0] == long for word in words) or any(short in w for w in grouped)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -149,13 +150,9 @@ class SubmitFile:
 
     def _macro(self, name: str) -> str | None:
         """A macro by its exact name: `+Foo` does not set `$(Foo)`."""
-        value = None
-        for statement in self.statements:
-            if statement.kind == "queue":
-                break
-            if statement.kind == "assign" and statement.key.lower() == name:
-                value = statement.value
-        return value
+        before = takewhile(lambda statement: statement.kind != "queue", self.statements)
+        values = [s.value for s in before if s.kind == "assign" and s.key.lower() == name]
+        return values[-1] if values else None
 
 
 def canonical(key: str) -> str:
@@ -382,6 +379,11 @@ vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type vm_vcpus vm_v
 want_graceful_removal want_io_proxy want_job_networking when_to_transfer_output x509userproxy
 xen_initrd xen_kernel xen_kernel_params xen_root
 """
+#: Submit commands that HTCondor ignores without request_gpus.
+GPU_KEYS = (
+    *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_maximum_capability"),
+    *("gpus_minimum_runtime", "require_gpus"),
+)
 _NAMES = {canonical(name): name for name in _COMMANDS.split()}
 _FAMILIES = ("request", "require", "remote", "ec2tag", "cloudlabel", "transform", "batch", "arc")
 

@@ -7,6 +7,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from headway.pool.lint.evaluate import is_known, plain
@@ -236,15 +237,13 @@ def _too_large(view: QueueView, at: tuple[str, str]) -> Iterator[LintFinding]:
     if total <= TRANSFER_LIMIT:
         return
     biggest = max(sizes, key=lambda item: sizes[item])
-    named = f"The biggest is {biggest}, {format_size(sizes[biggest])}"
+    make, remedy = warning, "put it behind a URL; many pools hold such jobs (code 32)"
+    what = f"{format_size(total)} of input go from here to each job"
     if view.ospool:
-        what = f"{format_size(total)} of input; the OSPool holds jobs with more than 5,000 MB"
-        remedy = "put it on OSDF and name its osdf:// URL"
-        yield error("input-size", f"{what} (code 32). {named}", remedy, *at)
-    else:
-        what = f"{format_size(total)} of input go from here to each job. {named}"
-        remedy = "put it behind a URL; many pools hold such jobs (code 32)"
-        yield warning("input-size", what, remedy, *at)
+        make, remedy = error, "put it on OSDF and name its osdf:// URL"
+        what = f"{format_size(total)} of input; the OSPool holds jobs with over 5,000 MB (code 32)"
+    what += f". The biggest is {biggest}, {format_size(sizes[biggest])}"
+    yield make("input-size", what, remedy, *at)
 
 
 def _size(path: Path) -> int:
@@ -252,14 +251,8 @@ def _size(path: Path) -> int:
     try:
         if path.is_file():
             return path.stat().st_size
-        total = counted = 0
-        for folder, _, files in os.walk(path):
-            for name in files:
-                counted += 1
-                total += os.lstat(os.path.join(folder, name)).st_size
-                if counted > _MOST_SIZED:
-                    return total
-        return total
+        files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return sum(os.lstat(file).st_size for file in islice(files, _MOST_SIZED))
     except OSError:
         return 0
 
@@ -267,13 +260,9 @@ def _size(path: Path) -> int:
 def _initial_folders(view: QueueView) -> Iterator[LintFinding]:
     if not view.has_line("initialdir") or view.for_windows:
         return
-    missing = [
-        folder
-        for folder in view.folders()
-        if not os.path.isdir(folder)
-        and not view.is_template(str(folder))
-        and not _of_another_machine(folder)
-    ]
+    missing = [each for each in view.folders() if not os.path.isdir(each)]
+    missing = [each for each in missing if not _of_another_machine(each)]
+    missing = [each for each in missing if not view.is_template(str(each))]
     if missing:
         what = f"there is no folder {_few(missing)}: condor_submit refuses the file"
         yield error("folder-missing", what, _mkdir(missing, view.here), *view.at("initialdir"))
@@ -306,11 +295,10 @@ def _std_folders(view: QueueView) -> Iterator[LintFinding]:
                 created.setdefault(folder, key)
     created = {folder: key for folder, key in created.items() if folder not in reported}
     if created:
-        what = (
-            f"there is no folder {_few(created)}: recent HTCondor creates it, older versions hold"
-        )
-        remedy, key = _mkdir(created, view.here), next(iter(created.values()))
-        yield hint("folder-missing", f"{what} the job", remedy, *view.at(key))
+        shown, remedy = _few(created), _mkdir(created, view.here)
+        what = f"there is no folder {shown}: recent HTCondor creates it, older ones hold the job"
+        key = next(iter(created.values()))
+        yield hint("folder-missing", what, remedy, *view.at(key))
 
 
 def _few(folders: Iterable[Path]) -> str:

@@ -214,10 +214,6 @@ class Wrapped:
     notes: tuple[str, ...]
     staged: bool = False  # the agent starts the executable, and must be in the file's folder
 
-    @property
-    def changed(self) -> bool:
-        return self.text != self.original
-
     def diff(self, before: str = "job.sub", after: str = "job.headway.sub") -> str:
         """The difference as `diff -u` would show it."""
         old, new = (re.findall(r"[^\n]*\n|[^\n]+\Z", text) for text in (self.original, self.text))
@@ -277,14 +273,11 @@ def wrap_file(
     base = submit_folder(read(text), path.parent, Path())
     here = agent.parent == base.absolute()
     wrapped = wrap(text, name, base=base, agent=agent.name if here else agent.as_posix())
-    if target.exists() and target.samefile(path) and not overwrite:
-        raise HeadwayError(
-            f"{target} is the original itself", remedy="write to another file, or use --overwrite"
-        )
     if target.exists() and not overwrite:
-        raise HeadwayError(
-            f"{target} exists already", remedy="choose another name with --to, or use --overwrite"
-        )
+        what, remedy = "exists already", "choose another name with --to"
+        if target.samefile(path):
+            what, remedy = "is the original itself", "write to another file"
+        raise HeadwayError(f"{target} {what}", remedy=f"{remedy}, or use --overwrite")
     if wrapped.staged:
         if agent.exists() and not is_agent(agent):
             raise HeadwayError(
