@@ -46,7 +46,14 @@ class CheckpointFiles:
 
 
 def find(folder: str = FOLDER) -> CheckpointFiles | None:
-    """The newest complete snapshot in `headway-out/checkpoint`, or in a copy of it."""
+    """The newest complete snapshot in a checkpoint folder.
+
+    Args:
+        folder: `headway-out/checkpoint`, or a copy of it.
+
+    Returns:
+        None if no snapshot is complete.
+    """
     names = _listed(folder)
     for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
         snapshot = _read(os.path.join(folder, name))
@@ -59,9 +66,14 @@ def find(folder: str = FOLDER) -> CheckpointFiles | None:
 
 
 def save(paths: list[str], problem: Callable[[str], None]) -> None:
-    """Take a snapshot of `paths`; if that fails, the one before it is still there.
+    """Take a snapshot; the one before it stays until this one is complete.
 
-    `problem` is called with a message about what could not be included or deleted.
+    Args:
+        paths: The files and folders that make up the checkpoint.
+        problem: Called with a message about what could not be included or deleted.
+
+    Raises:
+        OSError: The snapshot could not be made; the one before it is still there.
     """
     root = os.path.realpath(os.curdir)
     before = _listed(FOLDER)
@@ -87,9 +99,18 @@ def save(paths: list[str], problem: Callable[[str], None]) -> None:
 def restore(
     paths: list[str], check: Callable[[], None], problem: Callable[[str], None]
 ) -> list[str]:
-    """Restore those of `paths` that are missing, and give the snapshot blocks of its own.
+    """Restore what is missing here, and give the snapshot blocks of its own.
 
-    Returns the restored paths. `check` is called often, and raises if the attempt must end.
+    Args:
+        paths: The files and folders that make up the checkpoint.
+        check: Called often; raises if the attempt must end.
+        problem: Called with a message if there is a checkpoint that is not complete.
+
+    Returns:
+        The paths that were restored.
+
+    Raises:
+        OSError: A file could not be written.
     """
     snapshot = find()
     if snapshot is None:

@@ -235,7 +235,12 @@ _RESERVE_SIZE = 65_536
 
 
 class EventLines(Chirp):
-    """The agent's lines in the job's event log; the attempt's nonce shows that they are its own."""
+    """The agent's lines in the job's event log, written by chirp.
+
+    Args:
+        attempt: The attempt, whose nonce shows that a line is this agent's own.
+        note: Called with a message when chirp fails.
+    """
 
     def __init__(self, attempt: Attempt, note: Callable[[str], None]) -> None:
         self.attempt = attempt

@@ -1,4 +1,4 @@
-"""The types of the values in a job description, and what is wrong with values and unknown keys."""
+"""The kinds of value a job description has; each says in plain words what it cannot take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headway.spec.places import (
 from headway.spec.units import MAX_DURATION, MAX_SIZE, format_size, parse_duration, parse_size
 from headway.text import closest
 
-# Words from HTCondor submit files, Slurm and Kubernetes, by the job.toml key that is meant.
+# Words of HTCondor submit files, Slurm, Kubernetes and habit, by the job.toml key that is meant.
 _MEANS = {
     "name": "batch_name jobname job_name job_batch_name title id",
     "command": "executable exec arguments args argument cmd run script entrypoint program argv",
@@ -80,11 +80,12 @@ _MEANS = {
 SYNONYMS = {word: key for key, words in _MEANS.items() for word in words.split()}
 
 # What Headway writes into the submit description itself, with the job.toml key to use instead.
+_NO_KEY = "Headway needs it for its own work"
 SUBMIT_OWN = {
     word: f"use `{key}`"
     for word, key in SYNONYMS.items()
     if word.startswith(
-        ("request", "transfer_", "gpus_minimum", "periodic_", "on_exit", "container_")
+        ("request_", "request", "transfer_", "gpus_minimum", "periodic_", "on_exit", "container_")
     )
     or word
     in (
@@ -94,17 +95,19 @@ SUBMIT_OWN = {
         "allowed_execute_duration", "allowed_job_duration", "output_destination", "require_gpus",
     )
 }  # fmt: skip
-SUBMIT_OWN |= {key: f"use `{key}`" for key in ("environment", "requirements", "files", "count")}
 SUBMIT_OWN |= {
+    "environment": "use `environment`",
+    "requirements": "use `requirements`",
+    "files": "use `files`",
     "log": "the event log is events.log in the run folder",
+    "output": "what the command prints comes home to the run folder",
+    "error": "what the command prints comes home to the run folder",
+    "transfer_output": "what the command prints comes home to the run folder",
+    "transfer_error": "what the command prints comes home to the run folder",
     "input": "let the command read a file from `files` or `inputs`",
     "kill_sig": "use `grace`",
-}
-SUBMIT_OWN |= dict.fromkeys(
-    ("output", "error", "transfer_output", "transfer_error"),
-    "what the command prints comes home to the run folder",
-)
-SUBMIT_OWN |= dict.fromkeys(
+    "count": "use `count`",
+} | dict.fromkeys(
     (
         "universe", "cmd", "args", "in", "out", "err", "initialdir", "initial_dir", "iwd",
         "userlog", "should_transfer_files", "when_to_transfer_output", "stream_output",
@@ -112,22 +115,22 @@ SUBMIT_OWN |= dict.fromkeys(
         "job_lease_duration", "requiregpus", "jobuniverse", "maxretries", "max_idle",
         "max_materialize", "periodic_vacate", "periodic_hold_reason", "noop_job",
     ),
-    "Headway needs it for its own work",
+    _NO_KEY,
 )  # fmt: skip
-SUBMIT_OWN |= dict.fromkeys(
-    ("if", "elif", "else", "endif", "include", "use"), "only `key = value` lines can be added"
-)
-_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>", "<<<"})
-_SHELL_REMEDY = "add `shell = true` to run it with /bin/sh -c"
-_NO_PROGRAM = "the first word, the program, is empty", "begin with the program to run"
-_NO_COMMAND = "is empty", 'say what to run, such as command = "python3 train.py"'
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SUBMIT_KEY = re.compile(r"(?:\+|MY\.)?[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)
-_HEX_DIGITS = {"sha256": 64, "md5": 32, "crc32c": 8, "adler32": 8}
+_STATEMENTS = ("if", "elif", "else", "endif", "include", "use")
+SUBMIT_OWN |= dict.fromkeys(_STATEMENTS, "only `key = value` lines can be added")
+
+
+def submit_remedy(key: str) -> str | None:
+    """What to do instead, if a submit line is one that Headway writes itself."""
+    bare = key.lower()
+    for beginning in ("+", "my."):
+        bare = bare.removeprefix(beginning)
+    return SUBMIT_OWN.get(bare)
 
 
 def unknown_key(loc: Loc, known: dict[tuple[str, ...], list[str]]) -> tuple[str, str]:
-    """The problem of a key that does not exist, and which key is probably meant."""
+    """What is wrong with a key that does not exist, and which key is probably meant."""
     level = tuple(part for part in loc[:-1] if isinstance(part, str))
     word = str(loc[-1])
     here = known.get(level, [])
@@ -149,7 +152,7 @@ def _meant(
         if lower == key or lower.rstrip("s") == key.rstrip("s"):
             return key
     synonym = SYNONYMS.get(lower)
-    if synonym and synonym.split(".")[:-1] == [*level]:
+    if synonym and _level_of(synonym) == level:
         return synonym.rpartition(".")[2]
     for other, keys in known.items():  # a key that exists, in another table
         if lower in keys:
@@ -162,20 +165,34 @@ def _meant(
     return every[far] if far else None
 
 
+def _level_of(key: str) -> tuple[str, ...]:
+    return tuple(key.split(".")[:-1])
+
+
+# The command, as an argument list or as one line for the shell.
+
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>", "<<<"})
+_SHELL_REMEDY = "add `shell = true` to run it with /bin/sh -c"
+
+
 def arguments(value: object, *, shell: bool | None, by_people: bool) -> object:
-    """The argv of a `command` that is text or a list; `shell` is None if it is not known."""
+    """The argv that a `command` of text or a list stands for; `shell` is None where not known."""
     if isinstance(value, str):
         if not value.strip():
-            raise Wrong(*_NO_COMMAND)
-        return _split(value) if shell is False else (value,)
+            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
+        if shell is None or shell:
+            return (value,)
+        return _split(value)
     if isinstance(value, (list, tuple)):
         if not value:
-            raise Wrong(*_NO_COMMAND)
+            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
         if shell and (by_people or len(value) != 1):
-            what = "with `shell = true` the command is one text, not a list"
-            raise Wrong(what, "write it as text, or remove `shell`")
+            raise Wrong(
+                "with `shell = true` the command is one text, not a list",
+                "write it as text, or remove `shell`",
+            )
         if isinstance(value[0], str) and not value[0].strip():
-            raise Wrong(*_NO_PROGRAM)
+            raise Wrong("the first word, the program, is empty", "begin with the program to run")
         return value
     raise Wrong(f"should be text or a list, not {show(value)}", 'write it like "python3 train.py"')
 
@@ -186,8 +203,9 @@ def _split(text: str) -> tuple[str, ...]:
         words = _words(joined, " \t\r\n")
         lines = _words(joined, " \t\r")
     except ValueError as error:
-        unclosed = "quotation" in str(error)
-        what = "a quotation mark has no partner" if unclosed else str(error).lower()
+        what = (
+            "a quotation mark has no partner" if "quotation" in str(error) else str(error).lower()
+        )
         raise Wrong(what, "close it, or write the command as a list") from None
     if words != lines:
         raise Wrong("has several lines", f"{_SHELL_REMEDY}, or write one line")
@@ -195,7 +213,7 @@ def _split(text: str) -> tuple[str, ...]:
     if odd:
         raise Wrong(f"`{odd}` means something to a shell only", _SHELL_REMEDY)
     if not words or not words[0].strip():
-        raise Wrong(*_NO_PROGRAM)
+        raise Wrong("the first word, the program, is empty", "begin with the program to run")
     return tuple(words)
 
 
@@ -207,10 +225,14 @@ def _words(text: str, whitespace: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The validation context of what a person wrote, in job.toml or in Python."""
+    """The validation context of what a person wrote: columns must be known and, in job.toml,
+    units be written.
 
-    columns: Collection[str] | None  # that placeholders may name; None: the table cannot be read
-    units: bool = True  # whether numbers need units, as in job.toml; else bytes and seconds
+    Without units (in Python, from job.json) plain numbers are bytes and seconds.
+    """
+
+    columns: Collection[str] | None  # None: the table could not be read
+    units: bool = True
 
 
 def by_people(info: ValidationInfo) -> bool:
@@ -229,7 +251,7 @@ def _size(value: object, info: ValidationInfo) -> int:
 def _exact_size(value: object, info: ValidationInfo) -> int:
     if isinstance(value, str):
         return parse_size(value)
-    if type(value) is not int:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise Wrong(f"should be a number of bytes, not {show(value)}", "write the exact size")
     if not 0 <= value <= MAX_SIZE:
         raise Wrong(f"{show(value)} is not a number of bytes", "write the exact size")
@@ -262,11 +284,15 @@ def _name(text: str) -> str:
     if not name.strip():
         raise Wrong("is empty", 'give the job a name, such as "cifar10"')
     if odd:
-        remedy = "a name is made of letters, digits, spaces, `.`, `_` and `-`"
-        raise Wrong(f"{show(name)} holds {show(odd[0])}", remedy)
+        raise Wrong(
+            f"{show(name)} holds {show(odd[0])}",
+            "a name is made of letters, digits, spaces, `.`, `_` and `-`",
+        )
     if name[0] in ".- " or name[-1] == " ":
-        what = f"{show(name)} begins with `.`, `-` or a space, or ends with a space"
-        raise Wrong(what, "begin with a letter or digit")
+        raise Wrong(
+            f"{show(name)} begins with `.`, `-` or a space, or ends with a space",
+            "begin with a letter or digit",
+        )
     if len(name) > 100 or len(name.encode()) > 200:
         raise Wrong("is longer than 100 characters (or 200 bytes)", "choose a shorter name")
     return name
@@ -274,6 +300,9 @@ def _name(text: str) -> str:
 
 def _template(text: str, info: ValidationInfo) -> str:
     return check_template(text, info.context.columns if isinstance(info.context, Reading) else None)
+
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _environment_name(name: str) -> str:
@@ -284,8 +313,11 @@ def _environment_name(name: str) -> str:
     return name
 
 
+_HEX_DIGITS = {"sha256": 64, "md5": 32, "crc32c": 8, "adler32": 8}
+
+
 def checked_checksum(text: str) -> str:
-    """A checksum as "name:hex", in lower case."""
+    """A checksum as "name:hex", in small letters."""
     refuse_placeholders(text)
     kind, colon, digits = text.strip().lower().partition(":")
     if not colon:
@@ -294,12 +326,13 @@ def checked_checksum(text: str) -> str:
         raise Wrong("does not say its kind", f'write "{first}:…" before the digits')
     if kind not in _HEX_DIGITS:
         raise Wrong(f"{show(kind)} is not a known checksum", f"use {', '.join(_HEX_DIGITS)}")
-    length, remedy = _HEX_DIGITS[kind], "copy the whole checksum"
-    if not re.fullmatch(r"[0-9a-f]*", digits):
-        raise Wrong(f"{show(digits)} is not hexadecimal", remedy)
-    if len(digits) != length:
-        what = f"a {kind} checksum has {length} hexadecimal digits, this has {len(digits)}"
-        raise Wrong(what, remedy)
+    if not re.fullmatch(r"[0-9a-f]*", digits) or len(digits) != _HEX_DIGITS[kind]:
+        raise Wrong(
+            f"a {kind} checksum has {_HEX_DIGITS[kind]} hexadecimal digits, this has {len(digits)}"
+            if re.fullmatch(r"[0-9a-f]*", digits)
+            else f"{show(digits)} is not hexadecimal",
+            "copy the whole checksum",
+        )
     return f"{kind}:{digits}"
 
 
@@ -327,10 +360,13 @@ def _container(text: str) -> str:
     return image
 
 
+_SUBMIT_KEY = re.compile(r"(?:\+|MY\.)?[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)
+
+
 def _submit_key(key: str) -> str:
     if not _SUBMIT_KEY.fullmatch(key):
         raise Wrong(f"{show(key)} is not a submit command", 'write e.g. "+ProjectName"')
-    remedy = SUBMIT_OWN.get(key.lower().removeprefix("+").removeprefix("my."))
+    remedy = submit_remedy(key)
     if remedy:
         raise Wrong("is written by Headway itself", remedy)
     return key
@@ -346,12 +382,12 @@ def _submit_value(value: object) -> str:
 
 
 def _flat(value: object) -> object:
-    """Join the keys of `MY.Attribute = …`, which TOML reads as a table `MY`."""
+    """`MY.Attribute = …` is a dotted key in TOML: put it together again."""
     if not isinstance(value, dict):
         return value
     flat: dict[Any, Any] = {}
     for key, inner in value.items():
-        if isinstance(inner, dict) and str(key).lower() == "my":
+        if isinstance(inner, dict) and isinstance(key, str) and key.lower() == "my":
             flat |= {f"{key}.{attribute}": text for attribute, text in inner.items()}
         else:
             flat[key] = inner

@@ -160,6 +160,7 @@ def test_right_bytes_or_a_clean_error(
 ) -> None:
     folder, content = tmp_path_factory.mktemp("any"), case.content
     begin = time.monotonic()
+    hopeless = case.one and case.other  # else a busy machine must not end the patience
     with Server({"/a": content}, case.one) as first, Server({"/a": content}, case.other) as second:
         try:
             fetch(
@@ -167,11 +168,11 @@ def test_right_bytes_or_a_clean_error(
                 str(folder / "o"),
                 checksum=content.checksum() if proof != "manifest" else None,
                 manifest=case.chunks if proof != "checksum" else None,
-                patience=2.0,
+                patience=2.0 if hopeless else 14.0,
                 grace=0.5,
             )
         except TransferError as error:
-            assert case.one and case.other, "a healthy source was there"
+            assert hopeless, "a healthy source was there"
             assert "did not arrive" in error.message
             assert os.listdir(folder) == []
         else:

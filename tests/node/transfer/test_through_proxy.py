@@ -124,7 +124,7 @@ def test_a_proxy_that_refuses_or_is_gone(proxy: Proxy, monkeypatch: pytest.Monke
     proxy.refuse = 403
     with pytest.raises(Fault) as caught:
         ask("GET", dead_url("/x", "https"))
-    assert "refuses the way" in caught.value.words
+    assert "refuses to connect to" in caught.value.words
     assert "HTTPS_PROXY" in caught.value.remedy
     assert TRACER not in f"{caught.value} {caught.value.remedy}"
     monkeypatch.setenv("HTTPS_PROXY", dead_url("").replace("//", f"//me:{TRACER}@"))

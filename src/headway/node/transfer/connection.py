@@ -576,30 +576,30 @@ def interleaved(found: Sequence[Address]) -> list[Address]:
     return [each for pair in zip_longest(first, other) for each in pair if each is not None]
 
 
-def network_fault(error: Exception, route: Route, phase: str, what: str = "") -> Fault:
+def network_fault(error: Exception, route: Route, phase: str, what: str) -> Fault:
     """What an error of a socket means; a proxy is named, since users may not know of it."""
-    remedy = ""
-    if route.proxy is not None:
-        remedy = f"check {route.proxy.variable} and no_proxy of the job's environment"
     if type(error).__module__ == "ssl":
         fault = tls_fault(error, route.host)
         fault.phase = phase
         return fault
-    if isinstance(error, (TimeoutError, socket.timeout)):
-        if phase == "connect":
-            words = f"{route.peer} did not accept a connection in {CONNECT:.0f} s"
-            return Fault(words, phase=phase, remedy=remedy)
-        words = "did not finish the TLS handshake" if phase == "TLS" else what or "gave no answer"
-        return Fault(f"it {words} in time", phase=phase)
+    if not isinstance(error, (OSError, ValueError)):
+        raise error
+    late = isinstance(error, (TimeoutError, socket.timeout))
+    words = scrubbed(getattr(error, "strerror", None) or str(error) or type(error).__name__, 80)
     if isinstance(error, ConnectionRefusedError):
-        return Fault(f"{route.peer} refuses connections", phase=phase, remedy=remedy)
-    if isinstance(error, (OSError, ValueError)):
-        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if phase == "connect":
-            words = f"{route.peer} cannot be reached: {scrubbed(words, 80)}"
-            return Fault(words, phase=phase, remedy=remedy)
-        return Fault(f"the connection failed: {scrubbed(words, 80)}", phase=phase)
-    raise error
+        words = f"{route.peer} refuses connections"
+    elif phase == "connect" and late:
+        words = f"{route.peer} did not accept a connection in {CONNECT:.0f} s"
+    elif phase == "connect":
+        words = f"{route.peer} cannot be reached: {words}"
+    elif late:
+        words = f"it {'did not finish the TLS handshake' if phase == 'TLS' else what} in time"
+    else:
+        words = f"the connection failed: {words}"
+    remedy = ""
+    if route.proxy is not None and phase == "connect":
+        remedy = f"check {route.proxy.variable} and no_proxy of the job's environment"
+    return Fault(words, phase=phase, remedy=remedy)
 
 
 def proxy_refusal(route: Route, status: int) -> Fault:

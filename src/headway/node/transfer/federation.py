@@ -25,7 +25,7 @@ from headway.node.transfer.urls import authority, host_of, name, same_host, scru
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from headway.node.transfer.connection import Stop
     from headway.node.transfer.heads import ResponseHead
@@ -98,18 +98,18 @@ class Absent(Fault):
     """The director itself says that no server has the object."""
 
 
-def ask_director(
-    endpoint: str,
-    target: str,
-    *,
-    method: str = "GET",
-    should_stop: Callable[[], bool] = lambda: False,
-    public: bool = False,
+def _ask_director(
+    federation: Federation, named: Name, direct: bool, write: bool, public: bool, should_stop: Stop
 ) -> Directions:
     """Where the object is; no redirect is followed but those within the director's own host."""
-    url = endpoint.rstrip("/") + target
-    host = host_of(endpoint)
-    way = Redirects(url)
+    query = [part for part in named.query.split("&") if part]
+    url, method = federation.director + named.path, "PUT" if write else "GET"
+    if direct and not write:
+        url = federation.director + ORIGINS + named.path
+        if not any(part.partition("=")[0] == "directread" for part in query):
+            query.append("directread")
+    host = host_of(federation.director)
+    way = Redirects(f"{url}?{'&'.join(query)}" if query else url)
     while True:
         try:
             reply = ask(method, way.url, should_stop=should_stop, seconds=ANSWER, public=public)
@@ -118,8 +118,8 @@ def ask_director(
             raise
         if reply.status in REDIRECTS:
             onward = _led(reply, way.url)
-            told = reply.get("Link") or reply.get("X-Pelican-Namespace")
-            if onward and same_host(endpoint, onward) and not told:
+            answers = reply.get("Link") or reply.get("X-Pelican-Namespace")
+            if onward and same_host(federation.director, onward) and not answers:
                 try:
                     way.follow(onward)
                 except Fault as fault:
@@ -276,7 +276,7 @@ def _resolve(
     if not federation.director:
         return [_undirected(_joined(federation.discovery, named), named, write, anonymous)]
     try:
-        found = _ask(federation, named, direct, write, anonymous, should_stop)
+        found = _ask_director(federation, named, direct, write, anonymous, should_stop)
     except Absent as absent:
         raise _judged(absent, f"{federation.director}{named.path}") from None
     except Fault:
@@ -411,20 +411,6 @@ def _endpoint(url: str, what: str, plain: bool) -> str:
         words = f"{what} {shown(url)} cannot be used: {scrubbed(str(error))}"
         raise Fault(words, settled=True) from None
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _ask(
-    federation: Federation, named: Name, direct: bool, write: bool, public: bool, stop: Stop
-) -> Directions:
-    query = [part for part in named.query.split("&") if part]
-    target = named.path
-    if direct and not write:
-        target = ORIGINS + target
-        if not any(part.partition("=")[0] == "directread" for part in query):
-            query.append("directread")
-    target += f"?{'&'.join(query)}" if query else ""
-    method = "PUT" if write else "GET"
-    return ask_director(federation.director, target, method=method, should_stop=stop, public=public)
 
 
 def _judged(absent: Absent, key: str) -> Fault:
