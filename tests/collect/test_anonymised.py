@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.collect.kept import LOGS, collect, events_of, same_events
+from tests.collect.stores import LOGS, collect, events_of, same_events
 
 from headway.collect import read_collected, status
 from headway.collect.masks import MASKED, Masks, Pseudonyms

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.collect.kept import LOGS, long_log, same_events
+from tests.collect.stores import LOGS, long_log, same_events
 
 from headway.cli import main
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.collect.kept import LOGS, collect, long_log, same_events
+from tests.collect.stores import LOGS, collect, long_log, same_events
 from tests.collect.test_rotation import append, copied, numbered, the_whole
 
 from headway.collect import Collector, read_collected, status

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.collect.kept import collect, long_log, tables_of
+from tests.collect.stores import collect, long_log, tables_of
 
 from headway.collect import Collector, read_collected, status
 from headway.collect.tail import OpenLog, opened

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.collect.kept import LOGS, collect, events_of, long_log, same_events
+from tests.collect.stores import LOGS, collect, events_of, long_log, same_events
 
 from headway.collect import Collector, read_collected, status
 from headway.collect.ledger import compactable
