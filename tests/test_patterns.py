@@ -49,9 +49,9 @@ SHORT = {
 }
 #: Patterns that are handed on to somebody who uses them with this method.
 ANY_WAY = {"match", "search", "fullmatch"}
-_MATCHED = ("_BYTES", "_SIZE", "_USAGE", "_NORMAL", "_SIGNAL", "_FIRST", "_NEXT")
-_MATCHED += ("_HEREDOC", "_BRANCH", "_OTHER", "_CODES", "_EVICTED_CODES", "_ENDING")
-HANDED_ON = {name: {"match"} for name in _MATCHED}
+_MATCHED = "_BYTES _SIZE _USAGE _NORMAL _SIGNAL _FIRST _NEXT _HEREDOC _BRANCH _OTHER"
+_MATCHED += " _CODES _EVICTED_CODES _ENDING"
+HANDED_ON = {name: {"match"} for name in _MATCHED.split()}
 #: How often a method looks at a text from each of its places.
 SEARCHES = ("search", "sub", "subn", "split", "findall", "finditer")
 

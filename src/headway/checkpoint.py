@@ -294,7 +294,8 @@ class Checkpoint:
 def _state(thing: Any) -> Any:
     if hasattr(thing, "state_dict"):
         return thing.state_dict()
-    return _generator_state(thing) if _is_generator(thing) else thing
+    generator = _generator(thing)
+    return thing if generator is None else generator[0]()
 
 
 def _position(loader: Any) -> Any:
@@ -311,10 +312,11 @@ def _restore(place: str, things: dict[str, Any]) -> dict[str, Any]:
             f" to start over, move {os.path.dirname(place)} away"
         )
     for name, thing in things.items():
+        generator = _generator(thing)
         if hasattr(thing, "load_state_dict"):
             thing.load_state_dict(found.pop(name))
-        elif _is_generator(thing):
-            _restore_generator(thing, found.pop(name))
+        elif generator is not None:
+            generator[1](found.pop(name))
         else:
             raise CheckpointError(
                 f"{name} has no load_state_dict: leave it out, and use what load returns"
@@ -435,29 +437,17 @@ def _restore_random(state: dict[str, Any]) -> None:
             )
 
 
-def _is_generator(thing: Any) -> bool:
-    """Whether it is a random number generator of Python, NumPy or torch."""
+def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
+    """How to read and how to restore the state of a random number generator; None: it is none."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return (
-        isinstance(thing, random.Random)
-        or (numpy is not None and isinstance(thing, numpy.random.Generator))
-        or (torch is not None and isinstance(thing, torch.Generator))
-    )
-
-
-def _generator_state(thing: Any) -> Any:
     if isinstance(thing, random.Random):
-        return thing.getstate()
-    return thing.bit_generator.state if hasattr(thing, "bit_generator") else thing.get_state()
-
-
-def _restore_generator(thing: Any, state: Any) -> None:
-    if isinstance(thing, random.Random):
-        thing.setstate(state)
-    elif hasattr(thing, "bit_generator"):
-        thing.bit_generator.state = state
-    else:
-        thing.set_state(state)
+        return thing.getstate, thing.setstate
+    if numpy is not None and isinstance(thing, numpy.random.Generator):
+        bits = thing.bit_generator
+        return lambda: bits.state, partial(setattr, bits, "state")
+    if torch is not None and isinstance(thing, torch.Generator):
+        return thing.get_state, thing.set_state
+    return None
 
 
 def _importable(name: str) -> bool:

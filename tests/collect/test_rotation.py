@@ -14,7 +14,7 @@ import pytest
 from tests.collect.stores import collect, long_log, tables_of
 
 from headway.collect import Collector, read_collected, status
-from headway.collect.tail import OpenLog, opened
+from headway.collect.tail import Cursor, OpenLog, opened
 from headway.events import read_columns
 
 EVENTS = long_log(2)
@@ -277,6 +277,29 @@ def test_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 append(log, EVENTS[60:200])
 
         monkeypatch.setattr(OpenLog, "refresh", emptied)
+        for _ in range(4):
+            collector.poll()
+    the_whole(store, tmp_path, 200)
+    assert status(store).gap_count == 0
+
+
+def test_emptied_just_after_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a file is recognised by the bytes that were read, not by what followed them."""
+    log, store = tmp_path / "EventLog", tmp_path / "kept"
+    with Collector([log], store, waits=True) as collector:
+        append(log, EVENTS[:50])
+        collector.poll()
+        append(log, EVENTS[50:60])
+        begins_like = OpenLog.begins_like
+
+        def emptied(file: OpenLog, cursor: Cursor) -> bool:
+            same = begins_like(file, cursor)
+            if file.path == log and not log.with_name("EventLog.1").exists():
+                copied(log)
+                append(log, EVENTS[60:200])
+            return same
+
+        monkeypatch.setattr(OpenLog, "begins_like", emptied)
         for _ in range(4):
             collector.poll()
     the_whole(store, tmp_path, 200)

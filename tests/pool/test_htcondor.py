@@ -108,7 +108,7 @@ class TestSchedd:
                 begin = time.monotonic()
                 done = ask(place, *words, env=hasty)
                 assert done.returncode == 3 and time.monotonic() - begin < 10, done.stderr
-                assert "cannot be reached" in done.stderr and "asking again is safe" in done.stderr
+                assert "cannot be reached" in done.stderr and "safe to try again" in done.stderr
             # the event log alone tells the state
             assert "1 idle" in ask(place, "status", before.label, env=hasty).stdout
         finally:

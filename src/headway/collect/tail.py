@@ -363,12 +363,10 @@ class OpenLog:
             beginning = self.head[:_SIGN_SIZE]
             cursor.sign, cursor.sign_size = self._digest(beginning), len(beginning)
 
-    def mark(self, cursor: Cursor) -> None:
-        """Store in the cursor a digest of the bytes before its offset."""
-        start = max(cursor.body, cursor.offset - _MARK_SIZE)
-        cursor.mark_size = max(0, cursor.offset - start)
-        data = self.read(start, cursor.mark_size) if cursor.mark_size else b""
-        cursor.mark = self._digest(data)
+    def mark(self, cursor: Cursor, data: bytes) -> None:
+        """Store in the cursor a digest of the bytes before its offset, with which `data` ends."""
+        cursor.mark_size = max(0, min(_MARK_SIZE, cursor.offset - cursor.body))
+        cursor.mark = self._digest(data[len(data) - cursor.mark_size :])
 
     def is_of(self, cursor: Cursor) -> bool:
         """Whether the cursor is about this file."""
@@ -605,7 +603,10 @@ class Tail:
         is_text = sniff(file.head) in (Format.TEXT, Format.NONE)
         block = _BLOCK
         while True:
+            start = max(0, cursor.offset - _MARK_SIZE)
+            stored = file.read(start, cursor.offset - start)
             data = file.read(cursor.offset, block)
+            # No bytes are read after this, because the file may be emptied at any time.
             if not file.begins_like(cursor):
                 self._full = 2  # emptied since it was opened: a copy has its old content
                 return
@@ -626,7 +627,9 @@ class Tail:
                 cursor.offset += found.used
                 cursor.events += len(found.rows)
                 cursor.skipped += found.skipped
-                file.mark(cursor)
+                hole = found.used > len(data)
+                end = data[max(0, found.used - _MARK_SIZE) : found.used]
+                file.mark(cursor, bytes(_MARK_SIZE) if hole else stored + end)
                 block = _BLOCK
             cursor.size = max(file.stat.st_size if not file.packed else 0, cursor.offset)
             if found.used or cursor.size != before:

@@ -46,14 +46,7 @@ class CheckpointFiles:
 
 
 def find(folder: str = FOLDER) -> CheckpointFiles | None:
-    """The newest complete snapshot in a checkpoint folder.
-
-    Args:
-        folder: `headway-out/checkpoint`, or a copy of it.
-
-    Returns:
-        None if no snapshot is complete.
-    """
+    """The newest complete snapshot in `headway-out/checkpoint`, or in a copy of it."""
     names = _listed(folder)
     for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
         snapshot = _read(os.path.join(folder, name))
@@ -66,14 +59,9 @@ def find(folder: str = FOLDER) -> CheckpointFiles | None:
 
 
 def save(paths: list[str], problem: Callable[[str], None]) -> None:
-    """Take a snapshot; the one before it stays until this one is complete.
+    """Take a snapshot of `paths`; if that fails, the one before it is still there.
 
-    Args:
-        paths: The files and folders that make up the checkpoint.
-        problem: Called with a message about what could not be included or deleted.
-
-    Raises:
-        OSError: The snapshot could not be made; the one before it is still there.
+    `problem` is called with a message about what could not be included or deleted.
     """
     root = os.path.realpath(os.curdir)
     before = _listed(FOLDER)
@@ -99,18 +87,9 @@ def save(paths: list[str], problem: Callable[[str], None]) -> None:
 def restore(
     paths: list[str], check: Callable[[], None], problem: Callable[[str], None]
 ) -> list[str]:
-    """Restore what is missing here, and give the snapshot blocks of its own.
+    """Restore those of `paths` that are missing, and give the snapshot blocks of its own.
 
-    Args:
-        paths: The files and folders that make up the checkpoint.
-        check: Called often; raises if the attempt must end.
-        problem: Called with a message if there is a checkpoint that is not complete.
-
-    Returns:
-        The paths that were restored.
-
-    Raises:
-        OSError: A file could not be written.
+    Returns the restored paths. `check` is called often, and raises if the attempt must end.
     """
     snapshot = find()
     if snapshot is None:

@@ -126,16 +126,11 @@ _PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (the folder in it must be the user'
 
 
 class Lock:
-    """A lock on an open file. It lasts until `release`, or until the process ends.
-
-    Args:
-        file: The descriptor of the file.
-        stand_in: The descriptor and path of the file that stands in for it, if one does.
-    """
+    """A lock on an open file. It lasts until `release`, or until the process ends."""
 
     def __init__(self, file: int, stand_in: tuple[int, str] | None = None) -> None:
         self._file = file
-        self._stand_in = stand_in
+        self._stand_in = stand_in  # the descriptor and path of the file that is locked instead
 
     @property
     def descriptor(self) -> int:
@@ -239,12 +234,7 @@ def short_folder(
 ) -> Iterator[dict[str, str]]:
     """Give a command a temporary folder with a short path while it runs.
 
-    Args:
-        environment: The command's environment.
-        say: Called with a message if no such folder can be made.
-
-    Yields:
-        What to change in the environment; nothing if its temporary folder is already short.
+    Yields what to change in its environment; `say` is called if no such folder can be made.
     """
     long = [name for name in _VARIABLES if _is_long(environment.get(name))]
     if not long:
@@ -286,37 +276,33 @@ def _make_folder(stack: contextlib.ExitStack) -> str | None:
         with contextlib.suppress(OSError):
             while True:
                 folder = tempfile.mkdtemp(prefix=_prefix(), dir=place)
-                file, held = _hold(folder, wait=True)
-                if os.path.isdir(folder):
-                    break
-                held.release()  # another process removed it before it was locked
-                os.close(file)
-            stack.callback(os.close, file)
-            stack.callback(held.release)
-            stack.callback(_remove_tree, folder)
-            return folder
+                with contextlib.ExitStack() as own:
+                    own.enter_context(_locked(folder, wait=True))
+                    if os.path.isdir(folder):  # else another process removed it before the lock
+                        own.callback(_remove_tree, folder)
+                        stack.push(own.pop_all())
+                        return folder
     return None
 
 
-def _hold(folder: str, *, wait: bool = False) -> tuple[int, Lock]:
+@contextlib.contextmanager
+def _locked(folder: str, *, wait: bool = False) -> Iterator[None]:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(file).st_uid != os.geteuid():
             raise PermissionError(folder)
-        return file, lock(file, wait=wait)
-    except BaseException:
+        held = lock(file, wait=wait)
+        try:
+            yield
+        finally:
+            held.release()
+    finally:
         os.close(file)
-        raise
 
 
 def _remove_if_orphaned(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        file, held = _hold(folder)
-        try:
-            _remove_tree(folder)
-        finally:
-            held.release()
-            os.close(file)
+    with contextlib.suppress(OSError), _locked(folder):
+        _remove_tree(folder)
 
 
 def _remove_tree(folder: str) -> None:

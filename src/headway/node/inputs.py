@@ -74,8 +74,7 @@ def stage_in(
             continue
         try:
             staged = _bring(each, progress, should_stop)
-            status = os.stat(each.path)
-            size = status.st_size
+            size = os.path.getsize(each.path)
             used += size
             if each.unpack is not None:
                 room = None if disk is None else max(0, disk - used)
@@ -88,10 +87,7 @@ def stage_in(
             if isinstance(error, HeadwayError):
                 error.brief = brief(each, error)
             raise
-        if each.unpack is None:
-            attempt.proven[each.path] = file_mark(status)
-        else:
-            attempt.proven[each.unpack] = _folder_mark(os.stat(each.unpack))
+        attempt.proven[each.unpack or each.path] = mark(each)
         progress.finished(size)
         entry = _entry(each, staged, size, begin, staged.snapshot)
         records.append(entry if each.unpack is None else {**entry, "unpacked": unpacked})
@@ -337,21 +333,17 @@ def _plausible(each: PlannedInput, manifest: Manifest | None = None) -> bool:
 def _unchanged(each: PlannedInput, attempt: Attempt) -> bool:
     """Whether an earlier segment of this attempt has verified the very file that is here."""
     try:
-        if each.unpack is not None:
-            return attempt.proven.get(each.unpack) == _folder_mark(os.stat(each.unpack))
-        return attempt.proven.get(each.path) == file_mark(os.stat(each.path))
+        return attempt.proven.get(each.unpack or each.path) == mark(each)
     except OSError:
         return False
 
 
-def file_mark(status: os.stat_result) -> list[int]:
-    """What changes when somebody writes to a file."""
+def mark(each: PlannedInput) -> list[int]:
+    """What changes if the input is replaced; the command may work in what was unpacked."""
+    status = os.stat(each.unpack or each.path)
+    if each.unpack is not None:
+        return [0, 0, status.st_ino]
     return [status.st_size, status.st_mtime_ns, status.st_ino]
-
-
-def _folder_mark(status: os.stat_result) -> list[int]:
-    """What stays the same for a folder while the command works in it."""
-    return [0, 0, status.st_ino]
 
 
 def _stay_inside(path: str) -> None:

@@ -146,17 +146,7 @@ def read_plan(path: str, row: Mapping[str, str]) -> Plan:
 
 
 def take_secrets(names: Sequence[str]) -> dict[str, str]:
-    """Read the variables that the plan only names, and remove the file with their values.
-
-    Args:
-        names: The variables.
-
-    Returns:
-        The value of each variable.
-
-    Raises:
-        PlanError: The file is missing, or lacks one of them.
-    """
+    """Read the variables that the plan only names, and remove the file with their values."""
     if not names:
         return {}
     data = _read_json(SECRETS)

@@ -303,15 +303,6 @@ def _write(path: str, ads: list[str]) -> None:
         os.close(file)
 
 
-def summary(results: list[TransferResult]) -> str:
-    """The failures, for the starter's log."""
-    from headway.node.transfer.urls import shown
-
-    return "".join(
-        f"headway: {shown(result.url)}: {result.words}\n" for result in results if result.failed
-    )
-
-
 METHODS = ("osdf", "stash", "pelican", "https", "http", "file")
 _DESCRIPTION = (
     "MultipleFileSupport = true\n"
@@ -377,9 +368,12 @@ class _Plugin:
         except OSError as error:
             sys.stderr.write(f"headway: the answer cannot be written: {error.strerror}\n")
             return FAILED
-        sys.stderr.write(summary(bad))
         if not bad:
             return 0
+        from headway.node.transfer.urls import shown  # `-classad` does without
+
+        for result in bad:
+            sys.stderr.write(f"headway: {shown(result.url)}: {result.words}\n")
         return RETRYABLE if all(result.retryable for result in bad) else FAILED
 
     def _results(self) -> list[TransferResult]:

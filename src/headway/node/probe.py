@@ -46,9 +46,6 @@ class ProbeFinding:
         self.bad, self.words = bad, words
         self.no_network = no_network  # no source of any input can be reached from here
 
-    def __repr__(self) -> str:
-        return f"{'bad' if self.bad else 'note'}: {self.words}"
-
 
 def examine(plan: Plan, missing: Sequence[PlannedInput], environment: Mapping[str, str]) -> Facts:
     """Look at the node; takes no longer than the network timeout."""

@@ -235,12 +235,7 @@ _RESERVE_SIZE = 65_536
 
 
 class EventLines(Chirp):
-    """The agent's lines in the job's event log, written by chirp.
-
-    Args:
-        attempt: The attempt, whose nonce shows that a line is this agent's own.
-        note: Called with a message when chirp fails.
-    """
+    """The agent's lines in the job's event log; the attempt's nonce shows that they are its own."""
 
     def __init__(self, attempt: Attempt, note: Callable[[str], None]) -> None:
         self.attempt = attempt

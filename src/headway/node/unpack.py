@@ -98,22 +98,11 @@ def unpack(
     proven: bool,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Unpacked:
-    """Unpack an archive to `target`, all of it or nothing, and remove the archive.
+    """Unpack an archive to a folder, or to a file if it is one compressed file, and remove it.
 
-    Args:
-        archive: The archive file.
-        target: The folder to create, or the file if the archive is one compressed file.
-        room: The bytes that the content may take; None: as many as the disk has.
-        proven: Whether the archive was verified by a checksum or a manifest.
-        should_stop: Called often; Stopped is raised when it returns True.
-
-    Returns:
-        The number of files and bytes, and what was left out.
-
-    Raises:
-        TransferError: It is damaged, hostile, of an unknown format, or larger than the job's disk.
-        NodeError: The disk is full or failing, or the node cannot read this format.
-        Stopped: The caller asked to stop.
+    All of it is unpacked or nothing. `room`: the bytes that the content may take; `proven`: a
+    checksum or manifest has verified the archive. TransferError means that it is damaged, hostile,
+    of an unknown format or too large, NodeError that the node's disk or Python is at fault.
     """
     folder, name = os.path.split(target)
     draft = os.path.join(folder, f".{name}.unpacking")

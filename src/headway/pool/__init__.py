@@ -1,7 +1,7 @@
 """Where jobs run.
 
-The names below load when they are first used: the program that asks a schedd is started for every
-question, and needs none of them.
+The names below are loaded when they are first used: the program that talks to a schedd is started
+for each request, and needs none of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import PoolError, RunError
+from headway.errors import PoolError
 
 if TYPE_CHECKING:
     from headway.pool.base import Action, ActionResult, Limits, Pool
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Action", "ActionResult", "Limits", "Pool", "RunFolder", "Runs", "open_pool", "pool_of"]
 
 
-_HOME = dict.fromkeys(("Action", "ActionResult", "Limits", "Pool"), "base")
-_HOME |= dict.fromkeys(("RunFolder", "Runs"), "folder")
-
-
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    module = "folder" if name in ("RunFolder", "Runs") else "base"
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def open_pool(text: str, folder: Path) -> Pool:
@@ -38,7 +35,7 @@ def open_pool(text: str, folder: Path) -> Pool:
         folder: On whose disk the local pool puts its scratch folders.
 
     Returns:
-        The pool; nobody is asked yet.
+        The pool; it is not contacted yet.
 
     Raises:
         PoolError: There is no such pool, or an option of it is wrong.
@@ -65,7 +62,7 @@ def pool_of(facts: Mapping[str, Any]) -> Pool:
         facts: What run.json keeps of it.
 
     Returns:
-        The pool; nobody is asked yet.
+        The pool; it is not contacted yet.
 
     Raises:
         RunError: run.json is damaged.
@@ -73,13 +70,7 @@ def pool_of(facts: Mapping[str, Any]) -> Pool:
     if facts["kind"] == "local":
         from headway.pool.local.pool import LocalPool
 
-        try:
-            return LocalPool.from_facts(facts)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise RunError(
-                f"run.json does not say where the jobs run: {error!r}",
-                remedy="the run folder is damaged: start a new run",
-            ) from error
+        return LocalPool.from_facts(facts)
     from headway.pool.htcondor.pool import HTCondorPool
 
     return HTCondorPool.from_facts(facts)

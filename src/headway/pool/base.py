@@ -1,4 +1,4 @@
-"""The pool: where jobs run. Two implementations keep one contract."""
+"""The pool: where jobs run. There are two, with the same contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Action(str, Enum):
 
 @dataclass(frozen=True)
 class ActionResult:
-    """What became of an action on one job; `error` is empty where it took effect."""
+    """The result of an action on one job; `error` is empty if it succeeded."""
 
     job: int
     error: str = ""
@@ -33,10 +33,10 @@ class ActionResult:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a pool accepts, as far as it can be known before submit; None: no limit known."""
+    """What a pool accepts, as far as is known before submit; None: no limit is known."""
 
     transfer_input_bytes: int | None = None
-    ospool: bool = False  # what the OSPool asks of jobs is asked of these
+    ospool: bool = False  # whether the OSPool's rules apply
     cpus: int | None = None
     memory: int | None = None
     disk: int | None = None
@@ -47,37 +47,37 @@ class Limits:
 class Pool(ABC):
     """A place that runs the jobs of a run folder and writes its event log.
 
-    What acts (`submit`, `act`, `edit`) refuses a run folder that is not the user's own.
+    `submit`, `act` and `edit` refuse a run folder that is not the user's own.
     """
 
     kind: ClassVar[str]
-    name: str  # as --pool has it
+    name: str  # as in --pool
 
     @abstractmethod
     def limits(self) -> Limits:
         """What this pool accepts; never blocks for long."""
 
     def match(self, job: Job) -> Match | None:
-        """What the pool's slots have for a job; None where `limits` says it all."""
+        """How the pool's slots match a job; None if `limits` is all that is known."""
         return None
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What run.json keeps, enough to find this pool again."""
+        """What run.json keeps, to find this pool again."""
 
     @abstractmethod
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
-        """Exactly what `submit` would hand over, for people; `base`: the folder of job.toml."""
+        """A text that shows exactly what `submit` would submit; `base`: the folder of job.toml."""
 
     @abstractmethod
     def submit(self, folder: RunFolder) -> None:
-        """Put the run's jobs into the queue exactly once; asking again changes nothing."""
+        """Put the run's jobs into the queue exactly once; another call changes nothing."""
 
     @abstractmethod
     def act(
         self, folder: RunFolder, action: Action, jobs: Sequence[int] | None, reason: str
     ) -> list[ActionResult]:
-        """Hold, release, remove or evict jobs, None: all that the queue has; a result per job."""
+        """Hold, release, remove or evict jobs (None: all in the queue); a result for each."""
 
     @abstractmethod
     def edit(
@@ -87,12 +87,12 @@ class Pool(ABC):
 
     @abstractmethod
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        """The jobs still in the queue, each with the attributes the pool knows."""
+        """The jobs that are still in the queue, with the attributes of each."""
 
     @abstractmethod
     def leave(self, folder: RunFolder) -> str:
-        """The watcher goes away (Ctrl-C); returns a sentence on what becomes of the jobs."""
+        """The user stops watching (Ctrl-C); returns a sentence on what happens to the jobs."""
 
     def abandoned(self, folder: RunFolder) -> str:
-        """Why nobody runs this run's jobs any more, in words; empty where somebody may."""
+        """Why the jobs of this run are no longer run, if so; else empty."""
         return ""

@@ -186,13 +186,6 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
 def read_plain(path: Path, most: int) -> bytes:
     """The bytes of a plain file, whoever owns it.
 
-    Args:
-        path: The file.
-        most: How many bytes it may have.
-
-    Returns:
-        Its content.
-
     Raises:
         RunError: It is a link, or not a plain file.
         OSError: It has more than `most` bytes, or cannot be read.
@@ -222,14 +215,6 @@ def check_links(folder: Path) -> None:
 
 def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0) -> int:
     """Open a plain file, whoever owns it; for anything else, opening might wait for ever.
-
-    Args:
-        path: The file; if it is a symbolic link, it is not followed.
-        flags: As for `os.open`.
-        mode: The permissions of a new file.
-
-    Returns:
-        A file descriptor.
 
     Raises:
         RunError: It is a link, or not a plain file.

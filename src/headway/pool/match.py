@@ -206,10 +206,7 @@ def _platform(job: Job) -> Iterator[SlotNeed]:
 
 
 def job_attributes(job: Job) -> dict[str, str]:
-    """The attributes of a job that are known before it is submitted, as expressions.
-
-    The text of an attribute that differs from job to job is empty.
-    """
+    """The attributes that are known before submit, as expressions; empty: they differ by job."""
     ad = {name: str(figure) for name, figure in requests(job).items()}
     ad |= {"JobUniverse": "5", "JobStatus": "1", "WantIOProxy": "true", "HeadwayRun": ""}
     if job.container is not None:

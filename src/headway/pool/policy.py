@@ -1,7 +1,7 @@
-"""What becomes of a job with nobody watching: retries, holds, releases, and the sites it avoids.
+"""What happens to a job automatically: retries, holds, releases, and the sites that it avoids.
 
-Each rule stands here twice, side by side: as the ClassAd expression that HTCondor evaluates, and as
-the function that the local pool calls. A test evaluates both over their whole domain and compares.
+Each rule is here twice, side by side: as the ClassAd expression that HTCondor evaluates, and as the
+function that the local pool calls. A test evaluates both over their whole domain and compares.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
-AVOID = "HeadwayAvoid"  # the places that a job leaves alone now: sites first, later nodes
+AVOID = "HeadwayAvoid"  # the places that a job avoids now: sites at first, later nodes
 AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place
 AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.Name, {AVOID})"
-# A requirement with one of these in it keeps a job away from its past sites already.
+# A requirement with one of these in it already keeps a job away from its past sites.
 AVOIDANCE = (AVOIDED, "MachineAttrGLIDEIN_ResourceName")
-NOT_AVOIDED = f"{AVOIDED} =!= true"  # the requirement; what cannot be told keeps no job waiting
+NOT_AVOIDED = f"{AVOIDED} =!= true"  # the requirement; undefined means that the slot will do
 LONGEST_BACKOFF = 3600
-# Half as much again: what was measured is what a job had when it was stopped, not what it needs.
-MORE = 1.5
+MORE = 1.5  # times what a job used when it was stopped, since it needs more than that
 HELD_LIMIT = 14 * 86400  # the OSPool may remove jobs that are held for longer
 MOST_STARTS = 30  # the OSPool may hold jobs that were started more often
 
@@ -41,11 +40,11 @@ _TRANSIENT_START_ERRNOS = (5, 11, 12, 26)
 _TRANSIENT_TRANSFER_ERRNOS = (5, 62, 101, 104, 110, 111, 113)
 _ON_EXIT_HOLD = 3
 _NO_INPUT = (_ON_EXIT_HOLD, int(Exit.INPUT_RETRYABLE))  # the hold after `AfterExit.HOLD`
-_PATIENT = 2  # missing inputs after which a job still goes back to where it was
-_NODE_LONGER = 4  # times as long as its site a node is avoided
-_SET_BACK = 60  # seconds by which a hold lies in the future only if the clock was set back
+_PATIENT = 2  # failed inputs after which a job may still go back to the same site
+_NODE_LONGER = 4  # a node is avoided this many times as long as its site
+_SET_BACK = 60  # a hold this many seconds in the future means that the clock was set back
 _ODD = re.compile("[^ -~]")
-# Attempts that ended by themselves, but for those that were held since an input was missing.
+# Attempts that ended by themselves, without those that led to a hold for a missing input.
 _ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
 
@@ -58,9 +57,9 @@ class AfterExit(Enum):
 
 
 def after_exit(status: int, *, ends: int, holds: int, retries: Retries) -> AfterExit:
-    """`status`: exit code, negative for a signal; `holds`: how many came before.
+    """`status`: the exit code, or a negative signal; `holds`: the number of holds so far.
 
-    `ends`: how many attempts ended by themselves before, those that led to a hold apart.
+    `ends`: how many attempts have ended by themselves so far, without those that led to a hold.
     """
     if status == Exit.INPUT_RETRYABLE:
         return AfterExit.HOLD if holds < retries.input else AfterExit.END
@@ -99,15 +98,15 @@ def exit_lines(retries: Retries) -> dict[str, str]:
 
 
 def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
-    """The reason of a hold after `AfterExit.HOLD`; `said`: the agent's own, `holds`: before it."""
+    """The reason of a hold after `AfterExit.HOLD`; `said` by the agent, after so many `holds`."""
     plain = _ODD.sub("?", said)[:LONGEST_REASON] or "an input did not arrive"
     return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
 
 
 def hold_reason_expression(retries: Retries) -> str:
-    """The same as an expression; the agent of the attempt has set the attribute by chirp.
+    """The same as an expression of the attribute that the agent has set by chirp.
 
-    Whoever else sets it cannot forge an event: only printable ASCII of a bounded length counts.
+    Others could set it too, but cannot forge an event: only printable ASCII is used, cut short.
     """
     said = f"{REASON}[1]"
     pause = f"{retries.backoff:g} * pow(2, NumHolds ?: 0)"
@@ -120,12 +119,12 @@ def hold_reason_expression(retries: Retries) -> str:
 
 
 def backoff(holds: int, retries: Retries) -> float:
-    """Seconds that a job stays held after its `holds`-th hold; doubles each time."""
+    """The seconds that a job stays held after its `holds`-th hold; they double each time."""
     return min(float(LONGEST_BACKOFF), retries.backoff * 2.0 ** (holds - 1))
 
 
 def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retries) -> bool:
-    """Whether a hold is plainly transient and within the job's budget; `holds` counts this one."""
+    """Whether a hold is transient and the job has releases left; `holds` counts this one."""
     if starts > MOST_STARTS:
         return False
     if code == _ON_EXIT_HOLD:
@@ -141,8 +140,8 @@ def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retri
 def release_expression(retries: Retries) -> str:
     """`releases` and `backoff` as periodic_release.
 
-    Bounded by NumHolds and NumShadowStarts: NumJobStarts stays 0 when input transfers fail. A hold
-    of the future does not wait for a clock that was set back.
+    It counts NumShadowStarts, since NumJobStarts stays 0 when input transfers fail. After the clock
+    was set back, a hold may lie in the future: then it does not wait.
     """
     code = "HoldReasonCode"
     subcode = "HoldReasonSubCode"
@@ -166,7 +165,7 @@ def release_expression(retries: Retries) -> str:
 
 
 def remove_lines() -> dict[str, str]:
-    """A job that nobody released in two weeks ends; one that a person holds (1) does not."""
+    """Remove a job that is held for two weeks, unless a person holds it (code 1)."""
     return {
         "periodic_remove": (
             f"JobStatus == 5 && HoldReasonCode =!= 1"
@@ -177,18 +176,18 @@ def remove_lines() -> dict[str, str]:
 
 
 def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:
-    """Whether a job that failed goes elsewhere; `holds`: apart from users' own, `hold`: the last.
+    """Whether a job that failed avoids the site; `holds`: without users' own, `hold`: the last.
 
-    An input that does not arrive is no site's fault at first: what is away is mostly so for all.
+    A missing input is not the site's fault at first: mostly it is missing everywhere.
     """
     inputs_only = ends == 0 and hold == _NO_INPUT
     return ends + holds > (_PATIENT if inputs_only else 0)
 
 
 def node_avoidance(ends: int, retries: Retries) -> float:
-    """For how many seconds a job that `blames_place` leaves its past nodes alone.
+    """For how many seconds a job that `blames_place` avoids its past nodes.
 
-    A node that is not fit is mostly idle, and takes all who come back to its site.
+    A bad node is mostly idle, and so takes every job that comes back to its site.
     """
     return (_NODE_LONGER if ends else 1) * retries.avoid
 
@@ -196,8 +195,8 @@ def node_avoidance(ends: int, retries: Retries) -> float:
 def avoid_lines(retries: Retries) -> dict[str, str]:
     """`blames_place` and `node_avoidance` as attributes, for the requirement NOT_AVOIDED.
 
-    A site is left alone for `retries.avoid`, and with it its nodes; these may be for longer. A
-    schedd that does not count holds by reason counts the user's own, and missing inputs, too.
+    A site is avoided for `retries.avoid`, its nodes possibly for longer. A schedd that does not
+    count holds by reason also counts the user's own, and missing inputs.
     """
     holds = "((NumHolds ?: 0) - (NumHoldsByReason.UserRequest ?: 0))"
     code, subcode = _NO_INPUT
@@ -217,7 +216,7 @@ def avoid_lines(retries: Retries) -> dict[str, str]:
 
 
 def avoid_sites(sites: Iterable[str]) -> str:
-    """The value of AVOID that keeps a job away from these sites, for as long as by default."""
+    """The value of AVOID that keeps a job away from these sites for the default time."""
     from headway.spec import Retries
 
     return _for_a_while(Retries().avoid, "true", site_names(sites), "{}")
@@ -229,7 +228,7 @@ def _for_a_while(seconds: float, condition: str, places: str, later: str) -> str
 
 
 def log_lines() -> Mapping[str, str]:
-    """What makes the event log know where things happened, also for jobs that never started."""
+    """The lines that put sites into the event log, also for jobs that never started."""
     return {
         "ulog_execute_attrs": "GLIDEIN_ResourceName",
         "job_machine_attrs": "GLIDEIN_ResourceName, Machine, Name",

@@ -188,23 +188,7 @@ def _compiled(data: bytes) -> bytes:
 def prepare(
     job: Job, base: Path, runs: Runs, pool: Mapping[str, Any], digest: str, kept: str = ""
 ) -> RunFolder:
-    """Make a new run folder, completely or not at all.
-
-    Args:
-        job: The job.
-        base: The folder of job.toml.
-        runs: Where to make it.
-        pool: What run.json keeps of the pool.
-        digest: That of the job, its files and the pool.
-        kept: The text of its kept.json, if it has one.
-
-    Returns:
-        The run, ready to submit.
-
-    Raises:
-        RunError: It cannot be written.
-        SpecError: A file cannot be read, or a variable of the shell is not set.
-    """
+    """Make a new run folder, completely or not at all; `kept`: the text of kept.json, if any."""
 
     def write(folder: RunFolder, facts: RunFacts) -> None:
         for file in (folder.job_file, folder.plan, folder.payload):
@@ -344,12 +328,9 @@ def encoded_row(job: Job, index: int) -> str:
 def rows_csv(job: Job) -> str:
     """The table at submit as CSV, with the number of each job before its row."""
     text = io.StringIO()
-    columns = [name for name in (job.rows or ({},))[0] if name != "job"]
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["job", *columns])
-    for index in range(job.size):
-        row = job.row(index)
-        lines.writerow([row["job"], *(row[name] for name in columns)])
+    lines = csv.DictWriter(text, list(job.row(0)), lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(job.row(index) for index in range(job.size))
     return text.getvalue()
 
 

@@ -398,7 +398,7 @@ def kept_text(results: Iterable[Result]) -> str:
 
 
 def read_kept(folder: RunFolder) -> list[Result]:
-    """The results of other runs that a run of the missing jobs goes with; empty for other runs."""
+    """The results that a run takes from other runs; empty if it runs all jobs itself."""
     try:
         return [_kept(each) for each in json.loads(read_plain(folder.kept, _MAX_KEPT))["kept"]]
     except FileNotFoundError:
@@ -425,14 +425,7 @@ def _kept(facts: Mapping[str, Any]) -> Result:
 
 
 def all_results(run: RunState) -> list[Result]:
-    """The results of a run's own jobs, and those of other runs that it goes with, as they are now.
-
-    Args:
-        run: The run and the states of its jobs.
-
-    Returns:
-        A result for each job of the description.
-    """
+    """The results of a run's own jobs, and those that it takes from other runs, as they are now."""
     job = run.folder.job
     found = [_result_of(run, index, job) for index in range(job.size)]
     for each in read_kept(run.folder):
@@ -525,14 +518,6 @@ def candidates(
 def remove(runs: Runs, one: Candidate, look: GetState) -> Candidate:
     """Remove a run. If this is interrupted, the run is either complete or gone.
 
-    Args:
-        runs: The runs that it belongs to.
-        one: The run.
-        look: Reads the state of a run's jobs.
-
-    Returns:
-        The same, marked as removed.
-
     Raises:
         RunError: Its jobs have been started again, or it cannot be removed.
     """
@@ -553,18 +538,7 @@ def remove(runs: Runs, one: Candidate, look: GetState) -> Candidate:
 
 
 def sweep(runs: Runs, *, act: bool) -> int:
-    """Remove what no run needs: unused programs, and what an interrupted removal has left.
-
-    Args:
-        runs: Where to look.
-        act: Whether to remove anything, rather than only to measure it.
-
-    Returns:
-        The bytes that are freed.
-
-    Raises:
-        RunError: The runs are not the user's own.
-    """
+    """Remove unused programs and the rest of interrupted removals, or only count their bytes."""
     if act:
         runs.check_own()
     freed = drop_unused(runs.root / "node", act=act)
@@ -613,7 +587,7 @@ def _tree(path: Path) -> tuple[int, int]:
 
 
 def _users(every: Iterable[RunFolder]) -> dict[str, set[str]]:
-    """For each run, the runs that go with its results."""
+    """For each run, the runs that take results from it."""
     users: dict[str, set[str]] = defaultdict(set)
     for folder in every:
         with contextlib.suppress(HeadwayError):

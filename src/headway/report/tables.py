@@ -305,11 +305,7 @@ class TableBuilder:
     """The tables of the accounts, made from the arrays of some jobs after the other."""
 
     def __init__(self) -> None:
-        self._jobs: list[pl.DataFrame] = []
-        self._attempts: list[pl.DataFrame] = []
-        self._pieces: list[pl.DataFrame] = []
-        self._holds: list[pl.DataFrame] = []
-        self._ends: list[pl.DataFrame] = []
+        self._parts: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
         self._sites = SiteNames()
         self._idle = IdleAttempts()
         self._last: list[Ints] = []  # attempt of each job, -1 for none
@@ -332,14 +328,14 @@ class TableBuilder:
         last[attempts.job] = np.arange(len(attempts.job))
         attempt_frame = _attempt_frame(made, about, texts, before)
         job_frame = _job_frame(made, about, texts, attempt_frame, last, before)
-        hold_frame = _hold_frame(made, texts, before)
-        self._jobs.append(pl.DataFrame(job_frame, schema=_without(JOBS, "site")))
-        self._attempts.append(
-            pl.DataFrame(attempt_frame, schema=_without(ATTEMPTS, "site", "machine"))
-        )
-        self._pieces.append(pl.DataFrame(_piece_frame(pieces, before), schema=PIECES))
-        self._holds.append(pl.DataFrame(hold_frame, schema=HOLDS))
-        self._ends.append(_end_frame(attempts))
+        for name, frame, schema in (
+            ("jobs", job_frame, _without(JOBS, "site")),
+            ("attempts", attempt_frame, _without(ATTEMPTS, "site", "machine")),
+            ("pieces", _piece_frame(pieces, before), PIECES),
+            ("holds", _hold_frame(made, texts, before), HOLDS),
+            ("ends", _end_frame(attempts), ENDS),
+        ):
+            self._parts[name].append(pl.DataFrame(frame, schema=schema))
         self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
         self._count = Counts(before.jobs + len(last), before.attempts + len(attempts.job))
         self._events += len(columns)
@@ -367,17 +363,17 @@ class TableBuilder:
         sites = pl.concat([site, pl.Series([None], dtype=pl.Categorical)])
         last = np.concatenate([np.empty(0, np.int32), *self._last])
         of_last = pl.Series(np.where(last < 0, len(site), last).astype(np.uint32))
-        jobs = _joined(self._jobs).with_columns(site=sites.gather(of_last))
+        jobs = _joined(self._parts["jobs"]).with_columns(site=sites.gather(of_last))
         idle = pl.Series(self._idle.flags())
-        attempts = _joined(self._attempts).with_columns(
+        attempts = _joined(self._parts["attempts"]).with_columns(
             site=site, machine=machine, cause=_idle_if(idle)
         )
         return Accounts(
             jobs=jobs.select(list(JOBS)),
             attempts=attempts.select(list(ATTEMPTS)),
-            pieces=_with_idle(_joined(self._pieces), idle),
-            holds=_joined(self._holds),
-            ends=_joined(self._ends),
+            pieces=_with_idle(_joined(self._parts["pieces"]), idle),
+            holds=_joined(self._parts["holds"]),
+            ends=_joined(self._parts["ends"]),
             begin=min(self._begin, self._until) / _SECOND,
             end=self._until / _SECOND,
             events=self._events if events is None else events,
@@ -505,7 +501,7 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
     }
 
 
-def _end_frame(attempts: AttemptArrays) -> pl.DataFrame:
+def _end_frame(attempts: AttemptArrays) -> Frame:
     """What the reasons of ends mean."""
 
     def named(names: list[str], places: Longs) -> pl.Series:
@@ -513,13 +509,10 @@ def _end_frame(attempts: AttemptArrays) -> pl.DataFrame:
         return pl.Series([*names, None], dtype=pl.String).gather(pl.Series(found))
 
     entries = [entry.id for entry in table()]
-    return pl.DataFrame(
-        {
-            "template": named(attempts.templates, attempts.template),
-            "entry": named(entries, attempts.entry),
-        },
-        schema=ENDS,
-    )
+    return {
+        "template": named(attempts.templates, attempts.template),
+        "entry": named(entries, attempts.entry),
+    }
 
 
 def _enum(

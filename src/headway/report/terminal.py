@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from headway.report.figures import GroupFigures, Loss, Totals, sites
+from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals, sites
 from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
 from headway.text import many, padded, printable, width_of, wrapped
 
@@ -245,19 +245,16 @@ def _evidence(finding: Finding, width: int) -> list[Line]:
     for label, value in finding.evidence:
         lines += paragraph(f"{label}: {value}", width, "       ", "dim", "     - ")
     if finding.table is not None:
-        columns = [
-            TableColumn(title, -n, left=n == 0) for n, title in enumerate(finding.table.header)
-        ]
-        lines += table(columns, finding.table.rows, width, indent="       ")
+        heads = [TableColumn(head, -n, left=n == 0) for n, head in enumerate(finding.table.header)]
+        lines += table(heads, finding.table.rows, width, indent="       ")
     if finding.places:
         where = "; ".join(map(str, finding.places))
         lines += paragraph(f"in the log: {where}", width, "       ", "dim", "     - ")
     if finding.named:
         rest = finding.jobs - len(finding.named)
         more = f" and {rest:,} more" if rest > 0 else ""
-        lines += paragraph(
-            f"jobs: {', '.join(finding.named)}{more}", width, "       ", "dim", "     - "
-        )
+        names = f"jobs: {', '.join(finding.named)}{more}"
+        lines += paragraph(names, width, "       ", "dim", "     - ")
     return lines
 
 
@@ -354,81 +351,66 @@ def _totals(totals: Totals, width: int) -> list[Line]:
     return lines
 
 
-_SITE_COLUMNS = (
-    TableColumn("jobs", 9),
-    TableColumn("success", 8),
-    TableColumn("mean", 6),
-    TableColumn("median", 5),
-    TableColumn("rate", 4),
-    TableColumn("stalls", 7),
-    TableColumn("holds", 3),
-    TableColumn("evictions", 2),
-    TableColumn("lost", 1),
+_Figures = TypeVar("_Figures", SiteFigures, GroupFigures)
+#: Of each column its title, its worth and its cells.
+_Columns = tuple[tuple[str, int, Callable[[_Figures], str]], ...]
+_SITE_COLUMNS: _Columns[SiteFigures] = (
+    ("jobs", 9, lambda site: count(site.jobs)),
+    ("success", 8, lambda site: percent(site.success_rate)),
+    ("mean", 6, lambda site: span(site.compute.mean)),
+    ("median", 5, lambda site: span(site.compute.median)),
+    ("rate", 4, lambda site: rate(site.transfer_rate)),
+    ("stalls", 7, lambda site: count(site.stalls)),
+    ("holds", 3, lambda site: count(site.holds)),
+    ("evictions", 2, lambda site: count(site.evictions)),
+    ("lost", 1, lambda site: span(site.bad_s)),
 )
+_GROUP_COLUMNS: _Columns[GroupFigures] = (
+    ("jobs", 9, lambda group: count(group.jobs)),
+    ("succeeded", 8, lambda group: count(group.succeeded)),
+    ("attempts", 2, lambda group: count(group.attempts)),
+    ("slot time", 7, lambda group: span(group.slot_s)),
+    ("compute share", 6, lambda group: percent(group.compute_share)),
+    ("goodput", 5, lambda group: percent(group.goodput)),
+    ("lost", 4, lambda group: span(group.bad_s)),
+    ("stalls", 3, lambda group: count(group.stalls)),
+    ("holds", 1, lambda group: count(group.holds)),
+)
+
+
+def _figures(
+    title: str,
+    columns: _Columns[_Figures],
+    rows: Sequence[tuple[str, _Figures]],
+    width: int,
+    moved: bool,
+) -> list[Line]:
+    """One row a site or group; a log without transfers has no stalls to count."""
+    shown = [column for column in columns if moved or column[0] != "stalls"]
+    heads = [TableColumn(title, left=True), *(TableColumn(*head[:2]) for head in shown)]
+    cells = [[name, *(cell(row) for _, _, cell in shown)] for name, row in rows]
+    return table(heads, cells, width)
 
 
 def _sites(report: Summarized, width: int, moved: bool) -> list[Line]:
     shown, place = sites(report.accounts, _MOST_SITES), report.accounts.place
     if not shown or shown[0].site is None:
         return []
-    rows = [
-        (
-            site.site if site.site is not None else "(unknown)",
-            count(site.jobs),
-            percent(site.success_rate),
-            span(site.compute.mean),
-            span(site.compute.median),
-            rate(site.transfer_rate),
-            count(site.stalls) if moved else UNKNOWN,
-            count(site.holds),
-            count(site.evictions),
-            span(site.bad_s),
-        )
-        for site in shown
-    ]
+    rows = [("(unknown)" if site.site is None else site.site, site) for site in shown]
     meaning = "  mean and median of the compute of results" if width >= 60 else ""
     title = line((f"{place.capitalize()}s", "bold"), (meaning, "dim"))
-    first = TableColumn(place, left=True)
-    lines = [title, *table((first, *_SITE_COLUMNS), rows, width)]
+    lines = [title, *_figures(place, _SITE_COLUMNS, rows, width, moved)]
     rest = report.accounts.attempts.get_column("site").n_unique() - len(shown)
     if rest > 0:
         lines.append(line((f"  … and {many(rest, place)} more: --html, --csv", "dim")))
     return lines
 
 
-_GROUP_COLUMNS = (
-    TableColumn("jobs", 9),
-    TableColumn("succeeded", 8),
-    TableColumn("attempts", 2),
-    TableColumn("slot time", 7),
-    TableColumn("compute share", 6),
-    TableColumn("goodput", 5),
-    TableColumn("lost", 4),
-    TableColumn("stalls", 3),
-    TableColumn("holds", 1),
-)
-
-
 def _groups(found: Sequence[GroupFigures], by: str, width: int, moved: bool) -> list[Line]:
     none = "(no hold)" if by == "code" else "(unknown)"
-    rows = [
-        (
-            group.key if group.key is not None else none,
-            count(group.jobs),
-            count(group.succeeded),
-            count(group.attempts),
-            span(group.slot_s),
-            percent(group.compute_share),
-            percent(group.goodput),
-            span(group.bad_s),
-            count(group.stalls) if moved else UNKNOWN,
-            count(group.holds),
-        )
-        for group in found
-    ]
+    rows = [(none if group.key is None else group.key, group) for group in found]
     title = {"code": "By hold code", "hour": "By hour (UTC)"}.get(by, f"By {by}")
-    columns = (TableColumn(by, left=True), *_GROUP_COLUMNS)
-    return [line((title, "bold")), *table(columns, rows, width)]
+    return [line((title, "bold")), *_figures(by, _GROUP_COLUMNS, rows, width, moved)]
 
 
 def _records(report: Summarized, width: int) -> list[Line]:
@@ -462,12 +444,8 @@ def _unread(report: Summarized, width: int) -> list[Line]:
     if accounts.skipped:
         lost = sum(skip.length for _, skip in accounts.skipped)
         places = many(len(accounts.skipped), "place")
-        lines += paragraph(
-            f"Skipped {lost:,} bytes at {places}, which are part of no event:",
-            width,
-            "  ",
-            "yellow",
-        )
+        words = f"Skipped {lost:,} bytes at {places}, which are part of no event:"
+        lines += paragraph(words, width, "  ", "yellow")
         for file, skip in accounts.skipped[:_MOST_LINES]:
             where = f"{file} at byte {skip.offset:,}: {skip.length:,} bytes, {skip.why}"
             lines += paragraph(where, width, "    ", "", "  - ")

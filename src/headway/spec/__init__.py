@@ -1,6 +1,6 @@
 """job.toml: one file that describes a job, read into a validated `Job`.
 
-The names load when they are first used: who only needs a size in words need not wait for them.
+The names are loaded when they are first used, since pydantic takes its time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from headway.spec.override import apply_overrides
     from headway.spec.units import format_duration, format_size, parse_duration, parse_size
 
-_OF = {
-    "job": (
-        *("Checkpoint", "Gpus", "Input", "Job", "Output", "Resources", "Retries", "Sites"),
-        *("build_job", "dump_job", "load_job", "load_resolved"),
-    ),
-    "override": ("apply_overrides",),
-    "units": ("format_duration", "format_size", "parse_duration", "parse_size"),
-}
-_MODULES = {name: module for module, names in _OF.items() for name in names}
-
 __all__ = [
     "Checkpoint",
     "Gpus",
@@ -57,11 +47,11 @@ __all__ = [
 ]
 
 
+_MODULES = {name: "units" for name in __all__ if name.startswith(("format_", "parse_"))}
+_MODULES["apply_overrides"] = "override"
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'headway.spec' has no attribute {name!r}")
-    return getattr(import_module(f"headway.spec.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'job')}"), name)

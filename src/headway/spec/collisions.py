@@ -1,4 +1,4 @@
-"""What no single key shows: paths that collide, and what a table's rows make of placeholders."""
+"""Problems that no single key shows: paths that collide, and bad values from the table."""
 
 from __future__ import annotations
 
@@ -30,30 +30,26 @@ _UNTIDY = re.compile(r"/\.{0,2}/|/\.{0,2}$|^\.{1,2}/")
 
 
 class GivenInput(Protocol):
-    """What the checks look at of an input."""
+    """What the checks need of an input."""
+
+    urls: tuple[str, ...]
+    path: str
+    unpack: bool
 
     @property
-    def urls(self) -> Sequence[str]: ...
-    @property
-    def path(self) -> str: ...
-    @property
     def file(self) -> str: ...
-    @property
-    def unpack(self) -> bool: ...
 
 
 class GivenOutput(Protocol):
-    """What the checks look at of an output."""
+    """What the checks need of an output."""
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def to(self) -> str | None: ...
+    path: str
+    to: str | None
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What is good so far of a description; its lists keep the numbers they have in the file."""
+    """The valid parts of a description; inputs and outputs with their numbers in the file."""
 
     inputs: Sequence[tuple[int, GivenInput]]
     outputs: Sequence[tuple[int, GivenOutput]]
@@ -82,44 +78,35 @@ def find_collisions(draft: Draft) -> Iterator[Collision]:
     columns = _Columns(draft)
     places = [columns.fill_path(("inputs", n, "path"), i.path) for n, i in draft.inputs]
     places += [columns.fill_path(("inputs", n, "url"), i.file) for n, i in draft.inputs if i.unpack]
-    yield from _paths(columns, places)
+    yield from _each(columns, places, filled_path_wrong)
     for number, given in draft.inputs:
-        for index, url in enumerate(given.urls):
-            yield from _urls(columns, columns.fill(("inputs", number, "url", index), url))
+        locs = ((("inputs", number, "url", index), url) for index, url in enumerate(given.urls))
+        yield from _each(columns, (columns.fill(loc, url) for loc, url in locs), _url_wrong)
     yield from _same_place(columns, places, "input")
     yield from _nested(places)
     yield from _hidden(columns, places, draft)
     yield from _saved_within(places, draft)
     left = [columns.fill_path(("outputs", n, "path"), o.path) for n, o in draft.outputs]
-    yield from _paths(columns, left)
+    yield from _each(columns, left, filled_path_wrong)
     yield from _same_place(columns, left, "output")
     sent = [columns.fill(("outputs", n, "to"), o.to) for n, o in draft.outputs if o.to]
     yield from _destinations(columns, sent, draft)
 
 
-class _Columns(Mapping[str, list[str]]):
-    """The table by column, each made when it is first asked for."""
+class _Columns(dict[str, list[str]]):
+    """The table by column, each made when it is first used."""
 
     def __init__(self, draft: Draft) -> None:
+        super().__init__()
         self._rows = draft.rows
-        self._made: dict[str, list[str]] = {}
-        self.jobs = len(draft.rows) if draft.rows is not None else min(draft.size, _ENOUGH)
+        self._jobs = len(draft.rows) if draft.rows is not None else min(draft.size, _ENOUGH)
 
-    def __getitem__(self, name: str) -> list[str]:
-        if name not in self._made:
-            if name == "job":
-                self._made[name] = [str(job) for job in range(self.jobs)]
-            elif self._rows is None:
-                raise KeyError(name)
-            else:
-                self._made[name] = [row[name] for row in self._rows]
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
+    def __missing__(self, name: str) -> list[str]:
+        if name == "job":
+            self[name] = [str(job) for job in range(self._jobs)]
+        else:
+            self[name] = [row[name] for row in self._rows or ()]
+        return self[name]
 
     def fill(self, loc: Loc, template: str) -> _Filled:
         names, filled = filler(template)
@@ -135,32 +122,23 @@ class _Columns(Mapping[str, list[str]]):
         return f"job {job} ({', '.join(given)})" if given else f"job {job}"
 
 
-def _paths(columns: _Columns, places: Iterable[_Filled]) -> Iterator[Collision]:
-    """Paths that a row's value leads out of the folder."""
-    for place in places:
-        if place.columns:
-            yield from _each(columns, place, filled_path_wrong)
-
-
-def _urls(columns: _Columns, url: _Filled) -> Iterator[Collision]:
-    if url.columns:
-        yield from _each(columns, url, _url_wrong)
-
-
 def _each(
-    columns: _Columns, filled: _Filled, wrong: Callable[[str], Wrong | None]
+    columns: _Columns, templates: Iterable[_Filled], wrong: Callable[[str], Wrong | None]
 ) -> Iterator[Collision]:
-    bad = [(job, reason) for job, text in enumerate(filled.texts) if (reason := wrong(text))]
-    if bad:
-        jobs = first_few([columns.job(filled, job) for job, _ in bad])
-        yield filled.loc, f"{bad[0][1].what}, in {jobs}", bad[0][1].remedy
+    """Templates that a row's values make wrong."""
+    for filled in templates:
+        texts = filled.texts if filled.columns else ()
+        bad = [(job, reason) for job, text in enumerate(texts) if (reason := wrong(text))]
+        if bad:
+            jobs = first_few([columns.job(filled, job) for job, _ in bad])
+            yield filled.loc, f"{bad[0][1].what}, in {jobs}", bad[0][1].remedy
 
 
 def _url_wrong(url: str) -> Wrong | None:
     if plain_url(url):
         return None
     try:
-        # A placeholder in a value is text by now, not to be taken for one.
+        # A brace in a row's value is not a placeholder.
         input_url(url.replace("{", "%7B"))
     except Wrong as wrong:
         return wrong
@@ -191,7 +169,7 @@ def _first_equal(one: _Filled, two: _Filled) -> int | None:
 
 
 def _nested(places: Sequence[_Filled]) -> Iterator[Collision]:
-    """An input that would have to lie within another input, which is a file."""
+    """Inputs that would be within another input, which is a file."""
     files = {place[0] for place in places}
     for place in places:
         up = next((parent for parent in parents(place[0]) if parent in files), None)
@@ -201,7 +179,7 @@ def _nested(places: Sequence[_Filled]) -> Iterator[Collision]:
 
 
 def _hidden(columns: _Columns, places: Sequence[_Filled], draft: Draft) -> Iterator[Collision]:
-    """An input at the path of one of `files`."""
+    """Inputs at the path of one of `files`."""
     files = set(draft.files)
     if not files:
         return
@@ -219,7 +197,7 @@ def _hidden(columns: _Columns, places: Sequence[_Filled], draft: Draft) -> Itera
 
 
 def _saved_within(places: Sequence[_Filled], draft: Draft) -> Iterator[Collision]:
-    """A checkpoint below an input that is unpacked: it is restored first, and would be replaced."""
+    """Checkpoints within an input that is unpacked, and so replaced after they are restored."""
     unpacked = {number for number, given in draft.inputs if given.unpack}
     folders = {place[0]: place for place in places if place.loc[1] in unpacked}
     for number, path in enumerate(draft.saved):
@@ -239,30 +217,20 @@ def _destinations(columns: _Columns, sent: Sequence[_Filled], draft: Draft) -> I
             what = f"all {size} jobs would write to {show(to.template)}"
             yield to.loc, what, "tell them apart with a placeholder, such as `{job}`"
             continue
-        if to.columns:
-            bad = list(_each(columns, to, _destination_wrong(to.template)))
-            if bad:
-                yield from bad
-                continue
+        bad = list(_each(columns, [to], _destination_wrong(to.template)))
+        if bad:
+            yield from bad
+            continue
         for job, text in enumerate(to.texts):
             place = _settled(text, beside)
             owner, of = owners.setdefault(place, (to, job))
             if owner is not to or of != job:
-                yield (
-                    to.loc,
-                    _collision(columns, (owner, of), (to, job), text),
-                    ("tell them apart with a placeholder, such as `{job}`"),
-                )
+                what = f"{show(text)} is where another output goes too"
+                if owner.loc == to.loc or of != job:
+                    who = f"{columns.job(owner, of)} and {columns.job(to, job)}"
+                    what = f"{who} would both write to {show(text)}"
+                yield to.loc, what, "tell them apart with a placeholder, such as `{job}`"
                 break
-
-
-def _collision(
-    columns: _Columns, one: tuple[_Filled, int], two: tuple[_Filled, int], place: str
-) -> str:
-    if one[0].loc == two[0].loc or one[1] != two[1]:
-        who = f"{columns.job(*one)} and {columns.job(*two)}"
-        return f"{who} would both write to {show(place)}"
-    return f"{show(place)} is where another output goes too"
 
 
 def _destination_wrong(template: str) -> Callable[[str], Wrong | None]:
@@ -283,7 +251,7 @@ def _destination_wrong(template: str) -> Callable[[str], Wrong | None]:
 
 
 def _settled(text: str, beside: str) -> str:
-    """A destination so that two ways to write one place compare equal."""
+    """A destination in a form in which equal places compare equal."""
     if plain_destination(text):
         return text.removeprefix(beside)
     place = local_path(text)

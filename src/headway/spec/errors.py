@@ -1,4 +1,4 @@
-"""The words in which a job description is found wrong."""
+"""The error of a value in a job description, and how messages show values and keys."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import json
 import re
 from collections.abc import Iterable
 
+from headway.errors import Problem
+
 Loc = tuple[str | int, ...]  # a key path: ("inputs", 1, "url")
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Wrong(ValueError):
-    """A value that cannot be taken: what is wrong with it, and the remedy."""
+    """A value that is not valid: what is wrong with it, and the remedy."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(f"{what}; {remedy}" if remedy else what)
         self.what = what
         self.remedy = remedy
+
+    def at(self, where: str) -> Problem:
+        """The problem of the key, file or option at that place."""
+        return Problem(where, self.what, self.remedy)
 
 
 def show(value: object, width: int = 60) -> str:
@@ -26,16 +32,12 @@ def show(value: object, width: int = 60) -> str:
         return "a list"
     if isinstance(value, dict):
         return "a table"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        shown = value if len(value) <= width else value[: width - 1] + "…"
-        return json.dumps(shown, ensure_ascii=False)
     try:
-        text = str(value)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
     except ValueError:  # an integer with more digits than Python agrees to print
         return "a number of thousands of digits"
-    return text if len(text) <= width else text[: width - 1] + "…"
+    text = text if len(text) <= width else text[: width - 1] + "…"
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text
 
 
 def key_path(loc: Loc) -> str:
@@ -68,13 +70,9 @@ def first_few(places: list[str], most: int = 3) -> str:
 
 def text_of(value: object) -> str:
     """A TOML scalar as the text that a command sees."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, (list, tuple, dict)) or value is None:
         raise Wrong(f"should be text or a number, not {show(value)}")
     try:
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     except ValueError:
         raise Wrong("has too many digits", "write it in quotes") from None

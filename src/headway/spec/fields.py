@@ -1,4 +1,4 @@
-"""The kinds of value a job description has; each says in plain words what it cannot take."""
+"""The types of the values in a job description, and what is wrong with values and unknown keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headway.spec.places import (
 from headway.spec.units import MAX_DURATION, MAX_SIZE, format_size, parse_duration, parse_size
 from headway.text import closest
 
-# Words of HTCondor submit files, Slurm, Kubernetes and habit, by the job.toml key that is meant.
+# Words from HTCondor submit files, Slurm and Kubernetes, by the job.toml key that is meant.
 _MEANS = {
     "name": "batch_name jobname job_name job_batch_name title id",
     "command": "executable exec arguments args argument cmd run script entrypoint program argv",
@@ -80,12 +80,11 @@ _MEANS = {
 SYNONYMS = {word: key for key, words in _MEANS.items() for word in words.split()}
 
 # What Headway writes into the submit description itself, with the job.toml key to use instead.
-_NO_KEY = "Headway needs it for its own work"
 SUBMIT_OWN = {
     word: f"use `{key}`"
     for word, key in SYNONYMS.items()
     if word.startswith(
-        ("request_", "request", "transfer_", "gpus_minimum", "periodic_", "on_exit", "container_")
+        ("request", "transfer_", "gpus_minimum", "periodic_", "on_exit", "container_")
     )
     or word
     in (
@@ -95,19 +94,17 @@ SUBMIT_OWN = {
         "allowed_execute_duration", "allowed_job_duration", "output_destination", "require_gpus",
     )
 }  # fmt: skip
+SUBMIT_OWN |= {key: f"use `{key}`" for key in ("environment", "requirements", "files", "count")}
 SUBMIT_OWN |= {
-    "environment": "use `environment`",
-    "requirements": "use `requirements`",
-    "files": "use `files`",
     "log": "the event log is events.log in the run folder",
-    "output": "what the command prints comes home to the run folder",
-    "error": "what the command prints comes home to the run folder",
-    "transfer_output": "what the command prints comes home to the run folder",
-    "transfer_error": "what the command prints comes home to the run folder",
     "input": "let the command read a file from `files` or `inputs`",
     "kill_sig": "use `grace`",
-    "count": "use `count`",
-} | dict.fromkeys(
+}
+SUBMIT_OWN |= dict.fromkeys(
+    ("output", "error", "transfer_output", "transfer_error"),
+    "what the command prints comes home to the run folder",
+)
+SUBMIT_OWN |= dict.fromkeys(
     (
         "universe", "cmd", "args", "in", "out", "err", "initialdir", "initial_dir", "iwd",
         "userlog", "should_transfer_files", "when_to_transfer_output", "stream_output",
@@ -115,22 +112,22 @@ SUBMIT_OWN |= {
         "job_lease_duration", "requiregpus", "jobuniverse", "maxretries", "max_idle",
         "max_materialize", "periodic_vacate", "periodic_hold_reason", "noop_job",
     ),
-    _NO_KEY,
+    "Headway needs it for its own work",
 )  # fmt: skip
-_STATEMENTS = ("if", "elif", "else", "endif", "include", "use")
-SUBMIT_OWN |= dict.fromkeys(_STATEMENTS, "only `key = value` lines can be added")
-
-
-def submit_remedy(key: str) -> str | None:
-    """What to do instead, if a submit line is one that Headway writes itself."""
-    bare = key.lower()
-    for beginning in ("+", "my."):
-        bare = bare.removeprefix(beginning)
-    return SUBMIT_OWN.get(bare)
+SUBMIT_OWN |= dict.fromkeys(
+    ("if", "elif", "else", "endif", "include", "use"), "only `key = value` lines can be added"
+)
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>", "<<<"})
+_SHELL_REMEDY = "add `shell = true` to run it with /bin/sh -c"
+_NO_PROGRAM = "the first word, the program, is empty", "begin with the program to run"
+_NO_COMMAND = "is empty", 'say what to run, such as command = "python3 train.py"'
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SUBMIT_KEY = re.compile(r"(?:\+|MY\.)?[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)
+_HEX_DIGITS = {"sha256": 64, "md5": 32, "crc32c": 8, "adler32": 8}
 
 
 def unknown_key(loc: Loc, known: dict[tuple[str, ...], list[str]]) -> tuple[str, str]:
-    """What is wrong with a key that does not exist, and which key is probably meant."""
+    """The problem of a key that does not exist, and which key is probably meant."""
     level = tuple(part for part in loc[:-1] if isinstance(part, str))
     word = str(loc[-1])
     here = known.get(level, [])
@@ -152,7 +149,7 @@ def _meant(
         if lower == key or lower.rstrip("s") == key.rstrip("s"):
             return key
     synonym = SYNONYMS.get(lower)
-    if synonym and _level_of(synonym) == level:
+    if synonym and synonym.split(".")[:-1] == [*level]:
         return synonym.rpartition(".")[2]
     for other, keys in known.items():  # a key that exists, in another table
         if lower in keys:
@@ -165,34 +162,20 @@ def _meant(
     return every[far] if far else None
 
 
-def _level_of(key: str) -> tuple[str, ...]:
-    return tuple(key.split(".")[:-1])
-
-
-# The command, as an argument list or as one line for the shell.
-
-_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>", "<<<"})
-_SHELL_REMEDY = "add `shell = true` to run it with /bin/sh -c"
-
-
 def arguments(value: object, *, shell: bool | None, by_people: bool) -> object:
-    """The argv that a `command` of text or a list stands for; `shell` is None where not known."""
+    """The argv of a `command` that is text or a list; `shell` is None if it is not known."""
     if isinstance(value, str):
         if not value.strip():
-            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
-        if shell is None or shell:
-            return (value,)
-        return _split(value)
+            raise Wrong(*_NO_COMMAND)
+        return _split(value) if shell is False else (value,)
     if isinstance(value, (list, tuple)):
         if not value:
-            raise Wrong("is empty", 'say what to run, such as command = "python3 train.py"')
+            raise Wrong(*_NO_COMMAND)
         if shell and (by_people or len(value) != 1):
-            raise Wrong(
-                "with `shell = true` the command is one text, not a list",
-                "write it as text, or remove `shell`",
-            )
+            what = "with `shell = true` the command is one text, not a list"
+            raise Wrong(what, "write it as text, or remove `shell`")
         if isinstance(value[0], str) and not value[0].strip():
-            raise Wrong("the first word, the program, is empty", "begin with the program to run")
+            raise Wrong(*_NO_PROGRAM)
         return value
     raise Wrong(f"should be text or a list, not {show(value)}", 'write it like "python3 train.py"')
 
@@ -203,9 +186,8 @@ def _split(text: str) -> tuple[str, ...]:
         words = _words(joined, " \t\r\n")
         lines = _words(joined, " \t\r")
     except ValueError as error:
-        what = (
-            "a quotation mark has no partner" if "quotation" in str(error) else str(error).lower()
-        )
+        unclosed = "quotation" in str(error)
+        what = "a quotation mark has no partner" if unclosed else str(error).lower()
         raise Wrong(what, "close it, or write the command as a list") from None
     if words != lines:
         raise Wrong("has several lines", f"{_SHELL_REMEDY}, or write one line")
@@ -213,7 +195,7 @@ def _split(text: str) -> tuple[str, ...]:
     if odd:
         raise Wrong(f"`{odd}` means something to a shell only", _SHELL_REMEDY)
     if not words or not words[0].strip():
-        raise Wrong("the first word, the program, is empty", "begin with the program to run")
+        raise Wrong(*_NO_PROGRAM)
     return tuple(words)
 
 
@@ -225,14 +207,10 @@ def _words(text: str, whitespace: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The validation context of what a person wrote: columns must be known and, in job.toml,
-    units be written.
+    """The validation context of what a person wrote, in job.toml or in Python."""
 
-    Without units (in Python, from job.json) plain numbers are bytes and seconds.
-    """
-
-    columns: Collection[str] | None  # None: the table could not be read
-    units: bool = True
+    columns: Collection[str] | None  # that placeholders may name; None: the table cannot be read
+    units: bool = True  # whether numbers need units, as in job.toml; else bytes and seconds
 
 
 def by_people(info: ValidationInfo) -> bool:
@@ -251,7 +229,7 @@ def _size(value: object, info: ValidationInfo) -> int:
 def _exact_size(value: object, info: ValidationInfo) -> int:
     if isinstance(value, str):
         return parse_size(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if type(value) is not int:
         raise Wrong(f"should be a number of bytes, not {show(value)}", "write the exact size")
     if not 0 <= value <= MAX_SIZE:
         raise Wrong(f"{show(value)} is not a number of bytes", "write the exact size")
@@ -284,15 +262,11 @@ def _name(text: str) -> str:
     if not name.strip():
         raise Wrong("is empty", 'give the job a name, such as "cifar10"')
     if odd:
-        raise Wrong(
-            f"{show(name)} holds {show(odd[0])}",
-            "a name is made of letters, digits, spaces, `.`, `_` and `-`",
-        )
+        remedy = "a name is made of letters, digits, spaces, `.`, `_` and `-`"
+        raise Wrong(f"{show(name)} holds {show(odd[0])}", remedy)
     if name[0] in ".- " or name[-1] == " ":
-        raise Wrong(
-            f"{show(name)} begins with `.`, `-` or a space, or ends with a space",
-            "begin with a letter or digit",
-        )
+        what = f"{show(name)} begins with `.`, `-` or a space, or ends with a space"
+        raise Wrong(what, "begin with a letter or digit")
     if len(name) > 100 or len(name.encode()) > 200:
         raise Wrong("is longer than 100 characters (or 200 bytes)", "choose a shorter name")
     return name
@@ -300,9 +274,6 @@ def _name(text: str) -> str:
 
 def _template(text: str, info: ValidationInfo) -> str:
     return check_template(text, info.context.columns if isinstance(info.context, Reading) else None)
-
-
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _environment_name(name: str) -> str:
@@ -313,11 +284,8 @@ def _environment_name(name: str) -> str:
     return name
 
 
-_HEX_DIGITS = {"sha256": 64, "md5": 32, "crc32c": 8, "adler32": 8}
-
-
 def checked_checksum(text: str) -> str:
-    """A checksum as "name:hex", in small letters."""
+    """A checksum as "name:hex", in lower case."""
     refuse_placeholders(text)
     kind, colon, digits = text.strip().lower().partition(":")
     if not colon:
@@ -326,13 +294,12 @@ def checked_checksum(text: str) -> str:
         raise Wrong("does not say its kind", f'write "{first}:…" before the digits')
     if kind not in _HEX_DIGITS:
         raise Wrong(f"{show(kind)} is not a known checksum", f"use {', '.join(_HEX_DIGITS)}")
-    if not re.fullmatch(r"[0-9a-f]*", digits) or len(digits) != _HEX_DIGITS[kind]:
-        raise Wrong(
-            f"a {kind} checksum has {_HEX_DIGITS[kind]} hexadecimal digits, this has {len(digits)}"
-            if re.fullmatch(r"[0-9a-f]*", digits)
-            else f"{show(digits)} is not hexadecimal",
-            "copy the whole checksum",
-        )
+    length, remedy = _HEX_DIGITS[kind], "copy the whole checksum"
+    if not re.fullmatch(r"[0-9a-f]*", digits):
+        raise Wrong(f"{show(digits)} is not hexadecimal", remedy)
+    if len(digits) != length:
+        what = f"a {kind} checksum has {length} hexadecimal digits, this has {len(digits)}"
+        raise Wrong(what, remedy)
     return f"{kind}:{digits}"
 
 
@@ -360,13 +327,10 @@ def _container(text: str) -> str:
     return image
 
 
-_SUBMIT_KEY = re.compile(r"(?:\+|MY\.)?[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)
-
-
 def _submit_key(key: str) -> str:
     if not _SUBMIT_KEY.fullmatch(key):
         raise Wrong(f"{show(key)} is not a submit command", 'write e.g. "+ProjectName"')
-    remedy = submit_remedy(key)
+    remedy = SUBMIT_OWN.get(key.lower().removeprefix("+").removeprefix("my."))
     if remedy:
         raise Wrong("is written by Headway itself", remedy)
     return key
@@ -382,12 +346,12 @@ def _submit_value(value: object) -> str:
 
 
 def _flat(value: object) -> object:
-    """`MY.Attribute = …` is a dotted key in TOML: put it together again."""
+    """Join the keys of `MY.Attribute = …`, which TOML reads as a table `MY`."""
     if not isinstance(value, dict):
         return value
     flat: dict[Any, Any] = {}
     for key, inner in value.items():
-        if isinstance(inner, dict) and isinstance(key, str) and key.lower() == "my":
+        if isinstance(inner, dict) and str(key).lower() == "my":
             flat |= {f"{key}.{attribute}": text for attribute, text in inner.items()}
         else:
             flat[key] = inner

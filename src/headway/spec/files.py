@@ -1,4 +1,4 @@
-"""What is read beside the fields of job.toml: its TOML, its table of rows, the files it names."""
+"""What is read from disk: the TOML of a job.toml, its table of rows, and the files it names."""
 
 from __future__ import annotations
 
@@ -19,46 +19,53 @@ from headway.spec.errors import Loc, Wrong, first_few, listed, show, text_of
 from headway.spec.places import folder_path, parents
 from headway.text import closest
 
-# `files` and `container`: what has to lie beside job.toml.
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Rows = list[dict[str, str]]
+Where = Callable[[Loc], str]  # names the place of a key in messages
+
+_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_MAX_BYTES = 16 * 10**6
+_MAX_ROWS = 1_000_000
+_MAX_TABLE = 500_000_000
+_RELATIVE = "paths are relative to the folder of job.toml"
+_SAME = "give every row the same columns"
 
 
 def expand_files(
-    value: object, folder: Path, where: Callable[[Loc], str]
+    value: object, folder: Path, where: Where
 ) -> tuple[tuple[str, ...], list[Problem]]:
     """The files and folders that `files` names, patterns expanded, sorted, none within another."""
     if not isinstance(value, list):
-        remedy = (
-            f"write [{show(value)}]" if isinstance(value, str) else 'write files = ["train.py"]'
-        )
-        return (), [
-            Problem(where(("files",)), f"should be a list of files, not {show(value)}", remedy)
-        ]
+        what = f"should be a list of files, not {show(value)}"
+        remedy = f"[{show(value)}]" if isinstance(value, str) else 'files = ["train.py"]'
+        return (), [Problem(where(("files",)), what, f"write {remedy}")]
     found: set[str] = set()
     problems: list[Problem] = []
     for index, entry in enumerate(value):
         try:
             found |= _matches(entry, folder)
         except Wrong as wrong:
-            problems.append(Problem(where(("files", index)), wrong.what, wrong.remedy))
+            problems.append(wrong.at(where(("files", index))))
     kept = [path for path in sorted(found) if not any(up in found for up in parents(path))]
     return tuple(kept), problems
 
 
 def check_container(image: str, folder: Path) -> None:
-    """Raise Wrong if an image file beside job.toml is meant and is not there."""
-    if "://" in image or image.startswith("/"):
-        return
-    if (folder / image).exists():
+    """Raise Wrong if an image is a file relative to the folder of job.toml and does not exist."""
+    if "://" in image or image.startswith("/") or (folder / image).exists():
         return
     if image.endswith((".sif", ".img", ".sqsh")):
-        raise Wrong(
-            f"there is no file {show(image)}", "paths are relative to the folder of job.toml"
-        )
+        raise Wrong(f"there is no file {show(image)}", _RELATIVE)
     if re.match(r"(docker|osdf|pelican|stash|https?):", image):
         raise Wrong(f"{show(image)} is not a URL", "write it with `://`")
-    raise Wrong(
-        f"there is no file {show(image)}", f'for an image of a registry write "docker://{image}"'
-    )
+    remedy = f'for an image of a registry write "docker://{image}"'
+    raise Wrong(f"there is no file {show(image)}", remedy)
 
 
 def _matches(entry: object, folder: Path) -> set[str]:
@@ -79,37 +86,34 @@ def _usable(path: str, folder: Path) -> str:
     try:
         if not target.exists():
             if target.is_symlink():
-                raise Wrong(f"{show(path)} is a link that leads nowhere", "mend the link")
+                raise Wrong(f"{show(path)} is a link that leads nowhere", "fix the link")
             raise Wrong(f"there is no file {show(path)}", like(target))
         if not (target.is_file() or target.is_dir()):
             raise Wrong(f"{show(path)} is neither a file nor a folder", "name a regular file")
     except OSError as error:
-        raise Wrong(
-            f"{show(path)} cannot be read: {error.strerror}", "check its permissions"
-        ) from None
+        what = f"{show(path)} cannot be read: {error.strerror}"
+        raise Wrong(what, "check its permissions") from None
     if not os.access(target, os.R_OK | (os.X_OK if target.is_dir() else 0)):
         raise Wrong(f"{show(path)} cannot be read", "check its permissions")
     return path
 
 
 def like(path: Path) -> str:
-    """The remedy for a file that is not there: one whose name is close to it."""
+    """The remedy for a file that does not exist: one with a similar name."""
     try:
         near = closest(path.name, [entry.name for entry in path.parent.iterdir()])
     except OSError:
         near = None
-    return f"did you mean {show(near)}?" if near else "paths are relative to the folder of job.toml"
+    return f"did you mean {show(near)}?" if near else _RELATIVE
 
 
-# Reading TOML, with errors that say where and what.
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-_MAX_BYTES = 16 * 10**6
-_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        remedy = f"convert it: iconv -t UTF-8 {name}"
+        raise _error(name, f"line {line} is not UTF-8", remedy) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -125,54 +129,41 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise _error(name, "is larger than 16 MB", "put large tables into a CSV file")
         content = path.read_bytes()
     except FileNotFoundError:
-        remedy = like(path)
-        if "did" not in remedy:
-            remedy = "name the file that describes the job; `headway init SCRIPT` writes one"
+        init = "name the file that describes the job; `headway init SCRIPT` writes one"
+        remedy = like(path).replace(_RELATIVE, init)
         raise _error(name, "there is no such file", remedy) from None
     except OSError as error:
         raise _error(name, f"cannot be read: {error.strerror}", "check its permissions") from None
     except ValueError:
         raise _error(name, "is not the name of a file", "") from None
+    text = _decoded(content, name)
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        what = f"line {line} is not UTF-8"
-        raise _error(name, what, f"convert it: iconv -t UTF-8 {name}") from None
-    document = parse_toml(text, name)
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(str(error), text, name) from None
+    except (RecursionError, ValueError):
+        raise _error(name, "is not TOML: nested too deeply, or a number too long", "") from None
     if not document:
         raise _error(name, "is empty", 'it needs at least name = "…" and command = "…"')
     return document
 
 
-def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """The document in a text; `name` is what errors call it."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        message = str(error)
-        at = _AT.search(message)
-        what = _AT.sub("", message)
-        what = f"is not TOML: {what[:1].lower()}{what[1:]}"
-        if not at:
-            raise _error(name, what, "") from None
-        if not at.group(1):
-            last = text.rstrip().rpartition("\n")[2]
-            remedy = _remedy(last, what) or "close what was opened"
-            raise _error(f"{name}: at the end", what, remedy) from None
-        line = int(at.group(1))
-        wrong = text.replace("\r\n", "\n").split("\n")[line - 1]
-        where = f"{name}: line {line}, column {at.group(2)}"
-        remedy = _remedy(wrong, what)
-        if not name.endswith(".toml"):
-            remedy = f"`headway init {name}` writes a job.toml for a script or a submit file"
-        raise _error(where, what, remedy) from None
-    except (RecursionError, ValueError):
-        raise _error(name, "is not TOML: nested too deeply, or a number too long", "") from None
+def _not_toml(message: str, text: str, name: str) -> SpecError:
+    at, what = _AT.search(message), _AT.sub("", message)
+    what = f"is not TOML: {what[:1].lower()}{what[1:]}"
+    if not at:
+        return _error(name, what, "")
+    if not at[1]:
+        remedy = _remedy(text.rstrip().rpartition("\n")[2], what) or "close what was opened"
+        return _error(f"{name}: at the end", what, remedy)
+    remedy = _remedy(text.replace("\r\n", "\n").split("\n")[int(at[1]) - 1], what)
+    if not name.endswith(".toml"):
+        remedy = f"`headway init {name}` writes a job.toml for a script or a submit file"
+    return _error(f"{name}: line {int(at[1])}, column {at[2]}", what, remedy)
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML reads it, or the text itself where it is not TOML."""
+    """The value of a text as TOML, or the text itself where it is not TOML."""
     try:
         document = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -204,59 +195,49 @@ def _error(where: str, what: str, remedy: str) -> SpecError:
     return SpecError([Problem(where, what, remedy)])
 
 
-# `table`: one job a row, from a CSV file or written out in job.toml.
-
-Rows = list[dict[str, str]]
-
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_MAX_ROWS = 1_000_000
-_MAX_TABLE = 500_000_000
-
-
-def read_table(
-    value: object, folder: Path, where: Callable[[Loc], str]
-) -> tuple[Rows | None, list[Problem]]:
-    """The rows of a `table`, or None and everything that is wrong with it."""
-    if isinstance(value, (str, os.PathLike)):
-        return _from_file(str(value), folder, where(("table",)))
-    if isinstance(value, (list, tuple)):
-        return _from_list(value, where)
-    remedy = 'write table = "rows.csv", or a list of tables'
-    return None, [
-        Problem(where(("table",)), f"should be a file or a list of rows, not {show(value)}", remedy)
-    ]
+def read_table(value: object, folder: Path, where: Where) -> tuple[Rows | None, list[Problem]]:
+    """The rows of a `table`, a CSV file or a list, or None and everything that is wrong with it."""
+    try:
+        if isinstance(value, (list, tuple)):
+            rows, problems = _from_list(value, where)
+        elif isinstance(value, (str, os.PathLike)):
+            name = str(value)
+            rows, problems = _parse_csv(_decoded(_table_bytes(name, folder), name), name)
+        else:
+            remedy = 'write table = "rows.csv", or a list of tables'
+            raise Wrong(f"should be a file or a list of rows, not {show(value)}", remedy)
+    except Wrong as wrong:
+        return None, [wrong.at(where(("table",)))]
+    except SpecError as error:
+        return None, list(error.problems)
+    return (None, problems) if problems else (rows, [])
 
 
-def _from_file(name: str, folder: Path, where: str) -> tuple[Rows | None, list[Problem]]:
+def _table_bytes(name: str, folder: Path) -> bytes:
     if not name.strip() or "\0" in name:
-        return None, [Problem(where, "names no file", 'write table = "rows.csv"')]
+        raise Wrong("names no file", 'write table = "rows.csv"')
     path = folder / name
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            return None, [Problem(where, f"{show(name)} is not a regular file", "name a CSV file")]
+            raise Wrong(f"{show(name)} is not a regular file", "name a CSV file")
         if path.stat().st_size > _MAX_TABLE:
-            return None, [Problem(where, f"{show(name)} is larger than 500 MB", "split it")]
-        text = path.read_bytes().decode("utf-8-sig")
+            raise Wrong(f"{show(name)} is larger than 500 MB", "split it")
+        return path.read_bytes()
     except FileNotFoundError:
-        return None, [Problem(where, f"there is no file {show(name)}", like(path))]
+        raise Wrong(f"there is no file {show(name)}", like(path)) from None
     except IsADirectoryError:
-        return None, [Problem(where, f"{show(name)} is a folder", "name a CSV file")]
-    except UnicodeDecodeError as error:
-        line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        what = f"line {line} is not UTF-8"
-        return None, [Problem(name, what, f"convert it: iconv -t UTF-8 {name}")]
+        raise Wrong(f"{show(name)} is a folder", "name a CSV file") from None
     except OSError as error:
-        return None, [Problem(where, f"{show(name)} cannot be read: {error.strerror}")]
-    return parse_csv(text, name, "\t" if name.lower().endswith((".tsv", ".tab")) else ",")
+        raise Wrong(f"{show(name)} cannot be read: {error.strerror}") from None
 
 
-def parse_csv(text: str, where: str, delimiter: str = ",") -> tuple[Rows | None, list[Problem]]:
+def _parse_csv(text: str, name: str) -> tuple[Rows, list[Problem]]:
     """The rows of a CSV text, whose first line names the columns."""
     # csv reports a NUL differently in each version of Python.
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        return None, [Problem(where, f"line {line} holds a NUL character", "remove it")]
+        raise _error(name, f"line {line} holds a NUL character", "remove it")
+    delimiter = "\t" if name.lower().endswith((".tsv", ".tab")) else ","
     lines = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
     )
@@ -264,51 +245,48 @@ def parse_csv(text: str, where: str, delimiter: str = ",") -> tuple[Rows | None,
         header = next((row for row in lines if row), None)
         if header is None:
             remedy = "name the columns in the first line, such as lr,name"
-            return None, [Problem(where, "the table is empty", remedy)]
-        columns = [name.strip() for name in header]
-        problems = _column_problems(columns, where, f"line {lines.line_num}: ")
-        rows, more = _read_rows(lines, columns, where)
+            raise _error(name, "the table is empty", remedy)
+        columns = [column.strip() for column in header]
+        problems = _column_problems(columns, name, f"line {lines.line_num}: ")
+        rows, more = _read_rows(lines, columns, name)
     except csv.Error as error:
-        what = f"line {lines.line_num}: {_plain(str(error))}"
-        return None, [Problem(where, what, "put a value with commas or quotes in double quotes")]
-    problems += more
-    return (None, problems) if problems else (rows, [])
+        what = str(error)
+        if "end of data" in what:
+            what = "a quotation mark has no partner"
+        elif "expected after" in what:
+            what = "text follows a closing quotation mark"
+        remedy = "put a value with commas or quotes in double quotes"
+        raise _error(name, f"line {lines.line_num}: {what}", remedy) from None
+    return rows, problems + more
 
 
 def _read_rows(
     lines: Iterator[list[str]], columns: list[str], where: str
 ) -> tuple[Rows, list[Problem]]:
-    """Each row as a dictionary; what is wrong is gathered by kind, with its line numbers."""
+    """Each row as a dictionary; problems are gathered by kind, with their line numbers."""
     width = len(columns)
     rows: Rows = []
-    few: list[str] = []
-    many: list[str] = []
-    control: list[str] = []
+    fields = f"fields (there are {width} columns)"
+    few = f"too few {fields}", "give every row all its fields"
+    many = f"too many {fields}", "put a value with commas in double quotes"
+    control = "a line break or control character within a value,", "remove it"
+    found: dict[tuple[str, str], list[str]] = {few: [], many: [], control: []}
     for row in islice(lines, _MAX_ROWS + 1):
         if len(row) == width:
             if _CONTROL.search("".join(row)):
-                control.append(_line(lines))
+                found[control].append(_line(lines))
             rows.append(dict(zip(columns, row, strict=True)))
-        elif len(row) > width:
-            many.append(_line(lines))
-        elif row:  # a blank line is no row
-            few.append(_line(lines))
-    problems = []
-    if few:
-        what = f"too few fields (there are {width} columns) in line {first_few(few)}"
-        problems.append(Problem(where, what, "give every row all its fields"))
-    if many:
-        what = f"too many fields (there are {width} columns) in line {first_few(many)}"
-        problems.append(Problem(where, what, "put a value with commas in double quotes"))
-    if control:
-        what = f"a line break or control character within a value, in line {first_few(control)}"
-        problems.append(Problem(where, what, "remove it"))
+        elif row:  # a blank line is not a row
+            found[many if len(row) > width else few].append(_line(lines))
+    problems = [
+        Problem(where, f"{what} in line {first_few(places)}", remedy)
+        for (what, remedy), places in found.items()
+        if places
+    ]
     return rows, problems + _number_problems(len(rows), where, bool(problems))
 
 
-def _from_list(
-    value: Sequence[object], where: Callable[[Loc], str]
-) -> tuple[Rows | None, list[Problem]]:
+def _from_list(value: Sequence[object], where: Where) -> tuple[Rows, list[Problem]]:
     rows: Rows = []
     problems: list[Problem] = []
     columns: list[str] | None = None
@@ -330,24 +308,13 @@ def _from_list(
         texts: dict[str, str] = {}
         for name, cell in row.items():
             try:
-                texts[str(name)] = _cell(cell)
+                text = texts[str(name)] = text_of(cell)
+                if _CONTROL.search(text):
+                    raise Wrong("holds a line break or control character", "remove it")
             except Wrong as wrong:
-                problems.append(
-                    Problem(where(("table", index, str(name))), wrong.what, wrong.remedy)
-                )
+                problems.append(wrong.at(where(("table", index, str(name)))))
         rows.append(texts)
-    problems += _number_problems(len(value), where(("table",)), bool(problems))
-    return (None, problems) if problems else (rows, [])
-
-
-_SAME = "give every row the same columns"
-
-
-def _cell(value: object) -> str:
-    text = text_of(value)
-    if _CONTROL.search(text):
-        raise Wrong("holds a line break or control character", "remove it")
-    return text
+    return rows, problems + _number_problems(len(value), where(("table",)), bool(problems))
 
 
 def _column_problems(columns: list[str], where: str, line: str) -> list[Problem]:
@@ -378,11 +345,3 @@ def _number_problems(rows: int, where: str, others: bool) -> list[Problem]:
 
 def _line(lines: object) -> str:
     return str(getattr(lines, "line_num", "?"))
-
-
-def _plain(message: str) -> str:
-    if "end of data" in message:
-        return "a quotation mark has no partner"
-    if "expected after" in message:
-        return "text follows a closing quotation mark"
-    return message

@@ -1,4 +1,4 @@
-"""What a job.toml says, once it has been read and found good."""
+"""What a job.toml describes, once it has been read and validated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -35,10 +36,9 @@ from headway.spec.units import parse_size
 from headway.text import closest
 
 _NOT_UNPACKED = (".7z", ".rar", ".z", ".lz4", ".lz", ".deb", ".rpm", ".iso", ".sif", ".h5", ".pt")
-Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
-
-
 _FROM_SHELL = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+Signal = Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"]
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 class Model(BaseModel):
@@ -51,9 +51,10 @@ class Model(BaseModel):
         try:
             self.__pydantic_validator__.validate_python(data, self_instance=self)
         except ValidationError as error:
-            raise SpecError(explain_part(error, type(self), data)) from None
+            origins = KeyOrigins(type(self).__name__, data, data)
+            raise SpecError(explain(error, origins, _LEVELS.get(type(self), ()))) from None
 
-    # pydantic is to fill in what it validates itself, and not to call this
+    # so that pydantic does not call this for what it validates itself
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -65,14 +66,13 @@ class Model(BaseModel):
 class Gpus(Model):
     count: Annotated[f.Whole, Field(ge=1, le=1000)] = 1
     memory: f.Memory | None = None  # at least this much on each GPU
-    capability: Annotated[float, Strict(), Field(gt=0, le=100, allow_inf_nan=False)] | None = (
-        None  # at least, e.g. 7.5
-    )
+    # at least, e.g. 7.5
+    capability: Annotated[float, Strict(), Field(gt=0, le=100, allow_inf_nan=False)] | None = None
     runtime: f.Runtime | None = None  # at least this CUDA runtime, e.g. "12.1"
 
 
 def shell_name(value: str) -> str | None:
-    """The variable of the shell that `$NAME` means; None: the text means itself."""
+    """The variable of the shell that `$NAME` means; None: it is plain text."""
     match = _FROM_SHELL.fullmatch(value)
     return match[1] if match else None
 
@@ -100,10 +100,10 @@ class Input(Model):
     manifest: f.Pin | None = None  # the digest of PATH.headway beside it, as `publish` prints it
     patience: f.Period | None = None  # without a byte from anywhere; default: the engine's
     via: Literal["agent", "plugin"] = "agent"  # who brings it: the agent, or HTCondor before it
-    mode: Literal["file", "stream"] = "file"  # there before the command starts, or while it runs
+    mode: Literal["file", "stream"] = "file"  # complete before the command starts, or as it runs
     unpack: f.Flag = False  # an archive becomes the folder `path`, a compressed file the file
-    keep: f.Flag = True  # false: what was read is given back, and fetched again in the next epoch
-    # of the disk, with keep = false
+    keep: f.Flag = True  # false: what was read is deleted, and downloaded again for another epoch
+    # how much disk a stream may use, with keep = false
     window: Annotated[f.Memory | None, Field(validate_default=True)] = None
 
     @field_validator("mode")
@@ -136,7 +136,7 @@ class Input(Model):
 
     @property
     def file(self) -> str:
-        """Where its bytes arrive: at its path, or, if it is to be unpacked, beside that."""
+        """Where it is downloaded to: its path or, if it is to be unpacked, another name there."""
         if not self.unpack:
             return self.path
         folder, _, name = self.path.rpartition("/")
@@ -232,7 +232,7 @@ class Checkpoint(Model):
 
 
 class Retries(Model):
-    """How many further attempts a job gets, by what went wrong."""
+    """How many more attempts a job gets, by what went wrong."""
 
     node: f.Retry = 3  # the node was not fit
     input: f.Retry = 10  # an input did not arrive: five hours of pauses
@@ -240,7 +240,7 @@ class Retries(Model):
     command: f.Retry = 0  # the command failed
     holds: f.Retry = 5  # releases after plainly transient holds
     backoff: f.Period = 60.0  # the pause before the first release; doubles with each hold
-    avoid: f.Period = 1800.0  # a site that failed the job; then a bad site is better than none
+    avoid: f.Period = 1800.0  # how long a site where the job failed is avoided
 
 
 class Sites(Model):
@@ -265,13 +265,13 @@ class Job(Model):
     """
 
     name: f.Name
-    shell: f.Flag = False  # before `command`, which is read in its light
+    shell: f.Flag = False  # before `command`, whose validation depends on it
     command: tuple[f.Template, ...]  # argv; with `shell`, one string for /bin/sh -c
     files: tuple[f.FolderPath, ...] = ()  # relative to the folder of job.toml
     environment: dict[f.EnvironmentName, f.EnvironmentValue] = {}
     container: f.Container | None = None
     count: Annotated[f.Whole, Field(ge=1, le=1_000_000)] = 1
-    rows: tuple[dict[str, str], ...] | None = None  # from `table`: one job a row
+    rows: tuple[dict[str, str], ...] | None = None  # from `table`: one job for each row
     resources: Resources = Resources()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
@@ -306,10 +306,7 @@ class Job(Model):
 
     @property
     def from_shell(self) -> dict[str, str]:
-        """The variables whose values are taken from the shell at submit, with their names there.
-
-        Their values are never a part of the job.
-        """
+        """The variables whose values are taken from the shell at submit, with their names there."""
         found = {name: shell_name(value) for name, value in self.environment.items()}
         return {name: there for name, there in found.items() if there is not None}
 
@@ -343,12 +340,8 @@ class Job(Model):
 
 # From what the models refuse to problems that a person can act on.
 
-
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 _LEVELS: dict[type[BaseModel], Loc] = {
+    Job: (),
     Resources: ("resources",),
     Gpus: ("resources", "gpus"),
     Input: ("inputs", 0),
@@ -358,16 +351,17 @@ _LEVELS: dict[type[BaseModel], Loc] = {
     Sites: ("sites",),
 }
 
+
+def _names(loc: Loc) -> tuple[str, ...]:
+    """A key path without the numbers of list items."""
+    return tuple(part for part in loc if isinstance(part, str))
+
+
 KNOWN_KEYS: dict[tuple[str, ...], list[str]] = {
-    (): [key if key != "rows" else "table" for key in _keys(Job)],
-    ("resources",): _keys(Resources),
-    ("resources", "gpus"): _keys(Gpus),
-    ("inputs",): _keys(Input),
-    ("outputs",): _keys(Output),
-    ("checkpoint",): _keys(Checkpoint),
-    ("retries",): _keys(Retries),
-    ("sites",): _keys(Sites),
+    _names(loc): [field.alias or name for name, field in model.model_fields.items()]
+    for model, loc in _LEVELS.items()
 }
+KNOWN_KEYS[()] = [key if key != "rows" else "table" for key in KNOWN_KEYS[()]]
 
 _MISSING = {
     ("name",): 'add name = "…", which names the run',
@@ -379,9 +373,17 @@ _MISSING = {
 }
 
 
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "less than"),
+}
+
+
 @dataclass(frozen=True)
 class KeyOrigins:
-    """Says of a key path where a person wrote it: in the file, or in an option."""
+    """Where a person wrote a key: in the file, or in an option."""
 
     source: str
     original: Mapping[str, Any]  # the file before any option
@@ -389,61 +391,58 @@ class KeyOrigins:
     settings: Sequence[Setting] = ()
 
     def where(self, loc: Loc) -> str:
-        """The file and key path, or the option that brought the key in."""
-        loc = self.written(loc)
+        """The file and key path, or the option that set the key."""
+        node, depth = _resolve(self.document, loc)
+        # what is not in the document, as far as tables go, stems from a shorthand
+        loc = loc if isinstance(node, dict) else loc[:depth]
         for setting in reversed(self.settings):
-            common = _common(setting.loc, loc)
-            if common and (common == setting.loc or not _exists(self.original, common)):
+            pairs = zip(setting.loc, loc, strict=False)
+            common = loc[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))]
+            missing = _resolve(self.original, common)[1] < len(common)
+            if common and (common == setting.loc or missing):
                 return setting.label
         return f"{self.source}: {key_path(loc)}" if loc else self.source
 
-    def written(self, loc: Loc) -> Loc:
-        """The part of a key path that is in the document; the rest stems from a shorthand."""
-        node: Any = self.document
-        for depth, part in enumerate(loc):
-            if not _holds(node, part):
-                return loc if isinstance(node, dict) else loc[:depth]
-            node = node[part]
-        return loc
+
+def _resolve(document: Any, loc: Loc) -> tuple[Any, int]:
+    """The last node of a key path that is in a document, and how many of its parts are."""
+    for depth, part in enumerate(loc):
+        is_key = isinstance(document, dict) and part in document
+        if not is_key and not (
+            isinstance(document, list) and isinstance(part, int) and part < len(document)
+        ):
+            return document, depth
+        document = document[part]
+    return document, len(loc)
 
 
 def explain(error: ValidationError, origins: KeyOrigins, level: Loc = ()) -> list[Problem]:
     """One problem for each thing that the models refused; `level`: where in a job the model is."""
-    errors = error.errors(include_url=False)
-    locs = {tuple(part for part in one["loc"] if part != "[key]") for one in errors}
+    errors = [
+        (tuple(part for part in one["loc"] if part != "[key]"), one)
+        for one in error.errors(include_url=False)
+    ]
     problems: dict[Problem, None] = {}
-    for one in errors:
-        loc = tuple(part for part in one["loc"] if part != "[key]")
-        sibling = (*loc[:-1], "url")
-        if (
-            one["type"] == "missing"
-            and loc[-1] == "path"
-            and any(other[: len(sibling)] == sibling for other in locs)
-        ):
+    for loc, one in errors:
+        url = (*loc[:-1], "url")
+        is_path = one["type"] == "missing" and loc[-1] == "path"
+        if is_path and any(other[: len(url)] == url for other, _ in errors):
             continue  # the path would have come from the URL, which is wrong itself
-        what, remedy = _words(
-            one["type"], (*level, *loc), one.get("input"), one.get("ctx") or {}, one["msg"]
-        )
-        problems[Problem(origins.where(loc), what, remedy)] = None
+        context = one.get("ctx") or {}
+        wrong = context.get("error")
+        if not isinstance(wrong, Wrong):
+            words = _words(one["type"], (*level, *loc), one.get("input"), context, one["msg"])
+            wrong = Wrong(*words)
+        problems[wrong.at(origins.where(loc))] = None
     return list(problems)
-
-
-def explain_part(
-    error: ValidationError, model: type[BaseModel], given: Mapping[str, Any]
-) -> list[Problem]:
-    """The same for a part of a job that somebody makes in Python, such as its Resources."""
-    return explain(error, KeyOrigins(model.__name__, given, given), _LEVELS.get(model, ()))
 
 
 def _words(
     kind: str, loc: Loc, value: Any, context: dict[str, Any], message: str
 ) -> tuple[str, str]:
-    wrong = context.get("error")
-    if isinstance(wrong, Wrong):
-        return wrong.what, wrong.remedy
+    """What is wrong with a value, and the remedy, for a kind of pydantic's errors."""
     if kind == "missing":
-        level = tuple(part for part in loc if isinstance(part, str))
-        return "is missing", _MISSING.get(level, "")
+        return "is missing", _MISSING.get(_names(loc), "")
     if kind == "extra_forbidden":
         return unknown_key(loc, KNOWN_KEYS)
     if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
@@ -464,14 +463,8 @@ def _words(
         return f"should be a table, not {show(value)}", _table(loc)
     if kind == "literal_error":
         return _choice(loc, value, str(context.get("expected", "")))
-    bounds = {
-        "greater_than_equal": ("ge", "at least"),
-        "greater_than": ("gt", "more than"),
-        "less_than_equal": ("le", "at most"),
-        "less_than": ("lt", "less than"),
-    }
-    if kind in bounds:
-        name, words = bounds[kind]
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
         remedy = "leave `gpus` out for none" if loc[-2:] == ("gpus", "count") else ""
         return f"{show(value)} is not possible: it must be {words} {context[name]:,}", remedy
     return message[:1].lower() + message[1:], ""
@@ -486,7 +479,7 @@ def _whole(value: Any) -> str:
 
 
 def _table(loc: Loc) -> str:
-    level = tuple(part for part in loc if isinstance(part, str))
+    level = _names(loc)
     inner = KNOWN_KEYS.get(level)
     header = f"[[{level[0]}]]" if level in (("inputs",), ("outputs",)) else f"[{'.'.join(level)}]"
     return f"write a section {header}" + (f" with keys such as `{inner[0]}`" if inner else "")
@@ -501,30 +494,7 @@ def _choice(loc: Loc, value: Any, expected: str) -> tuple[str, str]:
     return what, f"did you mean {show(near)}?" if near else ""
 
 
-def _common(one: Loc, two: Loc) -> Loc:
-    length = 0
-    while length < min(len(one), len(two)) and one[length] == two[length]:
-        length += 1
-    return one[:length]
-
-
-def _exists(document: Any, loc: Loc) -> bool:
-    for part in loc:
-        if not _holds(document, part):
-            return False
-        document = document[part]
-    return True
-
-
-def _holds(node: Any, part: str | int) -> bool:
-    if isinstance(node, dict):
-        return part in node
-    return isinstance(node, list) and isinstance(part, int) and part < len(node)
-
-
 # From job.toml to a Job, or to everything that is wrong with it.
-
-AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def load_job(
@@ -533,21 +503,19 @@ def load_job(
     """The job that a job.toml describes.
 
     Args:
-        path: The job.toml. Its `files`, `table` and `container` are looked for beside it.
+        path: The job.toml. Paths in `files`, `table` and `container` are relative to its folder.
         overrides: As `--set` takes them, such as `retries.node=5`.
         resources: As `--resource` takes them, such as `memory=16GB`.
 
     Returns:
-        The job, found good.
+        The job.
 
     Raises:
         SpecError: With everything that is wrong with the file and the options.
     """
     path = Path(path)
-    raw = read_toml(path)
-    return build_job(
-        raw, folder=path.parent, source=path.name, overrides=overrides, resources=resources
-    )
+    options = {"overrides": overrides, "resources": resources}
+    return build_job(read_toml(path), folder=path.parent, source=path.name, **options)
 
 
 def build_job(
@@ -562,22 +530,19 @@ def build_job(
 
     Args:
         raw: The document.
-        folder: Where its `files`, `table` and `container` are looked for.
+        folder: Where paths in `files`, `table` and `container` begin.
         source: What messages call the document.
         overrides: As `--set` takes them.
         resources: As `--resource` takes them.
 
     Returns:
-        The job, found good.
+        The job.
 
     Raises:
         SpecError: With every problem at once.
     """
-    applied = apply_options(raw, overrides, resources)
-    origins = KeyOrigins(source, raw, applied.raw, applied.settings)
-    problems = list(applied.problems)
-    document = dict(applied.raw)
-
+    document, settings, problems = apply_options(raw, overrides, resources)
+    origins = KeyOrigins(source, raw, dict(document), settings)
     if "rows" in document:
         del document["rows"]
         problems.append(Problem(origins.where(("rows",)), *unknown_key(("rows",), KNOWN_KEYS)))
@@ -591,7 +556,12 @@ def build_job(
         job = Job.model_validate({**document, "rows": rows}, context=context)
     except ValidationError as error:
         problems += explain(error, origins)
-    problems += _container_problems(document, job, folder, origins)
+    image = job.container if job else document.get("container")
+    if isinstance(image, str) and image.strip() and "\0" not in image:
+        try:
+            check_container(image.strip(), folder)
+        except Wrong as wrong:
+            problems.append(wrong.at(origins.where(("container",))))
     draft = _draft(document, rows, columns, folder, context)
     problems += [Problem(origins.where(loc), *words) for loc, *words in find_collisions(draft)]
     if problems or job is None:
@@ -602,7 +572,7 @@ def build_job(
 def make_job(job: Job, given: Mapping[str, Any]) -> None:
     """Fill in a Job that is made in Python; raises SpecError with every problem at once.
 
-    Nobody has said yet where its `files` and its container lie: they are looked for at submit.
+    Its `files` and its container are looked for at submit, when their folder is known.
     """
     document = dict(given)
     origins = KeyOrigins("Job", document, document)
@@ -616,7 +586,10 @@ def make_job(job: Job, given: Mapping[str, Any]) -> None:
     if document.get("table", "") is None:
         del document["table"]
     rows, columns = _take_table(document, folder, origins, problems)
-    document["files"] = _path_texts(document.get("files", ()))
+    files = document.get("files", ())
+    if isinstance(files, (list, tuple)):
+        files = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in files]
+    document["files"] = files
     context = Reading(columns, units=False)
     try:
         job.__pydantic_validator__.validate_python(
@@ -628,13 +601,6 @@ def make_job(job: Job, given: Mapping[str, Any]) -> None:
     problems += [Problem(origins.where(loc), *words) for loc, *words in find_collisions(draft)]
     if problems:
         raise SpecError(problems)
-
-
-def _path_texts(value: Any) -> Any:
-    """A list in which paths are texts, as in job.toml."""
-    if isinstance(value, (list, tuple)):
-        return [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
-    return value
 
 
 def dump_job(job: Job) -> str:
@@ -665,19 +631,6 @@ def _take_table(
     return rows, {*rows[0], "job"} if rows else None
 
 
-def _container_problems(
-    document: Mapping[str, Any], job: Job | None, folder: Path, origins: KeyOrigins
-) -> list[Problem]:
-    image = job.container if job else document.get("container")
-    if not isinstance(image, str) or not image.strip() or "\0" in image:
-        return []
-    try:
-        check_container(image.strip(), folder)
-    except Wrong as wrong:
-        return [Problem(origins.where(("container",)), wrong.what, wrong.remedy)]
-    return []
-
-
 def _draft(
     document: Mapping[str, Any],
     rows: Rows | None,
@@ -685,36 +638,29 @@ def _draft(
     folder: Path,
     context: Reading,
 ) -> Draft:
-    """What is good of a description, so that a wrong key does not hide a collision elsewhere."""
-    inputs = _good(Input, document.get("inputs"), context)
-    outputs = _good(Output, document.get("outputs"), context)
+    """The valid parts of a description, so that a wrong key does not hide a collision elsewhere."""
+    inputs = _valid(Input, document.get("inputs"), context)
+    outputs = _valid(Output, document.get("outputs"), context)
     if columns is None:  # without the table, only what needs none can be compared
         inputs = [(n, i) for n, i in inputs if not _asks((i.path, *i.urls))]
         outputs = [(n, o) for n, o in outputs if not _asks((o.path, o.to or ""))]
     count = document.get("count", 1)
-    good = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= 1_000_000
-    size = len(rows) if rows is not None else count if good and columns is not None else 1
-    files = document.get("files", ())
-    return Draft(inputs, outputs, files, rows, size, folder, _checkpoint_paths(document))
+    valid = type(count) is int and 1 <= count <= 1_000_000 and columns is not None
+    size = len(rows) if rows is not None else count if valid else 1
+    checkpoint = document.get("checkpoint")
+    paths = checkpoint.get("paths") if isinstance(checkpoint, dict) else None
+    saved = [p for p in paths if isinstance(p, str)] if isinstance(paths, list) else []
+    return Draft(inputs, outputs, document.get("files", ()), rows, size, folder, saved)
 
 
-def _checkpoint_paths(document: Mapping[str, Any]) -> list[str]:
-    given = document.get("checkpoint")
-    paths = given.get("paths") if isinstance(given, dict) else None
-    return [p for p in paths if isinstance(p, str)] if isinstance(paths, list) else []
-
-
-def _good(model: type[AnyModel], items: Any, context: Reading) -> list[tuple[int, AnyModel]]:
-    found = []
-    for index, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
-        one = _salvaged(model, item, context)
-        if one is not None:
-            found.append((index, one))
-    return found
+def _valid(model: type[AnyModel], items: Any, context: Reading) -> list[tuple[int, AnyModel]]:
+    items = items if isinstance(items, (list, tuple)) else ()
+    made = ((index, _salvaged(model, item, context)) for index, item in enumerate(items))
+    return [(index, one) for index, one in made if one is not None]
 
 
 def _salvaged(model: type[AnyModel], item: Any, context: Reading) -> AnyModel | None:
-    """The item without the keys that are wrong in it, if that leaves one."""
+    """An item without the keys that are wrong in it, if that leaves a valid one."""
     try:
         return model.model_validate(item, context=context)
     except ValidationError as error:

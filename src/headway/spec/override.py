@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,49 +29,50 @@ class Setting:
     value: Any
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A document with the options applied, and those that could not be."""
-
-    raw: dict[str, Any]
-    settings: list[Setting]
-    problems: list[Problem]
-
-
 def apply_overrides(
     raw: Mapping[str, Any], sets: Sequence[str] = (), resources: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[Problem]]:
     """A copy of the document with `--set` and then `--resource` options applied."""
-    applied = apply_options(raw, sets, resources)
-    return applied.raw, applied.problems
+    document, _, problems = apply_options(raw, sets, resources)
+    return document, problems
 
 
 def apply_options(
-    raw: Mapping[str, Any], sets: Sequence[str] = (), resources: Sequence[str] = ()
-) -> Applied:
-    """The same, remembering which option brought in which key."""
-    done = Applied(copy.deepcopy(dict(raw)), [], [])
-    for text in sets:
-        _try(done, f"--set {text}", parse_set, text)
+    raw: Mapping[str, Any], sets: Sequence[str], resources: Sequence[str]
+) -> tuple[dict[str, Any], list[Setting], list[Problem]]:
+    """The same, and the options that were applied."""
+    document = copy.deepcopy(dict(raw))
+    settings: list[Setting] = []
+    problems: list[Problem] = []
     # The number of GPUs first, so that the order of the options does not matter.
-    for text in sorted(resources, key=lambda text: not str(text).startswith("nvidia-gpu")):
-        _try(done, f"--resource {text}", parse_resource, text)
-    none = [one.label for one in done.settings if one.value is _REMOVE]
-    for one in done.settings:
+    resources = sorted(resources, key=lambda text: not str(text).startswith("nvidia-gpu"))
+    options = [("--set", parse_set, text) for text in sets]
+    for option, parse, text in [*options, *(("--resource", parse_resource, t) for t in resources)]:
+        try:
+            if not isinstance(text, str):
+                raise Wrong("is not KEY=VALUE", 'write it as text, such as "count=2"')
+            setting = parse(text)
+            _put(document, setting)
+            settings.append(setting)
+        except Wrong as wrong:
+            problems.append(wrong.at(f"{option} {text}"))
+    none = [one.label for one in settings if one.value is _REMOVE]
+    for one in settings:
         if none and one.loc == ("resources", "gpus", "memory") and one.label[:10] == "--resource":
             what = f"{none[-1]} asks for no GPU that could have memory"
-            done.problems.append(Problem(one.label, what, "keep one of the two"))
-    return done
+            problems.append(Problem(one.label, what, "keep one of the two"))
+    return document, settings, problems
 
 
 def parse_set(text: str) -> Setting:
     """A `--set` option; what follows `=` is a TOML value if it reads as one, else text."""
+    malformed = Wrong("is not KEY=VALUE", "write it like --set resources.gpus.count=2")
     parts: list[str | int] = []
     end = 0
     while end < len(text) and text[end] != "=":
         match = _SEGMENT.match(text, end)
         if not match or (match.group().startswith(".") == (end == 0) and match.group(3) is None):
-            raise Wrong("is not KEY=VALUE", "write it like --set resources.gpus.count=2")
+            raise malformed
         bare, quoted, index = match.groups()
         if bare is not None:
             parts.append(int(bare) if bare.isdigit() and len(bare) < 10 else bare)
@@ -81,7 +82,7 @@ def parse_set(text: str) -> Setting:
             parts.append(int(index) if len(index) < 10 else 10**9)
         end = match.end()
     if not parts or isinstance(parts[0], int) or end >= len(text):
-        raise Wrong("is not KEY=VALUE", "write it like --set resources.gpus.count=2")
+        raise malformed
     value = parse_value(text[end + 1 :])
     if parts[0] in ("environment", "submit") and len(parts) > 1:
         parts = [parts[0], ".".join(str(part) for part in parts[1:])]
@@ -118,7 +119,7 @@ def parse_resource(text: str) -> Setting:
 
 @dataclass(frozen=True)
 class NewRequest:
-    """What a job in the queue shall ask for: an attribute of its ad, and the same for people."""
+    """A change of what a job in the queue asks for: an attribute of its ad, and a text for it."""
 
     key: str
     attribute: str
@@ -147,7 +148,7 @@ def parse_request(text: str) -> NewRequest:
         The attribute of the job's ad, its new value, and both in words.
 
     Raises:
-        Wrong: there is no such key, or the value is none for it.
+        Wrong: There is no such key, or the value is not valid for it.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value:
@@ -157,17 +158,15 @@ def parse_request(text: str) -> NewRequest:
         meant = closest(key, _REQUESTS)
         hint = f"do you mean `{meant}`? " if meant else ""
         raise Wrong(f"{show(key)} cannot be set", f"{hint}What can: {', '.join(_REQUESTS)}")
-    if key in ("memory", "disk"):
-        size = parse_size(value)
-        if size <= 0:
-            raise Wrong(f"{key} must be more than nothing", f"write it like {key}=2GB")
-        amount = -(-size // (2**20 if key == "memory" else 2**10))
-        return NewRequest(key, attribute, str(amount), f"{key} = {format_size(size)}")
-    if key == "time_limit":
-        seconds = math.ceil(parse_duration(value))
-        if seconds <= 0:
-            raise Wrong("time_limit must be more than nothing", "write it like time_limit=12h")
-        return NewRequest(key, attribute, str(seconds), f"{key} = {format_duration(seconds)}")
+    if key in ("memory", "disk", "time_limit"):
+        limit = key == "time_limit"
+        amount = math.ceil(parse_duration(value)) if limit else parse_size(value)
+        if amount <= 0:
+            example = f"{key}=12h" if limit else f"{key}=2GB"
+            raise Wrong(f"{key} must be more than nothing", f"write it like {example}")
+        words = format_duration(amount) if limit else format_size(amount)
+        unit = {"memory": 2**20, "disk": 2**10}.get(key, 1)
+        return NewRequest(key, attribute, str(-(-amount // unit)), f"{key} = {words}")
     if key == "duration":
         if value not in _CATEGORIES:
             raise Wrong(f"there is no duration {show(value)}", "it is Medium or Long")
@@ -201,37 +200,28 @@ def _amount(text: str, *, zero: bool = False) -> float:
     return amount
 
 
-def _try(done: Applied, label: str, parse: Callable[[str], Setting], text: str) -> None:
-    try:
-        if not isinstance(text, str):
-            raise Wrong("is not KEY=VALUE", 'write it as text, such as "count=2"')
-        setting = parse(text)
-        _put(done.raw, setting)
-        done.settings.append(setting)
-    except Wrong as wrong:
-        done.problems.append(Problem(label, wrong.what, wrong.remedy))
-
-
 def _put(document: dict[str, Any], setting: Setting) -> None:
-    """Change the document in place; tables and lists that are missing come into being."""
+    """Change the document in place; tables and lists that are missing are created."""
     if setting.value is _REMOVE:
         resources = document.get("resources")
         if isinstance(resources, dict):
             resources.pop("gpus", None)
         return
     node: Any = document
-    *path, last = setting.loc
-    for depth, part in enumerate(path):
-        following = setting.loc[depth + 1]
-        here = tuple(setting.loc[: depth + 1])
+    for depth, part in enumerate(setting.loc, 1):
+        here = setting.loc[:depth]
         child = _get(node, part, here)
-        if child is None:
-            child = [] if isinstance(following, int) else {}
-        child = _expanded(child, here, following)
-        _store(node, part, child)
+        if depth == len(setting.loc):
+            child = setting.value
+        else:
+            following = setting.loc[depth]
+            new: Any = [] if isinstance(following, int) else {}
+            child = _expanded(new if child is None else child, here, following)
+        if isinstance(part, int) and part == len(node):
+            node.append(child)
+        else:
+            node[part] = child
         node = child
-    _get(node, last, setting.loc)
-    _store(node, last, setting.value)
 
 
 def _get(node: Any, part: str | int, here: Loc) -> Any:
@@ -241,13 +231,6 @@ def _get(node: Any, part: str | int, here: Loc) -> Any:
         there = f"there are {len(node)}" if node else "there are none yet"
         raise Wrong(f"`{key_path(here)}` does not exist: {there}", "count from 0")
     return node[part] if part < len(node) else None
-
-
-def _store(node: Any, part: str | int, value: Any) -> None:
-    if isinstance(part, int) and part == len(node):
-        node.append(value)
-    else:
-        node[part] = value
 
 
 def _expanded(child: Any, here: Loc, following: str | int) -> Any:

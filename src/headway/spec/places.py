@@ -1,4 +1,4 @@
-"""Where things are: templates, paths in the scratch folder, URLs."""
+"""Templates, paths in the scratch folder, and URLs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,24 @@ from headway.node.plan import AGENT, OUT, PAYLOAD, PLAN, SECRETS, fill, placehol
 from headway.spec.errors import Wrong, listed, show
 from headway.text import closest
 
-# `{column}` placeholders as the access point sees them: are they known, and what do they give?
+RESERVED = frozenset({OUT, PLAN, PAYLOAD, SECRETS, AGENT, "condor_exec.exe"})
+RESERVED_BEGINNINGS = (
+    ".headway", ".job.ad", ".machine.ad", ".update.ad", ".chirp", ".condor", "_condor_",
+)  # fmt: skip
+FEDERATION_SCHEMES = ("osdf", "stash", "pelican")
+INPUT_SCHEMES = ("http", "https", "file", *FEDERATION_SCHEMES)  # outputs have the same
 
 _LITERAL = "a literal `{` is written `{{`, and `}` is `}}`"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What nearly every path of a large table looks like; only others need a closer look.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.=+,-]{0,60}(?:/[A-Za-z0-9][\w.=+,-]{0,60})*")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
+_ARCHIVES = (".tar", ".tgz", ".tbz2", ".tbz", ".txz", ".tzst", ".zip")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
+_PLAIN_URL = re.compile(r"(?:https?://[\w.:-]+|(?:file|osdf|stash)://)/[\w./=+%?&~-]*\w")
+# No part of it begins with a dot, so it climbs nowhere and is as short as it can be.
+_PLAIN_TO = re.compile(r"(?:https?://[\w.:-]+|/?\w[\w.=+-]*)(?:/\w[\w.=+-]*)*")
+_SPACE_OR_CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 def check_template(text: str, columns: Collection[str] | None) -> str:
@@ -23,18 +38,14 @@ def check_template(text: str, columns: Collection[str] | None) -> str:
     if "{" not in text and "}" not in text:
         return text
     asked = placeholders(text)
-    unknown = [name for name in dict.fromkeys(asked) if columns is not None and name not in columns]
+    unknown = [] if columns is None else [each for each in asked if each not in columns]
     if unknown and columns is not None:
-        raise Wrong(
-            f"no column is called {listed(unknown)}", f"{_meant(unknown[0], columns)}; {_LITERAL}"
-        )
+        what = f"no column is called {listed(dict.fromkeys(unknown))}"
+        raise Wrong(what, f"{_meant(unknown[0], columns)}; {_LITERAL}")
     bare = fill(text, dict.fromkeys(asked, ""))
-    doubled = (
-        text.count("{") - len(asked) - bare.count("{"),
-        text.count("}") - len(asked) - bare.count("}"),
-    )
-    if doubled[0] != doubled[1]:
-        brace = "}" if doubled[1] > doubled[0] else "{"
+    opening, closing = (text.count(each) - bare.count(each) for each in "{}")
+    if opening != closing:
+        brace = "}" if closing > opening else "{"
         raise Wrong(
             f"`{brace}{brace}` stands for a single `{brace}`, and has no partner here",
             f"{_LITERAL}: two of them are written `{brace * 4}`",
@@ -43,7 +54,7 @@ def check_template(text: str, columns: Collection[str] | None) -> str:
 
 
 def refuse_placeholders(text: str) -> str:
-    """`text`, if nothing in it looks like a placeholder that would never be filled in."""
+    """`text`, if there are no placeholders in it, which would never be filled in."""
     asked = placeholders(text)
     if asked:
         raise Wrong(
@@ -82,24 +93,6 @@ def _meant(name: str, columns: Collection[str]) -> str:
     return "without a `table` there is only `{job}`, the job's number"
 
 
-# Where files may lie: within the job's folder, and in nobody else's way.
-
-RESERVED = frozenset({OUT, PLAN, PAYLOAD, SECRETS, AGENT, "condor_exec.exe"})
-RESERVED_BEGINNINGS = (
-    ".headway",
-    ".job.ad",
-    ".machine.ad",
-    ".update.ad",
-    ".chirp",
-    ".condor",
-    "_condor_",
-)
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# What nearly every path of a large table looks like; anything else is looked at closely.
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.=+,-]{0,60}(?:/[A-Za-z0-9][\w.=+,-]{0,60})*")
-
-
 def folder_path(text: str) -> str:
     """A path within the job's folder, tidied; placeholders are refused."""
     refuse_placeholders(text)
@@ -112,12 +105,8 @@ def template_path(text: str) -> str:
 
 
 def filled_path_wrong(path: str) -> Wrong | None:
-    """Why a path with a row's values in it cannot be taken, if it cannot."""
-    if (
-        _PLAIN_PATH.fullmatch(path)
-        and path not in RESERVED
-        and path.partition("/")[0] not in RESERVED
-    ):
+    """Why a path with a row's values in it is not valid, if it is not."""
+    if _PLAIN_PATH.fullmatch(path) and path.partition("/")[0] not in RESERVED:
         return None
     try:
         _tidy(path, path)
@@ -141,7 +130,7 @@ def parents(path: str) -> list[str]:
 
 def _tidy(text: str, filled: str) -> str:
     """`text` tidied, if `filled` (the same with values in place) is a path within the folder."""
-    shown = show(filled if filled != text else text)
+    shown = show(filled)
     if not filled.strip():
         raise Wrong("is empty", "name a file or folder, relative to the job's folder")
     if _CONTROL.search(filled):
@@ -156,31 +145,15 @@ def _tidy(text: str, filled: str) -> str:
     if not parts:
         raise Wrong(f"{shown} is the job's folder itself", "name what in it is meant")
     if parts[0] in RESERVED or parts[0].startswith(RESERVED_BEGINNINGS):
-        raise Wrong(
-            f"the name {show(parts[0])} is used by Headway or HTCondor", "choose another name"
-        )
+        what = f"the name {show(parts[0])} is used by Headway or HTCondor"
+        raise Wrong(what, "choose another name")
     if any(len(part.encode(errors="replace")) > 255 for part in parts) or len(filled) > 4000:
         raise Wrong(f"{shown} is too long for a file name", "choose a shorter name")
     return tidy(text)
 
 
-# URLs of inputs, and the places outputs may go to.
-
-INPUT_SCHEMES = ("http", "https", "file", "osdf", "stash", "pelican")
-OUTPUT_SCHEMES = INPUT_SCHEMES
-FEDERATION_SCHEMES = ("osdf", "stash", "pelican")
-
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
-_ARCHIVES = (".tar", ".tgz", ".tbz2", ".tbz", ".txz", ".tzst", ".zip")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
-_PLAIN_URL = re.compile(r"(?:https?://[\w.:-]+|(?:file|osdf|stash)://)/[\w./=+%?&~-]*\w")
-# No part of it begins with a dot, so it climbs nowhere and is as short as it can be.
-_PLAIN_TO = re.compile(r"(?:https?://[\w.:-]+|/?\w[\w.=+-]*)(?:/\w[\w.=+-]*)*")
-_SPACE_OR_CONTROL = re.compile(r"[\x00-\x20\x7f]")
-
-
 def input_url(text: str) -> str:
-    """A URL that Headway can fetch from; one that begins with a placeholder is checked by row."""
+    """A URL that can be downloaded; one that begins with a placeholder is checked row by row."""
     if begins_with_placeholder(text):
         return text
     scheme = _scheme(text)
@@ -190,10 +163,8 @@ def input_url(text: str) -> str:
             "a file beside job.toml belongs in `files`; elsewhere on this machine it is file:///…",
         )
     if scheme not in INPUT_SCHEMES:
-        raise Wrong(
-            f"Headway does not fetch from {scheme}://",
-            f"use one of {', '.join(f'{name}://' for name in INPUT_SCHEMES)}",
-        )
+        known = ", ".join(f"{name}://" for name in INPUT_SCHEMES)
+        raise Wrong(f"Headway does not fetch from {scheme}://", f"use one of {known}")
     _check_url(text, scheme)
     return text
 
@@ -204,16 +175,14 @@ def output_to(text: str) -> str:
         return text
     scheme = _scheme(text)
     if scheme is not None:
-        if scheme not in OUTPUT_SCHEMES:
-            raise Wrong(
-                f"Headway does not send to {scheme}://",
-                "use a path on the access point, https://, osdf:/// or file:///",
-            )
+        if scheme not in INPUT_SCHEMES:
+            remedy = "use a path on the access point, https://, osdf:/// or file:///"
+            raise Wrong(f"Headway does not send to {scheme}://", remedy)
         _check_url(text, scheme)
         return text
     if not text.strip():
         raise Wrong("is empty", "leave `to` out to keep the output in the run folder")
-    if re.search(r"[\x00-\x1f\x7f]", text):
+    if _CONTROL.search(text):
         raise Wrong(f"{show(text)} holds a control character", "remove it")
     if text.startswith("~"):
         raise Wrong(f"{show(text)}: `~` is not expanded", "write the whole path")
@@ -303,14 +272,10 @@ def _check_url(text: str, scheme: str) -> None:
     elif not authority:
         raise Wrong(f"{show(text)} names no host", f"write {scheme}://host/path")
     elif not placeholders(authority):
-        _check_host(text, scheme)
-
-
-def _check_host(text: str, scheme: str) -> None:
-    try:
-        parts = urlsplit(text)
-        if not parts.hostname:
-            raise ValueError
-        _ = parts.port
-    except ValueError:
-        raise Wrong(f"{show(text)} has no valid host", f"write {scheme}://host/path") from None
+        try:
+            parts = urlsplit(text)
+            valid = bool(parts.hostname) and parts.port != -1  # which raises if it is no port
+        except ValueError:
+            valid = False
+        if not valid:
+            raise Wrong(f"{show(text)} has no valid host", f"write {scheme}://host/path")

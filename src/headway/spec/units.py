@@ -1,4 +1,4 @@
-"""Sizes and durations, always with a unit: a bare number has two readings."""
+"""Sizes and durations, always with a unit: a bare number could mean two things."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def parse_duration(value: object) -> float:
     text = _with_unit(value, "a duration", hint, _duration_readings)
     clock = _CLOCK.fullmatch(text)
     if clock:
-        first, second, third = clock.groups()
-        one = f"{int(first)} h {int(second)} min" + (f" {int(third)} s" if third else "")
-        two = f' or "{int(first)} min {int(second)} s"' if third is None else ""
-        raise Wrong(f"{show(text)} has no units", f'write "{one}"{two}')
+        first, second, third = (int(part or 0) for part in clock.groups())
+        one, two = f"{first} h {second} min", f"{first} min {second} s"
+        remedy = f'write "{one} {third} s"' if clock[3] else f'write "{one}" or "{two}"'
+        raise Wrong(f"{show(text)} has no units", remedy)
     total, smallest, end = Decimal(0), math.inf, 0
     while end < len(text):
         part = _PART.match(text, end)
@@ -83,13 +83,11 @@ def parse_duration(value: object) -> float:
         number, unit = part.groups()
         seconds = _DURATIONS.get(unit.lower())
         if seconds is None:
-            raise Wrong(
-                f"{show(unit)} is not a unit of time", "the units are s, min, h, days, weeks"
-            )
+            remedy = "the units are s, min, h, days, weeks"
+            raise Wrong(f"{show(unit)} is not a unit of time", remedy)
         if seconds >= smallest:
-            raise Wrong(
-                f"{show(text)} is not a duration", "write each unit once, the largest first"
-            )
+            remedy = "write each unit once, the largest first"
+            raise Wrong(f"{show(text)} is not a duration", remedy)
         total, smallest, end = total + Decimal(number) * seconds, seconds, part.end()
     if total > MAX_DURATION:
         raise Wrong(f"{show(text)} is longer than a year", "check the unit")
@@ -125,19 +123,16 @@ def format_duration(seconds: float) -> str:
 
 
 def _with_unit(value: object, noun: str, hint: str, readings: Readings) -> str:
-    """`value` as text that may carry a unit, or the reason why it cannot."""
+    """`value` as text that may have a unit; raises Wrong where it cannot have one."""
+    quote = f"write it in quotes with its unit, {hint}"
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise Wrong(
-            f"should be {noun}, not {show(value)}", f"write it in quotes with its unit, {hint}"
-        )
+        raise Wrong(f"should be {noun}, not {show(value)}", quote)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Wrong(f"{value} is not {noun}", f"write it in quotes with its unit, {hint}")
+        raise Wrong(f"{value} is not {noun}", quote)
     text = value.strip() if isinstance(value, str) else show(value)
     if not text:
         raise Wrong("is empty", f"write {noun} with its unit, {hint}")
-    if len(text) > 60:
-        raise Wrong(f"{show(text)} is not {noun}", f"write it {hint}")
-    if re.match(r"[+-]?(?:nan|inf)", text, re.IGNORECASE):
+    if len(text) > 60 or re.match(r"[+-]?(?:nan|inf)", text, re.IGNORECASE):
         raise Wrong(f"{show(text)} is not {noun}", f"write it {hint}")
     if text.startswith("-"):
         raise Wrong(f"{text} is negative", f"write {noun} {hint}")
@@ -162,5 +157,5 @@ def _three_digits(figure: float) -> str:
 
 
 def exact_size(megabytes: int) -> str:
-    """A request of so many times 2**20 bytes as one can write it, without rounding."""
+    """A number of MiB in the largest unit that needs no rounding."""
     return f"{megabytes} MiB" if megabytes % 1024 else f"{megabytes // 1024} GiB"

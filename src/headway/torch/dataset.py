@@ -137,6 +137,9 @@ class MapDataset:
     """Any data set with `__len__` and `__getitem__`, in the form that the loader needs."""
 
     draws = True  # random numbers, perhaps
+    # it is its own source: all samples are available, in any order
+    sha256 = None
+    indexed = True
 
     def __init__(self, dataset: Any, *, skip: bool = False) -> None:
         """`skip`: a sample that cannot be read is reported, and not raised."""
@@ -155,10 +158,19 @@ class MapDataset:
                 " load_dataset without streaming=True), or a tar file with TarDataset",
             )
         self.dataset, self._skip = dataset, skip
-        self.source = _MapSource(name, len(dataset))
+        self.path, self.size = name, len(dataset)
+        if self.size < 1:
+            raise DataError(f"{name} has no samples")
+
+    @property
+    def source(self) -> MapDataset:
+        return self
+
+    def order(self, *, seed: int | None, epoch: int, **_of_a_tar_file: Any) -> Permutation:
+        return Permutation(self.size, seed, epoch)
 
     def __len__(self) -> int:
-        return self.source.size
+        return self.size
 
     def make(self, wanted: Sequence[int]) -> tuple[list[Any], dict[int, str]]:
         """The samples, and by index in `wanted` why others could not be read."""
@@ -178,28 +190,13 @@ class MapDataset:
             except (NodeError, TransferError):
                 raise
             except Exception as error:
-                faults[at] = f"{self.source.path}[{number}] cannot be read: {_words(error)}"
+                faults[at] = f"{self.path}[{number}] cannot be read: {_words(error)}"
         return made, faults
 
 
 def as_dataset(dataset: Any, *, skip: bool = False) -> Any:
     """The data set as loaders and samplers need it: a TarDataset, or a MapDataset."""
     return dataset if isinstance(dataset, TarDataset) else MapDataset(dataset, skip=skip)
-
-
-class _MapSource:
-    """What a loader needs of a source, for samples that are available in any order."""
-
-    sha256 = None
-    indexed = True
-
-    def __init__(self, name: str, size: int) -> None:
-        if size < 1:
-            raise DataError(f"{name} has no samples")
-        self.path, self.size = name, size
-
-    def order(self, *, seed: int | None, epoch: int, **_of_a_tar_file: Any) -> Permutation:
-        return Permutation(self.size, seed, epoch)
 
 
 class Permutation:

@@ -16,7 +16,7 @@ import sys
 import time
 
 from headway.node.errors import Exit, Failed, HeadwayError
-from headway.node.inputs import brief, file_mark
+from headway.node.inputs import brief, mark
 from headway.node.process import describe_exit, isolated, own_archive, signals_blocked, spawn
 from headway.node.record import FIRST, describe_sources, format_sources, next_after
 from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
@@ -366,7 +366,7 @@ class Feeds:
         verified = f", verified by its {proof}" if proof else ""
         self._record.note(f"{path}: {feed.here} bytes streamed in {seconds} s{verified}")
         with contextlib.suppress(OSError):
-            self._attempt.proven[path] = file_mark(os.stat(path))
+            self._attempt.proven[path] = mark(feed.given)
         if feed.complete_at is not None and feed.complete_at >= FIRST:
             values = {"file": path, "size": feed.here, "seconds": seconds, "proof": proof or "none"}
             self._record.send_line("run", "arrived", {**values, "waited": round(feed.waited, 1)})

@@ -292,15 +292,8 @@ def _plain(value: Any) -> Any:
 
 def _did_not_answer(words: str) -> bool:
     """Whether a retry may help, by the text of the error: HTCondor gives nothing else."""
-    signs = (
-        "Failed to connect",
-        "did not respond",
-        "Unable to locate",
-        "Failed communication",
-        "Failed to fetch ads",
-        "Error when performing action",
-    )
-    return any(sign in words for sign in signs)
+    signs = "Failed to (?:connect|fetch ads)|did not respond|Unable to locate|Failed communication"
+    return re.search(f"{signs}|Error when performing action", words) is not None
 
 
 def _words(error: Exception) -> str:

@@ -1,4 +1,11 @@
-"""The submit description: everything that HTCondor must know, so that nobody needs to watch."""
+"""The submit description: everything that HTCondor must know to run the jobs on its own.
+
+Some inputs come through HTCondor's plugins before the agent starts, and others could. A node may
+let plugins into the network but not the job. An agent that finds itself on a second such node has
+its job's next attempts bring the inputs by Headway's plugin: the submit description has the lists
+for that in attributes, and the agent points HTCondor's own attributes at them by chirp. It sends no
+URL that way, since HTCondor writes what it sends into the event log.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +42,31 @@ from headway.pool.prepare import (
 from headway.spec import Input, Job
 from headway.text import many
 
-LATE_FROM = 2000  # jobs; from here on they are put into the queue bit by bit
+LATE_FROM = 2000  # jobs; more than these are put into the queue in portions
 MOST_IDLE = 1000
-SAVING = 30  # seconds that the agent itself has, after the grace, to put a checkpoint in order
+SAVING = 30  # seconds after the grace in which the agent saves the checkpoint
+KEY = "transfer_plugins"
+_NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
+_PLAIN_NAME = re.compile(r"[\w.+-]+")
+_OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
+_UNSAFE = re.compile(r'[,"\\$]')  # ends an item or the string, or begins a macro or an escape
 _SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
 _MACRO = re.compile(r"\$\w*\(|\$\$")
-# In an unquoted submit value these would end an item, start a macro, or end the line.
-_UNSAFE_IN_PATHS = ',"\n\r$\\'
+_UNSAFE_IN_PATHS = ',"\n\r$\\'  # end an item or the line, or begin a macro, in an unquoted value
 
 
 def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
-    """The text of job.sub; `condor_submit job.sub` would do the same as Headway.
-
-    `base` is the folder of job.toml.
-    """
+    """The text of job.sub, which `condor_submit` would take; `base`: the folder of job.toml."""
     sections: dict[str, Mapping[str, str]] = {
         "what runs": _what_runs(job, folder, base),
         "what it needs": _needs(job),
         "files": _files(job, folder),
-        "with nobody watching": _policy(job),
+        "with nobody watching": {
+            **avoid_lines(job.retries),
+            **exit_lines(job.retries),
+            "periodic_release": release_expression(job.retries),
+            **remove_lines(),
+        },
         "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
         "who asked": {
             "batch_name": folder.label,
@@ -62,16 +75,15 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
         },
     }
     lists = {canonical(key) for key in (*log_lines(), KEY)}
-    said = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
+    users = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
     own = {canonical(key) for section in sections.values() for key in section}
-    twice = [key for key in said if canonical(key) in own]
+    what, remedy = "is written by Headway itself", "docs/job-toml.md shows the keys of job.toml"
+    twice = [key for key in users if canonical(key) in own]
     if twice:
-        remedy = "leave it out; docs/job-toml.md shows the keys of job.toml"
-        raise PreflightError(
-            [Problem(f"submit.{key}", "is written by Headway itself", remedy) for key in twice]
-        )
+        problems = [Problem(f"submit.{key}", what, f"leave it out; {remedy}") for key in twice]
+        raise PreflightError(problems)
     lines = [f"# {job.name}: {many(job.size, 'job')}, written by headway"]
-    for title, section in {**sections, "said in job.toml": said}.items():
+    for title, section in {**sections, "said in job.toml": users}.items():
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     rows = folder.submit_rows.as_posix()
@@ -79,7 +91,7 @@ def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> 
 
 
 def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
-    """Refuse what a submit description cannot carry: HTCondor would take it for something else."""
+    """Refuse paths and URLs that HTCondor would misread in a submit description."""
     problems = [*_bad_places(job, folder, base), *_bad_outputs(job), *_bad_brought(job)]
     if problems:
         raise PreflightError(problems)
@@ -120,7 +132,7 @@ def _bad_outputs(job: Job) -> Iterator[Problem]:
 
 
 def _bad_brought(job: Job) -> Iterator[Problem]:
-    """Files that HTCondor puts side by side must not have the same name."""
+    """Inputs whose file names collide in the scratch folder, or that HTCondor would misread."""
     taken = dict.fromkeys((PLAN, PAYLOAD, SECRETS), "Headway's own file")
     for number, given in enumerate(job.inputs):
         brought = brought_urls(job, given)
@@ -140,7 +152,7 @@ def _bad_brought(job: Job) -> Iterator[Problem]:
 
 
 def filled(job: Job, template: str) -> Iterator[str]:
-    """What a text is for each job; only once where it is the same for all of them."""
+    """A template filled in for each job; only once where it is the same for all of them."""
     size = job.size if placeholders(template) else 1
     return (fill(template, job.row(index)) for index in range(size))
 
@@ -178,20 +190,13 @@ def _needs(job: Job) -> dict[str, str]:
             lines["gpus_minimum_runtime"] = gpus.runtime
     if job.duration is not None:
         lines["+JobDurationCategory"] = quoted(job.duration)
-    lines["requirements"] = " && ".join(f"({clause})" for clause in _requirements(job))
+    only, avoid = job.sites.only, job.sites.avoid
+    clauses = [job.requirements, only and at_sites(only), avoid and f"!{at_sites(avoid)}"]
+    clauses = [clause for clause in (*clauses, NOT_AVOIDED) if clause]
+    lines["requirements"] = " && ".join(f"({clause})" for clause in clauses)
     if job.sites.prefer:
         lines["rank"] = at_sites(job.sites.prefer)
     return lines
-
-
-def _requirements(job: Job) -> Iterator[str]:
-    if job.requirements:
-        yield job.requirements
-    if job.sites.only:
-        yield at_sites(job.sites.only)
-    if job.sites.avoid:
-        yield f"!{at_sites(job.sites.avoid)}"
-    yield NOT_AVOIDED
 
 
 def _files(job: Job, folder: RunFolder) -> dict[str, str]:
@@ -200,8 +205,7 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
     secrets = [folder.secrets.as_posix()] if job.from_shell else []
     lines = {
         "should_transfer_files": "YES",
-        # Also on eviction: the output folder, with the record and the checkpoint in it, is given to
-        # the next attempt.
+        # also on eviction: the next attempt gets the output folder with record and checkpoint
         "when_to_transfer_output": "ON_EXIT_OR_EVICT",
         "transfer_input_files": ", ".join(
             [folder.plan.as_posix(), folder.payload.as_posix(), *secrets, *urls]
@@ -222,7 +226,7 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
 
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
-    """One line of job.rows a job: its row, what HTCondor brings it, and where outputs go."""
+    """The lines of job.rows, one for each job: its row, its URLs, and where outputs go."""
     placed = [output for output in job.outputs if output.to and "://" not in output.to]
     brought = [url for url in _brought(job) if placeholders(url)]
     spare = [url for url in spare_urls(job) if placeholders(url)]
@@ -240,7 +244,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
-    """Where outputs go on this machine other than the run folder, of all jobs."""
+    """Where the outputs of all jobs go on this machine, other than into the run folder."""
     for output in job.outputs:
         if output.to and "://" not in output.to:
             yield from (base / text for text in filled(job, output.to))
@@ -251,17 +255,8 @@ def _brought(job: Job) -> list[str]:
     return [url for given in job.inputs for url in brought_urls(job, given)]
 
 
-def _policy(job: Job) -> dict[str, str]:
-    return {
-        **avoid_lines(job.retries),
-        **exit_lines(job.retries),
-        "periodic_release": release_expression(job.retries),
-        **remove_lines(),
-    }
-
-
 def _log(job: Job) -> dict[str, str]:
-    """The log's lines; lists that job.toml adds to are put together."""
+    """The lines for the event log, with what job.toml adds to their lists."""
     lines = dict(log_lines())
     for key, value in job.submit.items():
         name = next((own for own in lines if canonical(own) == canonical(key)), None)
@@ -271,39 +266,22 @@ def _log(job: Job) -> dict[str, str]:
 
 
 def _remapped(name: str) -> str:
-    """A name that `transfer_output_remaps` looks for; of `;` and `\\` it cannot have any."""
+    """A name on the left of `transfer_output_remaps`, which cannot have `;` or `\\` in it."""
     return name.replace("=", "\\=")
 
 
 def _destination(path: Path) -> str:
-    """Where `transfer_output_remaps` puts it; here `=` means itself."""
+    """A path on the right of `transfer_output_remaps`, where `=` needs no escape."""
     return path.as_posix().replace(";", "\\;")
 
 
-# Plugins: what HTCondor brings before the agent starts, and what it would bring in the agent's
-# stead.
-#
-# A node may let HTCondor's plugins out into the network and not the job. An agent that finds
-# itself on a second such node has its job's next attempts bring the inputs by Headway's plugin:
-# the submit description holds the lists for that in attributes, and the agent points HTCondor's
-# own attributes at them by chirp. No URL is in what it says, for HTCondor writes that into the
-# event log.
-
-KEY = "transfer_plugins"
-_NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
-_PLAIN_NAME = re.compile(r"[\w.+-]+")
-_OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
-# What would end an item or the string, or begin a macro or an escape.
-_UNSAFE = re.compile(r'[,"\\$]')
-
-
 def brought_urls(job: Job, given: Input) -> list[str]:
-    """What HTCondor brings of an input: the first mirror, and its manifest if one is pinned."""
+    """The URLs of an input that HTCondor brings: the first mirror, and a pinned manifest."""
     return [] if agent_urls(job, given) else _with_manifest(job, given)
 
 
 def plugin_lines(job: Job, folder: RunFolder) -> dict[str, str]:
-    """The submit lines for inputs that go through plugins by the job's own wish."""
+    """The submit lines for inputs for which job.toml asks for a plugin."""
     through = [given for given in job.inputs if given.via == "plugin"]
     plugins = _plugins(job, folder, through)
     sums = [(delivered_name(each.urls[0]), each.checksum) for each in through if each.checksum]
@@ -317,10 +295,9 @@ def plugin_lines(job: Job, folder: RunFolder) -> dict[str, str]:
 
 
 def spare_urls(job: Job) -> list[str]:
-    """What plugins would bring where the agent has no way out; nothing if they cannot do it all."""
-    brought = [url for given in job.inputs for url in brought_urls(job, given)]
+    """The URLs for plugins on nodes where the agent has no network; empty: they cannot do it."""
     urls = [url for given in _spare(job) for url in _with_manifest(job, given)]
-    names = [*_OWN, *map(delivered_name, [*brought, *urls])]
+    names = [*_OWN, *map(delivered_name, [*_brought(job), *urls])]
     texts = (text for url in urls for text in filled(job, url))
     if len(set(names)) < len(names) or any(_UNSAFE.search(text) for text in texts):
         return []
@@ -328,7 +305,7 @@ def spare_urls(job: Job) -> list[str]:
 
 
 def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
-    """The attributes that the agent may point HTCondor at; `files` is what it brings anyway."""
+    """The attributes that the agent may point HTCondor at; `files` are brought in any case."""
     urls = spare_urls(job)
     if not urls:
         return {}
@@ -341,18 +318,18 @@ def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
 
 
 def _spare(job: Job) -> list[Input]:
-    """The inputs that the agent fetches from the network."""
+    """The inputs that the agent downloads from the network."""
     own = [given for given in job.inputs if agent_urls(job, given)]
     return [given for given in own if schemes(job, given.urls[0]) <= _NETWORK]
 
 
 def _plugins(job: Job, folder: RunFolder, through: list[Input]) -> str:
-    """The plugins that the job brings along: job.toml's, and Headway's for what is left."""
-    said = next((v for k, v in job.submit.items() if canonical(k) == canonical(KEY)), "")
+    """The plugins that the job brings along: job.toml's own, and Headway's for other schemes."""
+    users = next((v for k, v in job.submit.items() if canonical(k) == canonical(KEY)), "")
     left = {scheme for given in through for scheme in schemes(job, given.urls[0])}
     left -= plugin_schemes(job)
-    own = [f"{','.join(sorted(left))}={folder.agent.as_posix()}"] if left else []
-    return "; ".join([*filter(None, [said.strip().strip(";")]), *own])
+    own = f"{','.join(sorted(left))}={folder.agent.as_posix()}" if left else ""
+    return "; ".join(filter(None, [users.strip().strip(";"), own]))
 
 
 def _with_manifest(job: Job, given: Input) -> list[str]:

@@ -166,8 +166,7 @@ class RunningAttempt:
         chirp = self.scratch / ".chirp.config"
         chirp.touch(0o600)
         chirp.write_text(chirp_config, encoding="ascii")
-        ads = {".job.ad": self._job_ad(), ".machine.ad": self._machine_ad()}
-        for name, attributes in ads.items():
+        for name, attributes in self._ads().items():
             text = "".join(f"{key} = {_literal(value)}\n" for key, value in attributes.items())
             (self.scratch / name).write_text(text, encoding="utf-8")
 
@@ -196,15 +195,14 @@ class RunningAttempt:
             # As HTCondor does: what was not asked for belongs to another job.
             self._environment["CUDA_VISIBLE_DEVICES"] = ""
         words = ["agent", self.folder.plan.name]
-        token = os.environ.get(_BEARER)
         places = {key: os.path.abspath(v) for key in _BEARER_PLACES if (v := os.environ.get(key))}
-        self._environment |= places
+        token = {_BEARER: text} if (text := os.environ.get(_BEARER)) else {}
+        self._environment |= {**places, **token}
         self._environment["HEADWAY_PRIVATE"] = " ".join([_BEARER, *_BEARER_PLACES])
         if container:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
             # apptainer's own separators cannot be in a path to bind
             binds = [p for p in places.values() if os.path.exists(p) and not set(p) & set(":,")]
-            self._environment |= {_BEARER: token} if token else {}
             argv = _container_argv(container, self.scratch, self._environment, binds)
             self._argv = [*argv, *words]
             # not among the arguments, which everybody on the machine can read
@@ -214,7 +212,6 @@ class RunningAttempt:
         else:
             self._environment["HEADWAY_PYTHON"] = sys.executable
             self._environment["HEADWAY_PARENT"] = str(os.getpid())
-            self._environment |= {_BEARER: token} if token else {}
             self._argv = [str(agent), *words]
         self.restart()
 
@@ -270,6 +267,7 @@ class RunningAttempt:
         self.ending = ending
         self._kill_at = time.monotonic() + grace
         if self._process is not None and self._process.returncode is None:
+            # not Popen.terminate, which might reap it, and its usage would be lost
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
 
@@ -319,29 +317,24 @@ class RunningAttempt:
         remove_tree(self.scratch)
         remove_orphaned_folders()  # of an agent that somebody else has killed
 
-    def _job_ad(self) -> dict[str, object]:
-        facts = self.folder.facts
-        return {
+    def _ads(self) -> dict[str, dict[str, object]]:
+        """The attributes of the files that HTCondor would write for the job and its slot."""
+        facts, claim = self.folder.facts, self.claim
+        slot = {"Cpus": claim.cpus, "Memory": claim.memory // 2**20, "Disk": claim.disk // 2**10}
+        slot["GPUs"] = len(claim.gpus)
+        job: dict[str, object] = {
             "ClusterId": facts.number,
             "ProcId": self.job,
             "HeadwayRun": facts.id,
             "NumShadowStarts": self.number,
-            "RequestCpus": self.claim.cpus,
-            "RequestMemory": self.claim.memory // 2**20,
-            "RequestDisk": self.claim.disk // 2**10,
-            "RequestGPUs": len(self.claim.gpus),
-            **({TIME_LIMIT: self.time_limit} if self.time_limit else {}),
+            **{f"Request{name}": amount for name, amount in slot.items()},
         }
-
-    def _machine_ad(self) -> dict[str, object]:
+        if self.time_limit:
+            job[TIME_LIMIT] = self.time_limit
+        place = {"Name": self.slot, "GLIDEIN_ResourceName": self.site.name}
         return {
-            "Name": self.slot,
-            "GLIDEIN_ResourceName": self.site.name,
-            "Cpus": self.claim.cpus,
-            "Memory": self.claim.memory // 2**20,
-            "Disk": self.claim.disk // 2**10,
-            "GPUs": len(self.claim.gpus),
-            "AssignedGPUs": ",".join(self.claim.gpus),
+            ".job.ad": job,
+            ".machine.ad": {**place, **slot, "AssignedGPUs": ",".join(claim.gpus)},
         }
 
 

@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headway.errors import PoolError
+from headway.errors import PoolError, RunError
 from headway.node.files import lock
 from headway.node.host import usable_processors
+from headway.pool.folder import failing
 from headway.spec import Job, parse_size
 
 
@@ -111,6 +112,17 @@ def take(site: Site, request: ResourceRequest, taken: Iterable[Claim]) -> Claim 
     return Claim(site.name, request.cpus, request.memory, request.disk, gpus)
 
 
+def sites_of(pool: Mapping[str, Any]) -> tuple[Site, ...]:
+    """The sites that run.json keeps of a local pool; raises RunError if it is damaged."""
+    try:
+        return tuple(Site.from_facts(site) for site in pool["sites"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"run.json does not say where the jobs run: {error!r}",
+            remedy="the run folder is damaged: start a new run",
+        ) from error
+
+
 def this_machine(folder: Path) -> Site:
     """All of this machine; `folder` is on the disk where the scratch folders will be."""
     return Site(
@@ -194,25 +206,18 @@ class MachineClaims:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or _claims_folder()
-        try:
+        what = f"{self.folder}, where runs record what they use, cannot be written"
+        remedy = "set XDG_RUNTIME_DIR to a folder of your own"
+        with failing(what, remedy, PoolError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.lstat()
             if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-                raise PoolError(
-                    f"{self.folder} is not a folder of yours",
-                    remedy="set XDG_RUNTIME_DIR to a folder of your own",
-                )
+                raise PoolError(f"{self.folder} is not a folder of yours", remedy=remedy)
             with self._alone():
                 handle, name = tempfile.mkstemp(dir=self.folder, prefix="claims-", suffix=".json")
                 self._own = os.fdopen(handle, "r+")
                 self._path = Path(name)
                 self._held = lock(self._own.fileno(), wait=True)
-        except OSError as error:
-            raise PoolError(
-                f"{self.folder}, where runs record what they use, cannot be written:"
-                f" {error.strerror}",
-                remedy="set XDG_RUNTIME_DIR to a folder of your own",
-            ) from error
 
     def claim(self, site: Site, request: ResourceRequest, running: Sequence[Held]) -> Claim | None:
         """Claim what `request` asks for, if it is free."""

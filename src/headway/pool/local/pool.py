@@ -20,7 +20,7 @@ from headway.events import read_log
 from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, open_own, read_plain
-from headway.pool.local.machine import Site, find_apptainer, parse_sites
+from headway.pool.local.machine import Site, find_apptainer, parse_sites, sites_of
 from headway.pool.local.main import recover
 from headway.pool.local.queue import QueueState
 from headway.pool.local.supervisor import LOCK, Supervisor, ask
@@ -57,8 +57,7 @@ class LocalPool(Pool):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LocalPool:
-        sites = [Site.from_facts(site) for site in facts["sites"]]
-        return cls(sites, name=facts.get("name", "local"))
+        return cls(sites_of(facts), name=facts.get("name", "local"))
 
     def facts(self) -> dict[str, Any]:
         return {"kind": self.kind, "name": self.name, "sites": [*map(asdict, self.sites)]}
@@ -165,7 +164,7 @@ class LocalPool(Pool):
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             with open(open_own(folder.path / "supervisor.log", flags, 0o644), "ab") as log:
-                log.truncate(0)  # what another supervisor said says nothing of this one
+                log.truncate(0)  # the messages of an earlier supervisor would mislead
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -185,7 +184,7 @@ class LocalPool(Pool):
                 )
             _log.info("the local pool of %s runs as process %d", folder.label, self._process.pid)
             if self.detached:
-                self._process.returncode = 0  # nobody waits for it: Python is not to complain
+                self._process.returncode = 0  # nobody waits for it, and Python should not warn
             else:
                 self._leash, leash = leash, -1
         except OSError as error:

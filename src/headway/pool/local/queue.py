@@ -271,11 +271,11 @@ class Queue(QueueState):
             "NumShadowStarts": attempt.number,
         }
         job = (self._cluster, entry.index)
-        events = []
         with self._writer.group():
             for stage in (Stage.STARTED, Stage.FINISHED):
                 host = attempt.host if stage is Stage.STARTED else ""
-                events.append(self._writer.transfer(*job, Direction.INPUT, stage, host=host))
+                event = self._writer.transfer(*job, Direction.INPUT, stage, host=host)
+                self._apply(entry, event)
                 self._writer.ad_information(*job, EventType.FILE_TRANSFER, where)
             executing = self._writer.executing(
                 *job,
@@ -290,8 +290,7 @@ class Queue(QueueState):
                     "Memory": claim.memory // 2**20,
                 },
             )
-        for event in (*events, executing):
-            self._apply(entry, event)
+        self._apply(entry, executing)
 
     def start_failed(self, entry: QueueEntry, error: Exception) -> None:
         """The pool itself could not start the agent: the job is held."""

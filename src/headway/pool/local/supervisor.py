@@ -21,15 +21,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.errors import EventLogError, PoolError, PoolUnreachable, RunError
+from headway.errors import EventLogError, PoolError, PoolUnreachable
 from headway.events import EventWriter
 from headway.node.errors import ENDED_BY_POOL, Exit
 from headway.node.files import write_atomically
 from headway.node.plan import fill
 from headway.pool.base import Action
-from headway.pool.folder import RunFolder
+from headway.pool.folder import RunFolder, failing
 from headway.pool.local.attempt import AttemptEnd, ResourceUsage, RunningAttempt, read_record
-from headway.pool.local.machine import Claim, Held, MachineClaims, ResourceRequest, Site, take
+from headway.pool.local.machine import (
+    Claim,
+    Held,
+    MachineClaims,
+    ResourceRequest,
+    Site,
+    sites_of,
+    take,
+)
 from headway.pool.local.queue import HELD_AT_OUTPUT, HELD_AT_START, HoldReason, Queue, QueueEntry
 from headway.pool.local.scratch import (
     Orphans,
@@ -89,14 +97,10 @@ def ask(folder: RunFolder, body: Mapping[str, Any], *, alive: Callable[[], bool]
     place = folder.path / "control"
     path = place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.json"
     answer = path.with_suffix(".answer")
-    try:
+    what = f"the local pool of {folder.label} cannot be asked"
+    with failing(what, f"is there space and permission in {place}?", PoolError):
         place.mkdir(0o700, exist_ok=True)
         write_atomically(path, json.dumps(body).encode())
-    except OSError as error:
-        raise PoolError(
-            f"the local pool of {folder.label} cannot be asked: {error.strerror}",
-            remedy=f"is there space and permission in {place}?",
-        ) from error
     deadline = time.monotonic() + _PATIENCE
     try:
         while time.monotonic() < deadline:
@@ -111,7 +115,7 @@ def ask(folder: RunFolder, body: Mapping[str, Any], *, alive: Callable[[], bool]
                 file.unlink()
     raise PoolUnreachable(
         f"the local pool of {folder.label} did not answer within {_PATIENCE:.0f} s",
-        remedy="asking again is safe",
+        remedy="it is safe to try again",
     )
 
 
@@ -218,7 +222,7 @@ class Supervisor:
         facts = folder.facts
         self.folder = folder
         self.job = folder.job
-        self.sites = _sites(folder)
+        self.sites = sites_of(facts.pool)
         container = self.job.container
         self.image = image_path(container, Path(facts.base)) if container else None
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
@@ -303,8 +307,7 @@ class Supervisor:
         if attempt is not None and attempt.release(reason):
             return ""
         error = self.queue.act(entry, action, reason)
-        if entry.status == "over":
-            self._over(entry)
+        self._clean_if_over(entry)
         return error
 
     # -- the loop
@@ -332,9 +335,13 @@ class Supervisor:
                 self._checkpointed(attempt)
                 continue
             status = attempt.poll()
-            if status is not None:
-                self.orphans.end_of(attempt.scratch, self._agents())
-                self._ended(attempt, status)
+            if status is None:
+                continue
+            self.orphans.end_of(attempt.scratch, self._agents())
+            if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
+                attempt.save_checkpoint(self._wake)
+            else:
+                self._finish(attempt, status)
         self.orphans.reap(self._agents())
         answer_requests(self.folder, self.answer)
 
@@ -440,12 +447,6 @@ class Supervisor:
 
     # -- ending
 
-    def _ended(self, attempt: RunningAttempt, status: int) -> None:
-        if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
-            attempt.save_checkpoint(self._wake)
-        else:
-            self._finish(attempt, status)
-
     def _checkpointed(self, attempt: RunningAttempt) -> None:
         """The checkpoint is in the spool: the attempt goes on, unless it was asked to end."""
         entry = self.queue[attempt.job]
@@ -490,8 +491,7 @@ class Supervisor:
         self._give_back()
         if stuck is None:
             attempt.clean()
-        if entry.status == "over":
-            self._over(entry)
+        self._clean_if_over(entry)
 
     def bring_home(
         self, entry: QueueEntry, scratch: Path, used: ResourceUsage
@@ -539,9 +539,9 @@ class Supervisor:
                     entry.index, f"{target}: {error.strerror}: it stays in {source}"
                 )
 
-    def _over(self, entry: QueueEntry) -> None:
-        """Nothing of the job will run again."""
-        remove_tree(checkpoint_folder(self.folder, entry.index))
+    def _clean_if_over(self, entry: QueueEntry) -> None:
+        if entry.status == "over":
+            remove_tree(checkpoint_folder(self.folder, entry.index))
 
     def _held(self) -> list[Held]:
         return [(attempt.site, attempt.claim) for attempt in self.running.values()]
@@ -550,13 +550,3 @@ class Supervisor:
         self._look = True
         if self.claims is not None:
             self.claims.record(self._held())
-
-
-def _sites(folder: RunFolder) -> tuple[Site, ...]:
-    try:
-        return tuple(Site.from_facts(site) for site in folder.facts.pool["sites"])
-    except (KeyError, TypeError) as error:
-        raise RunError(
-            f"run.json of {folder.label} does not say where its jobs run: {error!r}",
-            remedy="the run folder is damaged: start a new run",
-        ) from error

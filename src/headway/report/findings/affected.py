@@ -329,7 +329,7 @@ def quantile(values: pl.Series, share: float) -> float | None:
     return None if value is None else float(value)
 
 
-def distinct(names: pl.Series) -> list[str]:
+def sorted_names(names: pl.Series) -> list[str]:
     """The different names of a column, sorted."""
     return names.unique().drop_nulls().cast(pl.String).sort().to_list()
 

@@ -10,7 +10,14 @@ import polars as pl
 
 from headway.report.accounts import Accounts
 from headway.report.enums import CAUSE_WORDS, Cause, Phase
-from headway.report.findings.affected import Affected, affected, distinct, listed, sited, slot_time
+from headway.report.findings.affected import (
+    Affected,
+    affected,
+    listed,
+    sited,
+    slot_time,
+    sorted_names,
+)
 from headway.report.findings.clusters import (
     CAUSES,
     against_mates,
@@ -245,7 +252,7 @@ def _sometimes(accounts: Accounts, tried: pl.DataFrame, still: pl.DataFrame) -> 
     about = affected(accounts, still)
     mates = still.select("mates").unique()
     of = tried.join(mates, on="mates", how="semi").height
-    sites = distinct(still.get_column("site"))
+    sites = sorted_names(still.get_column("site"))
     return _finding(
         about,
         still,

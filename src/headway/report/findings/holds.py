@@ -15,11 +15,11 @@ from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
 from headway.report.findings.affected import (
     Affected,
     affected,
-    distinct,
     failed,
     listed,
     median,
     sited,
+    sorted_names,
     stay_away,
 )
 from headway.report.findings.clusters import against_mates, clearly_worse, with_cluster
@@ -526,7 +526,7 @@ def _duration_finding(accounts: Accounts, at: float | None, cut: pl.DataFrame) -
         evidence.append(("compute of jobs that succeeded (median)", compared))
     where = sited(accounts).get_column("site").gather(cut.get_column("attempt"))
     if where.count():
-        evidence.append(("where", listed(distinct(where))))
+        evidence.append(("where", listed(sorted_names(where))))
     bad_site = _site(accounts, cut)
     if bad_site:
         site, here, share = bad_site

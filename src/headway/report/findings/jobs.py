@@ -15,13 +15,13 @@ from headway.report.enums import CAUSE_WORDS, Cause, JobOutcome
 from headway.report.findings.affected import (
     Affected,
     affected,
-    distinct,
     example,
     failed,
     last_attempts,
     listed,
     median,
     read_error_file,
+    sorted_names,
 )
 from headway.report.findings.clusters import wilson
 from headway.report.findings.finding import Finding, Step, Table, both, do, shell, shown, submit
@@ -268,7 +268,7 @@ def _exit_finding(
         ("median time in the command", span(ran)),
     ]
     if sites.count():
-        evidence.append((f"{accounts.place}s", listed(distinct(sites))))
+        evidence.append((f"{accounts.place}s", listed(sorted_names(sites))))
     if ran is not None and ran < AT_ONCE:
         evidence.append(("so soon", "the command failed before it began to work"))
     name = f"signal {value - 128}" if jobs.get_column("signal").count() else f"return value {value}"

@@ -8,13 +8,13 @@ from headway.report.accounts import Accounts
 from headway.report.enums import Cause, Phase, Worth
 from headway.report.findings.affected import (
     affected,
-    distinct,
     example,
     failed,
     listed,
     median,
     quantile,
     sited,
+    sorted_names,
     tell_owners,
 )
 from headway.report.findings.clusters import against_mates, clearly_worse, wilson, with_cluster
@@ -312,7 +312,7 @@ def source_worse(accounts: Accounts) -> list[Finding]:
             "out of order, or far away. HTCondor's plugins ask the same one again.",
             evidence=(
                 ("failed transfers of clusters that name several sources", count(named.height)),
-                (f"{accounts.place}s that it served", listed(distinct(sites)) or UNKNOWN),
+                (f"{accounts.place}s that it served", listed(sorted_names(sites)) or UNKNOWN),
                 ("what it says", shown(mine.item(0, "reason"))),
             ),
             table=Table.of(
@@ -383,7 +383,7 @@ def _faulty_finding(
         attempts=about.attempts,
         named=about.named,
         evidence=(
-            (f"{accounts.place}s that it served", listed(distinct(sites)) or UNKNOWN),
+            (f"{accounts.place}s that it served", listed(sorted_names(sites)) or UNKNOWN),
             ("what was wrong", shown(faults.item(0)) if faults.len() else UNKNOWN),
         ),
         table=Table.of(

@@ -47,10 +47,11 @@ from headway.report.page.charts import (
 )
 from headway.report.page.sections import (
     Occupancy,
-    Seconds,
     findings_section,
+    legend,
     losses_table,
     occupancy,
+    phase_legend,
     phase_seconds,
     reading,
     section,
@@ -58,7 +59,6 @@ from headway.report.page.sections import (
     site_section,
     slot_time,
     summary,
-    swatch,
     words_section,
 )
 from headway.report.page.tables import Tables, json_text, tables
@@ -188,7 +188,7 @@ def _transfers(lengths: Histogram, cut_at: float | None) -> Markup:
     return tag(
         "figure",
         title,
-        _legend_over_time([(n, w) for _, n, w in kinds]),
+        legend([(name, words) for _, name, words in kinds]),
         drawing,
         tag("figcaption", caption),
     )
@@ -219,13 +219,10 @@ def _completion(accounts: Accounts, done: Completion, zone: timezone) -> Markup:
         zone,
         caption,
     )
-    legend = tag(
-        "ul",
-        tag("li", _stroke("succeeded"), "succeeded"),
-        tag("li", _stroke("ended"), "came to an end, however"),
-        class_="legend",
-    )
-    return tag("figure", title, legend, drawing, tag("figcaption", caption))
+    good_line = tag("li", _stroke("succeeded"), "succeeded")
+    ended_line = tag("li", _stroke("ended"), "came to an end, however")
+    strokes = tag("ul", good_line, ended_line, class_="legend")
+    return tag("figure", title, strokes, drawing, tag("figcaption", caption))
 
 
 def _when(done: Completion, number: int) -> float:
@@ -269,16 +266,12 @@ def _stack(
     )
     layers = [(phase.value, busy.phases[phase]) for phase in phases]
     drawing = areas(layers, busy.begin, busy.end, zone, caption)
-    legend = _legend_over_time([(phase.value, PHASE_WORDS[phase]) for phase in phases])
-    return tag("figure", heading, legend, drawing, tag("figcaption", caption))
+    entries = legend((phase.value, PHASE_WORDS[phase]) for phase in phases)
+    return tag("figure", heading, entries, drawing, tag("figcaption", caption))
 
 
 def _about_over_time(number: float) -> str:
     return f"{number:.1f}" if round(number, 1) % 1 and number < 9.95 else count(number)
-
-
-def _legend_over_time(entries: Sequence[tuple[str, str]]) -> Markup:
-    return tag("ul", *(tag("li", swatch(name), words) for name, words in entries), class_="legend")
 
 
 def _stroke(name: str) -> Markup:
@@ -346,7 +339,11 @@ def render(
             zone,
         ),
         "left_out": tag("p", packed.note, class_="note") if packed.note else Markup(""),
-        "legend": _legend(seconds),
+        "legend": phase_legend(
+            (phase for phase in Phase if phase in {known for known, _ in seconds}),
+            bad=True,
+            undecided=any(verdict is Worth.OPEN for _, verdict in seconds),
+        ),
         "reading": reading(accounts),
         "words": words_section(),
         "made": join(f"Made by Headway {VERSION} on {moment(generated, zone)} {zone_words(zone)}."),
@@ -398,16 +395,6 @@ def _facts(packed: Tables, zone: timezone, *, moved: bool) -> dict[str, object]:
             "endings": {**endings, "success": "success", "open": "still going on"},
         },
     }
-
-
-def _legend(seconds: Seconds) -> Markup:
-    """The phases that came up, and how goodput and badput are told apart."""
-    used = [phase for phase in Phase if any(known is phase for known, _ in seconds)]
-    entries = [tag("li", swatch(phase.value), PHASE_WORDS[phase]) for phase in used]
-    entries.append(tag("li", swatch("starting bad"), "hatched: badput"))
-    if any(verdict is Worth.OPEN for _, verdict in seconds):
-        entries.append(tag("li", swatch("starting open"), "checked: not decided yet"))
-    return tag("ul", *entries, class_="legend")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -218,14 +218,22 @@ def _bar(totals: Totals, seconds: Seconds) -> Markup:
 
 def _legend(parts: Sequence[tuple[str, float, str]]) -> Markup:
     """The phases of the bar in its order, and what its hatching means."""
-    phases = dict.fromkeys(name.split()[0] for name, _, _ in parts)
-    entries = [tag("li", swatch(name), PHASE_WORDS[Phase(name)]) for name in phases]
+    phases = dict.fromkeys(Phase(name.split()[0]) for name, _, _ in parts)
     kinds = {name.split()[1] for name, _, _ in parts}
-    if Worth.BAD.value in kinds:
-        entries.append(tag("li", swatch("starting bad"), "hatched: badput"))
-    if Worth.OPEN.value in kinds:
-        entries.append(tag("li", swatch("starting open"), "checked: not decided yet"))
-    return tag("ul", *entries, class_="legend")
+    return phase_legend(phases, bad=Worth.BAD.value in kinds, undecided=Worth.OPEN.value in kinds)
+
+
+def phase_legend(phases: Iterable[Phase], *, bad: bool, undecided: bool) -> Markup:
+    """Phases by their colours, and what the hatching means."""
+    entries = [(phase.value, PHASE_WORDS[phase]) for phase in phases]
+    entries += [("starting bad", "hatched: badput")] if bad else []
+    entries += [("starting open", "checked: not decided yet")] if undecided else []
+    return legend(entries)
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> Markup:
+    """The class of each swatch, and what it stands for."""
+    return tag("ul", *(tag("li", swatch(name), words) for name, words in entries), class_="legend")
 
 
 def _span(begin: float, end: float, y: int, name: str) -> list[Markup]:

@@ -33,7 +33,7 @@ from headway.report.page.charts import (
     zone_words,
 )
 from headway.report.page.render import asset, local_zone, patterns, policy
-from headway.report.page.sections import section, swatch, table
+from headway.report.page.sections import legend, section, table
 from headway.text import many
 
 #: More sites than this are counted, not listed.
@@ -163,13 +163,8 @@ def _bars(found: Comparison, figures: dict[str, Figure]) -> Markup | None:
         ]
     if not drawn:
         return None
-    entries = [tag("li", swatch(kind), words) for kind, words in known.items()]
-    return tag(
-        "figure",
-        tag("ul", *entries, class_="legend"),
-        tag("dl", *drawn, class_="spreads"),
-        class_="slot-bar",
-    )
+    spreads = tag("dl", *drawn, class_="spreads")
+    return tag("figure", legend(known.items()), spreads, class_="slot-bar")
 
 
 def _parts(
