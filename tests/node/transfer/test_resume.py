@@ -194,7 +194,7 @@ def test_a_name_that_a_killed_process_left_to_a_whole_file_is_dropped(tmp_path: 
     os.link(path, f"{path}.part")
     part = Part(str(path), replace=False)
     part.write(memoryview(b"other"), 0)
-    with pytest.raises(TransferError, match="here already"):
+    with pytest.raises(TransferError, match="somebody put it there"):
         part.finish(5)
     part.close(keep=False)
     assert path.read_bytes() == b"whole" and os.listdir(tmp_path) == ["object"]
