@@ -98,8 +98,8 @@ def fetch(
     if checksum is not None:
         try:
             checksum = checked_checksum(checksum)
-        except Wrong as wrong:
-            raise _refusal(f"the checksum {wrong.what}", wrong.remedy) from None
+        except Wrong as error:
+            raise _refusal(f"the checksum {error.what}", error.remedy) from None
     here = _exists(target)
     if here and not overwrite and checksum is None and manifest is None:
         raise _in_the_way(target, "nothing proves that it is this object")
