@@ -297,11 +297,11 @@ def transfer_lengths(accounts: Accounts, bins: int = 48) -> Histogram:
     # One transfer of days must not squeeze all others into a single bin.
     width = _width(reach / bins)
     count = int(reach // width) + 1
-    place = (pl.col("s") // width).clip(0, count - 1).cast(pl.Int64)
-    bins = moving.select(place).to_series().to_numpy()
-    kinds = [moving.get_column(name).to_numpy() for name in ("arrived", "cut", "failed")]
+    place = np.clip(lengths.to_numpy() // width, 0, count - 1).astype(np.int64)
+    flags = moving.select(pl.col("arrived", "cut", "failed").fill_null(False))
+    kinds = [flag.to_numpy() for flag in flags]
     kinds.append(~np.logical_or.reduce(kinds))
-    columns = (tuple(np.bincount(bins[kind], minlength=count).tolist()) for kind in kinds)
+    columns = (tuple(np.bincount(place[kind], minlength=count).tolist()) for kind in kinds)
     return Histogram(tuple(float(at * width) for at in range(count)), *columns)
 
 

@@ -169,7 +169,7 @@ def affected(
 
 def last_attempts(accounts: Accounts, jobs: pl.Series) -> Rows:
     """The row of each job's last attempt, -1 for a job without one."""
-    return _columns(accounts).last[jobs.to_numpy()]
+    return np.asarray(_columns(accounts).last[jobs.to_numpy()])
 
 
 def _names(accounts: Accounts, jobs: Rows) -> tuple[str, ...]:
@@ -259,7 +259,7 @@ def _claim(
             mine &= np.isin(values, [list(words).index(word) for word in wanted])
     key = bad.attempt[mine] * np.int64(len(Phase)) + bad.phase[mine]
     keys, place = np.unique(key, return_inverse=True)
-    seconds = np.bincount(place, bad.seconds[mine], len(keys))
+    seconds = np.asarray(np.bincount(place, bad.seconds[mine], len(keys)), np.float64)
     keys, seconds = keys[seconds > 0], seconds[seconds > 0]
     return Claim(keys // len(Phase), (keys % len(Phase)).astype(np.uint8), seconds)
 
