@@ -352,4 +352,4 @@ def test_an_input_that_is_another_one_points_to_its_declaration(
         log.terminated(1, 0, return_value=82, time=1020.0)
 
     make_run("other", events=events)
-    assert "are its url and checksum in job.toml right?" in headway("status").stdout
+    assert "check its url and checksum in job.toml" in headway("status").stdout
