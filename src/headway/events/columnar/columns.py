@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.event import Event, Kind, kind_of
+from headway.events.event import Event, Kind, agent_kind, kind_of
 from headway.events.format import FIRST_LINE_IS_REASON, EventType, Resource, inert
 from headway.events.opening import Skip
 
@@ -204,18 +204,34 @@ def put_events(
     for name in (*TEXTS, *NUMBERS):
         columns[name][rows] = USUAL[name]
     for row, event in events.items():
-        for name, value in _values(event).items():
+        generic = event.number == EventType.GENERIC
+        values, found = _of_agent(event.agent or {}) if generic else _of_htcondor(event)
+        for name, value in values.items():
             columns[name][row] = strings.place(value) if isinstance(value, str) else value
-        if found := _measured(event):
+        if found:
             measured[row] = [found.get(name, math.nan) for name in MEASURED]
     table = np.array(list(measured.values()), np.float64).reshape(-1, len(MEASURED))
     return np.array(list(measured), np.int64), table
 
 
-def _values(event: Event) -> dict[str, int | str]:
-    """What an event says besides its header and its measurements, by column."""
+_Values = dict[str, int | str]
+
+
+def _of_agent(line: dict[str, str]) -> tuple[_Values, dict[str, float]]:
+    """What a line of the agent says, by column, and the bytes that it staged in by itself."""
+    nonce, size = line.get("nonce"), line.get("bytes", "")
+    if not nonce:
+        return {"kind": int(Kind.OTHER)}, {}
+    staged = line.get("phase") == "stage-in" and line.get("state") == "end"
+    known = size.isascii() and size.isdigit() and len(size) <= 18
+    measured = {"staged": float(size)} if staged and known else {}
+    return {"kind": int(agent_kind(line)), "text": nonce}, measured
+
+
+def _of_htcondor(event: Event) -> tuple[_Values, dict[str, float]]:
+    """What another event says besides its header, by column, and what it measured."""
     number = event.number
-    found: dict[str, int | str] = {"kind": int(kind_of(event))}
+    found: _Values = {"kind": int(kind_of(event))}
     if codes := event.codes:
         found["code"], found["subcode"] = map(_clipped, codes)
     if number in (EventType.EVICTED, EventType.TERMINATED):
@@ -224,15 +240,13 @@ def _values(event: Event) -> dict[str, int | str]:
                 found[name] = _clipped(value)
     if number in _WITH_REASON:
         found["text"] = event.reason
-    if number == EventType.GENERIC:
-        found["text"] = (event.agent or {}).get("nonce", "")
     if number in (EventType.EXECUTE, EventType.REMOTE_ERROR, EventType.AD_INFORMATION):
         found |= {"site": event.site, "slot": event.slot}
     if number in (EventType.EXECUTE, EventType.FILE_TRANSFER):
         found["host"] = machine(event.host)
     if number == EventType.AD_INFORMATION:
         found["user"] = _owner(event.attributes)
-    return found
+    return found, _measured(event)
 
 
 def _clipped(number: int) -> int:
@@ -262,8 +276,6 @@ def _owner(attributes: Mapping[str, object]) -> str:
 
 def _measured(event: Event) -> dict[str, float]:
     """What an event measured, by the fields of `UsageColumns`."""
-    if event.number == EventType.GENERIC:
-        return _staged(event.agent or {})
     if event.number not in (EventType.EVICTED, EventType.TERMINATED):
         return {}
     table, usage, none = event.resources, event.usage, Resource()
@@ -283,14 +295,6 @@ def _measured(event: Event) -> dict[str, float]:
         "busy": table.get("TimeSlotBusy", none).usage,
     }
     return {name: _float(n) for name, n in found.items() if n is not None and n == n}
-
-
-def _staged(agent: Mapping[str, str]) -> dict[str, float]:
-    """The bytes that the agent staged in by itself, where its line says so."""
-    size = agent.get("bytes", "")
-    done = agent.get("phase") == "stage-in" and agent.get("state") == "end" and agent.get("nonce")
-    known = size.isascii() and size.isdigit() and len(size) <= 18
-    return {"staged": float(size)} if done and known else {}
 
 
 def _float(number: float) -> float:
