@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals, sites
 from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
@@ -351,10 +351,9 @@ def _totals(totals: Totals, width: int) -> list[Line]:
     return lines
 
 
-_Figures = TypeVar("_Figures", SiteFigures, GroupFigures)
-#: Of each column its title, its worth and its cells.
-_Columns = tuple[tuple[str, int, Callable[[_Figures], str]], ...]
-_SITE_COLUMNS: _Columns[SiteFigures] = (
+#: Of each column its title, its worth and how the figure of a row is written.
+_Columns = tuple[tuple[str, int, Callable[[Any], str]], ...]
+_SITE_COLUMNS: _Columns = (
     ("jobs", 9, lambda site: count(site.jobs)),
     ("success", 8, lambda site: percent(site.success_rate)),
     ("mean", 6, lambda site: span(site.compute.mean)),
@@ -365,7 +364,7 @@ _SITE_COLUMNS: _Columns[SiteFigures] = (
     ("evictions", 2, lambda site: count(site.evictions)),
     ("lost", 1, lambda site: span(site.bad_s)),
 )
-_GROUP_COLUMNS: _Columns[GroupFigures] = (
+_GROUP_COLUMNS: _Columns = (
     ("jobs", 9, lambda group: count(group.jobs)),
     ("succeeded", 8, lambda group: count(group.succeeded)),
     ("attempts", 2, lambda group: count(group.attempts)),
@@ -380,8 +379,8 @@ _GROUP_COLUMNS: _Columns[GroupFigures] = (
 
 def _figures(
     title: str,
-    columns: _Columns[_Figures],
-    rows: Sequence[tuple[str, _Figures]],
+    columns: _Columns,
+    rows: Sequence[tuple[str, SiteFigures | GroupFigures]],
     width: int,
     moved: bool,
 ) -> list[Line]:
