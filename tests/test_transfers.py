@@ -56,7 +56,7 @@ def test_a_file_that_comes_meanwhile_stays(tmp_path: Path) -> None:
         target.write_text("mine")
 
     with Server({"/a": CONTENT}) as it:
-        with pytest.raises(headway.TransferError, match="came while"):
+        with pytest.raises(headway.TransferError, match="appeared during the download"):
             headway.fetch(it.url("/a"), target, progress=saw)
         assert target.read_text() == "mine"
         headway.fetch(it.url("/a"), target, progress=saw, overwrite=True)
@@ -77,7 +77,7 @@ def test_a_file_that_comes_at_the_last_moment_stays(
 
     monkeypatch.setattr(os, "fsync", late)
     with Server({"/a": CONTENT}) as it:
-        with pytest.raises(headway.TransferError, match="came while") as caught:
+        with pytest.raises(headway.TransferError, match="appeared during the download") as caught:
             headway.fetch(it.url("/a"), target, size=CONTENT.size)
         assert target.read_text() == "mine" and "--overwrite" in caught.value.remedy
         sent = it.sent
