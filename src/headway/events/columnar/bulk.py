@@ -171,7 +171,6 @@ _RANGE = 16 << 20
 _SMALL = 256 << 10
 #: Below this size a second process does not pay off.
 _WORTH_FORKING = 16 << 20
-
 #: Above this size, memory matters more than a few percent of time.
 _LARGE = 500 << 20
 

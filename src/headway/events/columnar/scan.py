@@ -60,8 +60,7 @@ from headway.events.opening import (
 )
 
 _KINDS = np.zeros(1000, np.uint8)
-for _number, _kind in BY_NUMBER.items():
-    _KINDS[_number] = _kind
+_KINDS[list(BY_NUMBER)] = list(BY_NUMBER.values())
 
 _ENDINGS = (EventType.EVICTED, EventType.TERMINATED)
 _RETURN = 0x0D
@@ -267,9 +266,8 @@ class _BlockReader:
         columns, caches, header_ends = self._columns, self._caches, bodies.newlines[bodies.first]
         requeued = self._block.says(header_ends + 1, _REQUEUED)
         endings = Endings(bodies, requeued)
-        pairs = [
-            caches.evicted_codes[text] for text in self._block.slices(bodies.text, header_ends)
-        ]
+        texts = self._block.slices(bodies.text, header_ends)
+        pairs = [caches.evicted_codes[text] for text in texts]
         if None in pairs:
             endings.odd |= [pair is None for pair in pairs]
         columns["code"][rows], columns["subcode"][rows] = code, _ = columns_of_pairs(pairs)
