@@ -537,7 +537,7 @@ def test_a_node_without_zstd_is_left_before_anything_is_fetched(node: Node, web:
     ("data", "more", "code", "words"),
     [
         (tar_of()[:5000], {}, 81, "cannot be unpacked"),
-        (tar_of({"../x": b"x"}), {}, 82, "lies outside of the folder"),
+        (tar_of({"../x": b"x"}), {}, 82, "is outside of the folder"),
         (gzip.compress(tar_of({"a": bytes(5 << 20)})), {"disk": 1 << 20}, 82, "unpacked, which is"),
     ],
 )
