@@ -70,11 +70,18 @@ def test_another_process_goes_on_after_a_kill(declared: bool, sources: int, tmp_
         servers = [one, other][:sources]
         known = fetch_and_be_killed([s.url("/a") for s in servers], path, checksum, 5 * MB)
         assert not path.exists()
+        while one.connections_now or other.connections_now:
+            time.sleep(0.01)  # what they still send to the killed process counts as sent before
         one.faults = other.faults = []
         before = one.sent + other.sent
-        fetch([s.url("/a", query="token=new") for s in servers], str(path), checksum=checksum)
+        urls = [s.url("/a", query="token=new") for s in servers]
+        got = fetch(urls, str(path), checksum=checksum)
         assert CONTENT.fault(path) is None
-        assert one.sent + other.sent - before <= SIZE - known + 2 * MB
+        received = sum(each.bytes + each.wasted for each in got.snapshot.sources)
+        assert received <= SIZE - known + 2 * MB
+        # the kernel may hold some of what was sent on a connection that was given up for another
+        buffers = 6 * MB if sources > 1 else 0
+        assert one.sent + other.sent - before <= SIZE - known + 2 * MB + buffers
     assert os.listdir(tmp_path) == ["object"]
 
 
