@@ -180,7 +180,7 @@ BAD = [
     ("checkpoint.paths[0]", 'checkpoint = {paths = ["a,b"]}', "comma"),
     ("checkpoint.exit_code", 'checkpoint = {paths = ["c"], exit_code = 0}', "at least 1"),
     ("checkpoint.interval", 'checkpoint = {paths = ["c"], interval = 1}', "1 min or 1 h?"),
-    ("checkpoint.interval", 'checkpoint = {paths = ["c"], interval = "0 s"}', "no time"),
+    ("checkpoint.interval", 'checkpoint = {paths = ["c"], interval = "0 s"}', "longer than 0 s"),
     ("checkpoint.signal", 'checkpoint = {paths = ["c"], signal = "SIGUSR1"}', "interval"),
     ("checkpoint.signal",
      'checkpoint = {paths = ["c"], interval = "1 h", signal = "USR1"}', '"SIGUSR1"?'),

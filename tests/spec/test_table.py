@@ -107,7 +107,7 @@ def test_unknown_column(wrong: Wrong) -> None:
         ("a b", 'inputs = ["https://a/{c}"]', "inputs[0]", "%20"),
         ("u:p@x", 'inputs = [{url = "https://{c}/b"}]', "inputs[0].url", "password"),
         ("s3://x/y", 'inputs = [{url = "{c}", path = "y"}]', "inputs[0].url", "does not fetch"),
-        ("../x", 'outputs = [{path = "a", to = "r/{job}/{c}"}]', "outputs[0].to", "climbs"),
+        ("../x", 'outputs = [{path = "a", to = "r/{job}/{c}"}]', "outputs[0].to", "leads out of"),
         ("s3://x", 'outputs = [{path = "a", to = "{c}/{job}"}]', "outputs[0].to", "does not send"),
     ],
 )

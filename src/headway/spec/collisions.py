@@ -240,7 +240,7 @@ def _destination_wrong(template: str) -> Callable[[str], Wrong | None]:
         if plain_destination(text):
             return None
         if ".." in text and text.split("/").count("..") != ups:
-            return Wrong(f"{show(text)} climbs out of its folder", "use values without `..`")
+            return Wrong(f"{show(text)} leads out of its folder", "use values without `..`")
         try:
             output_to(text.replace("{", "_"))
         except Wrong as reason:

@@ -193,7 +193,7 @@ def _split(text: str) -> tuple[str, ...]:
         raise Wrong("has several lines", f"{_SHELL_REMEDY}, or write one line")
     odd = next((word for word in words if word in _SHELL_WORDS), None)
     if odd:
-        raise Wrong(f"`{odd}` means something to a shell only", _SHELL_REMEDY)
+        raise Wrong(f"`{odd}` has a meaning only in a shell", _SHELL_REMEDY)
     if not words or not words[0].strip():
         raise Wrong(*_NO_PROGRAM)
     return tuple(words)
@@ -252,7 +252,7 @@ def _duration(value: object, info: ValidationInfo) -> float:
 
 def _longer_than_nothing(seconds: float) -> float:
     if seconds <= 0:
-        raise Wrong("is no time at all", "leave it out, or give it a length")
+        raise Wrong("must be longer than 0 s", "leave it out, or give it a length")
     return seconds
 
 

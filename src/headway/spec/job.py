@@ -108,22 +108,22 @@ class Input(Model):
 
     @field_validator("mode")
     @classmethod
-    def _by_the_agent(cls, mode: str, info: ValidationInfo) -> str:
+    def _check_mode(cls, mode: str, info: ValidationInfo) -> str:
         if mode == "stream" and info.data.get("via") == "plugin":
             raise Wrong(
-                "an input that HTCondor brings is whole before the command starts",
+                "HTCondor brings the complete input before the command starts",
                 "leave out `via`: the agent streams it",
             )
         return mode
 
     @field_validator("unpack")
     @classmethod
-    def _whole(cls, unpack: bool, info: ValidationInfo) -> bool:
+    def _check_unpack(cls, unpack: bool, info: ValidationInfo) -> bool:
         if not unpack:
             return unpack
         if info.data.get("mode") == "stream":
             raise Wrong(
-                "an input that streams is read as it is, while it arrives",
+                "a stream is read while it arrives, and so cannot be unpacked",
                 'leave out mode = "stream", or read the members with headway.torch',
             )
         first = info.data.get("urls", ("",))[0].partition("?")[0].lower()
@@ -146,25 +146,25 @@ class Input(Model):
 
     @field_validator("keep")
     @classmethod
-    def _provable(cls, keep: bool, info: ValidationInfo) -> bool:
+    def _check_keep(cls, keep: bool, info: ValidationInfo) -> bool:
         if keep or "mode" not in info.data or "manifest" not in info.data:
             return keep
         if info.data["mode"] != "stream":
-            raise Wrong("is of use for a stream only", 'add mode = "stream"')
+            raise Wrong("works only for a stream", 'add mode = "stream"')
         if info.data["manifest"] is None:
             raise Wrong(
-                "needs a manifest: what comes again must be what was there before",
+                "needs a manifest, to verify what is downloaded again",
                 "add the `manifest` that `headway publish` prints",
             )
         return keep
 
     @field_validator("window")
     @classmethod
-    def _for_a_while(cls, window: int | None, info: ValidationInfo) -> int | None:
+    def _check_window(cls, window: int | None, info: ValidationInfo) -> int | None:
         if window is not None and info.data.get("keep") is True:
-            raise Wrong("bounds what is kept, and all of it is", "add keep = false")
+            raise Wrong("limits what is kept, but now everything is kept", "add keep = false")
         if window is None and info.data.get("keep") is False:
-            raise Wrong("is missing: with keep = false it says how much disk", 'window = "20 GB"')
+            raise Wrong("is missing: with keep = false it limits the disk", 'window = "20 GB"')
         return window
 
     @model_validator(mode="before")
@@ -218,16 +218,16 @@ class Checkpoint(Model):
 
     @field_validator("paths")
     @classmethod
-    def _some(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         if not paths:
             raise Wrong("is empty", "name what the command writes as its checkpoint")
         return tuple(dict.fromkeys(paths))
 
     @field_validator("signal")
     @classmethod
-    def _at_interval(cls, signal: Signal | None, info: ValidationInfo) -> Signal | None:
+    def _check_signal(cls, signal: Signal | None, info: ValidationInfo) -> Signal | None:
         if signal and "interval" in info.data and info.data["interval"] is None:
-            raise Wrong("is sent at the interval, and there is none", 'add interval = "1 h"')
+            raise Wrong("needs an `interval`, at which it is sent", 'add interval = "1 h"')
         return signal
 
 
@@ -250,7 +250,7 @@ class Sites(Model):
 
     @field_validator("avoid")
     @classmethod
-    def _not_wanted(cls, avoid: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_avoid(cls, avoid: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         wanted = {*info.data.get("prefer", ()), *info.data.get("only", ())}
         both = [site for site in avoid if site in wanted]
         if both:
@@ -446,7 +446,7 @@ def _words(
     if kind == "extra_forbidden":
         return unknown_key(loc, KNOWN_KEYS)
     if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
-        return f"should be a whole number, not {show(value)}", _whole(value)
+        return f"should be a whole number, not {show(value)}", _whole_number(value)
     if kind in ("float_type", "finite_number", "float_parsing"):
         remedy = f"write {value} without quotes" if isinstance(value, str) else "write e.g. 7.5"
         return f"should be a number, not {show(value)}", remedy
@@ -470,7 +470,7 @@ def _words(
     return message[:1].lower() + message[1:], ""
 
 
-def _whole(value: Any) -> str:
+def _whole_number(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value) and abs(value) < 1e15:
         return f"write {max(1, math.ceil(value))}"
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):

@@ -169,20 +169,20 @@ def _parse_site(text: str, machine: Site, gpus: tuple[Gpu, ...]) -> Site:
     name = values.get("site", machine.name)
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise ValueError(f"{name!r} is not the name of a site")
-    real = _whole(values, "gpus", len(gpus), least=0)
+    real = _whole_number(values, "gpus", len(gpus), least=0)
     if real > len(gpus):
         raise ValueError(f"gpus={real}, and this machine has {len(gpus)} left")
-    simulated = _whole(values, "simulate-gpus", 0, least=0)
+    simulated = _whole_number(values, "simulate-gpus", 0, least=0)
     return Site(
         name,
-        cpus=_whole(values, "cpus", machine.cpus, least=1),
+        cpus=_whole_number(values, "cpus", machine.cpus, least=1),
         memory=parse_size(values.get("memory", f"{machine.memory} B")),
         disk=parse_size(values.get("disk", f"{machine.disk} B")),
         gpus=gpus[:real] + tuple(Gpu(f"GPU-{name}-{n}", simulated=True) for n in range(simulated)),
     )
 
 
-def _whole(values: Mapping[str, str], key: str, default: int, *, least: int) -> int:
+def _whole_number(values: Mapping[str, str], key: str, default: int, *, least: int) -> int:
     text = values.get(key, str(default))
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < least:
         raise ValueError(f"{key} must be a whole number from {least} up, not {text!r}")
