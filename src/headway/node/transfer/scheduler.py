@@ -6,7 +6,6 @@ socket or a thread. Rates are bytes a second, times are seconds, lanes are conne
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,21 +43,35 @@ _STEADY = 8.0  # seconds after which a low rate is not a beginning's; a slot's l
 _WAITING = ("resolve", "connect", "TLS", "first byte")
 
 
-class LaneView(SimpleNamespace):
+class LaneView:
     """One connection at one moment."""
 
-    key: int
-    source: int
-    phase: str
-    age: float  # of this request
-    silence: float  # since the last byte, or since the request
-    recent: float  # rate over the last WINDOW
-    usual: float = 0.0  # the rate over a longer time
-    gap: float = 0.0  # the longest pause between two pieces that it has come back from
-    left: int | None = None  # of its lease
-    got: int = 0  # of this request
-    latency: float = 0.0  # from a request to its source to the first byte
-    cpu_share: float = 0.0  # the share of a processor that its bytes take
+    def __init__(
+        self,
+        *,
+        key: int,
+        source: int,
+        phase: str,
+        age: float,
+        silence: float,
+        recent: float,
+        usual: float = 0.0,
+        gap: float = 0.0,
+        left: int | None = None,
+        got: int = 0,
+        latency: float = 0.0,
+        cpu_share: float = 0.0,
+    ) -> None:
+        self.key, self.source, self.phase = key, source, phase
+        self.age = age  # of this request
+        self.silence = silence  # since the last byte, or since the request
+        self.recent = recent  # rate over the last WINDOW
+        self.usual = usual  # the rate over a longer time
+        self.gap = gap  # the longest pause between two pieces that it has come back from
+        self.left = left  # of its lease
+        self.got = got  # of this request
+        self.latency = latency  # from a request to its source to the first byte
+        self.cpu_share = cpu_share  # the share of a processor that its bytes take
 
     @property
     def eta(self) -> float:
@@ -70,21 +83,30 @@ class LaneView(SimpleNamespace):
         return self.left / self.recent
 
 
-class SourceView(SimpleNamespace):
+class SourceView:
     """One source at one moment."""
 
-    key: int
-    rank: int = 0
-    ready: bool = True
-    allowed: int = 2
-    lanes: int = 0
-    rate: float = 0.0
-    ranges: bool | None = None
-    last_resort: bool = False
-    silences: int = 0
-    closed: bool = False
-    answered: bool = True  # ever; else one connection has to show first that it does
-    faults: int = 0  # in a row
+    def __init__(
+        self,
+        *,
+        key: int,
+        rank: int = 0,
+        ready: bool = True,
+        allowed: int = 2,
+        lanes: int = 0,
+        rate: float = 0.0,
+        ranges: bool | None = None,
+        last_resort: bool = False,
+        silences: int = 0,
+        closed: bool = False,
+        answered: bool = True,
+        faults: int = 0,
+    ) -> None:
+        self.key, self.rank, self.ready, self.allowed = key, rank, ready, allowed
+        self.lanes, self.rate, self.ranges = lanes, rate, ranges
+        self.last_resort, self.silences, self.closed = last_resort, silences, closed
+        self.answered = answered  # ever; else one connection has to show first that it does
+        self.faults = faults  # in a row
 
 
 class CutReason:
