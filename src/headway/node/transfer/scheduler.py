@@ -6,7 +6,6 @@ socket or a thread. Rates are bytes a second, times are seconds, lanes are conne
 
 from __future__ import annotations
 
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
