@@ -360,8 +360,11 @@ def _digest(path: Path) -> str:
         with contextlib.suppress(ValueError, RecursionError):  # then by its bytes
             document = _without_times(json.loads(path.read_bytes()))
             return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _without_times(value: object) -> object:
