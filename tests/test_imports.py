@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 import pytest
 
+SOURCE = Path(__file__).parents[1] / "src" / "headway"
 # What goes to the worker, and the frameworks that it may name.
 WORKER = {
     "node": set[str](),
@@ -44,3 +47,17 @@ def test_no_imports_go_in_a_ring(graph: grimp.ImportGraph) -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
         pytest.fail(" is imported by ".join(error.args[1]), pytrace=False)
+
+
+def test_python_3_10_is_enough() -> None:
+    vermin = pytest.importorskip("vermin")
+    assert vermin
+    newer = ("compression", "compression.zstd", "tomllib")  # imported where Python has them
+    options = ["-t=3.10-", "--no-tips", *(word for name in newer for word in ("--exclude", name))]
+    found = subprocess.run(
+        [sys.executable, "-c", "import vermin; vermin.main()", *options, str(SOURCE)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
