@@ -153,7 +153,8 @@ class EventParser(LogParser):
         for chunk in chunks:
             chunk = self._within_limit(chunk, EVENT_LIMIT)
             header, lost, why = find_header(chunk, nuls)
-            self._skip(self.offset, chunk[:lost], why)
+            if lost:
+                self._skip(self.offset, chunk[:lost], why)
             self.offset += len(chunk) + len(END)
             if header:
                 event = self._event(header, chunk, self.offset)
