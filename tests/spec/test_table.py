@@ -147,6 +147,13 @@ def test_destinations_must_differ(wrong: Wrong, rows: str, text: str, words: str
     assert "placeholder" in problem.remedy
 
 
+def test_a_destination_is_a_url_in_all_rows_or_in_none(wrong: Wrong) -> None:
+    table = 'table = [{d = "https://h/x"}, {d = "r/y"}]\n'
+    (problem,) = wrong(table + 'outputs = [{path = "a", to = "{d}"}]')
+    assert problem.where == "job.toml: outputs[0].to"
+    assert "a URL in some rows and a path in others" in problem.what
+
+
 def test_absolute_and_relative_destinations(wrong: Wrong, tmp_path: Path) -> None:
     (problem,) = wrong(
         f'outputs = [{{path = "a", to = "r/x"}}, {{path = "b", to = "{tmp_path}/r/x"}},'

@@ -264,7 +264,7 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
         "outputs": [
             {
                 "path": output.path,
-                "to": output.to if output.to and "://" in output.to else None,
+                "to": output.to if job.uploads(output) else None,
                 "required": output.required,
                 "min_size": output.min_size,
                 "overwrite": output.overwrite,

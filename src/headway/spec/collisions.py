@@ -11,6 +11,7 @@ from typing import Protocol
 
 from headway.spec.errors import Loc, Wrong, first_few, show
 from headway.spec.places import (
+    begins_with_placeholder,
     filled_path_wrong,
     filler,
     input_url,
@@ -220,6 +221,10 @@ def _destinations(columns: _Columns, sent: Sequence[_Filled], draft: Draft) -> I
         bad = list(_each(columns, [to], _destination_wrong(to.template)))
         if bad:
             yield from bad
+            continue
+        if begins_with_placeholder(to.template) and len(set(map(is_url, to.texts))) > 1:
+            what = f"{show(to.template)} is a URL in some rows and a path in others"
+            yield to.loc, what, "use URLs in all rows, or paths in all rows"
             continue
         for job, text in enumerate(to.texts):
             place = _settled(text, beside)

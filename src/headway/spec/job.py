@@ -24,14 +24,14 @@ from pydantic import (
 )
 
 from headway.errors import Problem, SpecError
-from headway.node.plan import placeholders
+from headway.node.plan import fill, placeholders
 from headway.spec import fields as f
 from headway.spec.collisions import Draft, find_collisions
 from headway.spec.errors import Loc, Wrong, key_path, show
 from headway.spec.fields import Reading, arguments, unknown_key
 from headway.spec.files import Rows, check_container, expand_files, read_table, read_toml
 from headway.spec.override import Setting, apply_options
-from headway.spec.places import unpacked_name, url_basename
+from headway.spec.places import is_url, unpacked_name, url_basename
 from headway.spec.units import parse_size
 from headway.text import closest
 
@@ -336,6 +336,18 @@ class Job(Model):
         """
         columns = self.rows[index] if self.rows is not None else {}
         return {"job": str(index), **columns}
+
+    def uploads(self, output: Output) -> bool:
+        """Whether an output goes to a URL.
+
+        Args:
+            output: One of `outputs`.
+
+        Returns:
+            False if it goes to a path of the access point, or stays in the run folder. All rows
+            of a table agree on that.
+        """
+        return output.to is not None and is_url(fill(output.to, self.row(0)))
 
 
 # From what the models refuse to problems that a person can act on.

@@ -29,6 +29,8 @@ from headway.pool.prepare import (
 )
 from headway.spec import Job, build_job
 
+from .house import SMALL, House
+
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
@@ -252,3 +254,16 @@ def test_a_run_is_prepared_whole_or_not_at_all(base: Path, tmp_path: Path) -> No
     runs.folder.joinpath("p-1").rename(runs.folder / "p-9")
     with pytest.raises(RunError):
         runs.find("p-1x")
+
+
+def test_a_url_that_only_the_rows_know_is_uploaded_to(house: House) -> None:
+    target = house.folder / "sent" / "out.txt"
+    target.parent.mkdir()
+    house.write(f"to\n{target.as_uri()}\n", "rows.csv")
+    run = house.run(
+        'name = "sent"\nshell = true\ncommand = "echo hi > out.txt"\ntable = "rows.csv"\n'
+        'outputs = [{path = "out.txt", to = "{to}"}]\n' + SMALL
+    )
+    assert target.read_text() == "hi\n"
+    assert not (house.folder / "file:").exists()
+    assert not (run.folder.job_folder(0) / "outputs/out.txt").exists()

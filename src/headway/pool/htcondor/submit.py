@@ -99,7 +99,7 @@ def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
 
 def _bad_places(job: Job, folder: RunFolder, base: Path) -> Iterator[Problem]:
     places = {str(folder.path)}
-    if any(output.to and "://" not in output.to for output in job.outputs):
+    if any(output.to and not job.uploads(output) for output in job.outputs):
         places.add(str(base))
     if job.container and "://" not in job.container:
         places.add(image_path(job.container, base))
@@ -117,7 +117,7 @@ def _bad_places(job: Job, folder: RunFolder, base: Path) -> Iterator[Problem]:
 
 def _bad_outputs(job: Job) -> Iterator[Problem]:
     for number, output in enumerate(job.outputs):
-        if output.to is None or "://" in output.to:
+        if output.to is None or job.uploads(output):
             continue
         for key, template, odd in (("path", output.path, ";\\"), ("to", output.to, '"\\')):
             for text in filled(job, template):
@@ -227,7 +227,7 @@ def _files(job: Job, folder: RunFolder) -> dict[str, str]:
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
     """The lines of job.rows, one for each job: its row, its URLs, and where outputs go."""
-    placed = [output for output in job.outputs if output.to and "://" not in output.to]
+    placed = [output for output in job.outputs if output.to and not job.uploads(output)]
     brought = [url for url in _brought(job) if placeholders(url)]
     spare = [url for url in spare_urls(job) if placeholders(url)]
     for index in range(job.size):
@@ -246,7 +246,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
 def destinations(job: Job, base: Path) -> Iterator[Path]:
     """Where the outputs of all jobs go on this machine, other than into the run folder."""
     for output in job.outputs:
-        if output.to and "://" not in output.to:
+        if output.to and not job.uploads(output):
             yield from (base / text for text in filled(job, output.to))
 
 

@@ -174,7 +174,7 @@ def _outputs(case: PreflightCase) -> Iterator[LintFinding]:
     listed: dict[str, set[str]] = {}
     for number, output in enumerate(case.job.outputs):
         where = f"outputs[{number}]"
-        if output.to and "://" not in output.to:
+        if output.to and not case.job.uploads(output):
             yield from _destination(case, output, f"{where}.to", listed)
         name = output.path.rstrip("/").rsplit("/", 1)[-1]
         if output.required and "{" not in name and case.scripts and not case.mentions(name):

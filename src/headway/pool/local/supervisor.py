@@ -522,7 +522,7 @@ class Supervisor:
         """Move outputs to the paths on this machine that job.toml gives for them."""
         base, row = Path(self.folder.facts.base), self.job.row(entry.index)
         for number, output in enumerate(self.job.outputs):
-            if output.to is None or "://" in output.to:
+            if output.to is None or self.job.uploads(output):
                 continue
             source = self.folder.job_folder(entry.index) / "outputs" / fill(output.path, row)
             target = base / fill(output.to, row)
