@@ -43,6 +43,12 @@ def test_files_and_folders_are_moved(node: Node) -> None:
     assert any("log is missing" in problem for problem in node.record()["problems"])
 
 
+def test_a_link_within_a_folder_that_is_an_output_too(node: Node) -> None:
+    node.plan("mkdir out; echo 1 > out/a; ln -s a out/link", outputs=[out("out/link"), out("out")])
+    assert node.run() == 0
+    assert tree(home(node)) == ["out/a", "out/link"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -32,7 +32,6 @@ class FoundOutput:
 
     def __init__(self, output: PlannedOutput, place: str) -> None:
         self.output, self.place = output, place
-        self.is_link = os.path.islink(output.path)
         sizes = [os.lstat(path).st_size for path, _ in tree_files(place)]
         self.bytes, self.files = sum(sizes), len(sizes)
 
@@ -66,8 +65,12 @@ def find(
 def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
     """Move outputs into `folder` under their declared paths; returns entries for the record."""
     entries = []
-    # Links first, while what they point to is in its place; then a folder before what is in it.
-    for each in sorted(found, key=lambda each: (not each.is_link, each.output.path.count("/"))):
+
+    def rank(each: FoundOutput) -> tuple[bool, int]:
+        # Links first, while what they point to is in its place; then a folder before what is in it.
+        return not os.path.islink(each.output.path), each.output.path.count("/")
+
+    for each in sorted(found, key=rank):
         target = os.path.join(folder, each.output.path)
         if not os.path.lexists(target):  # else it was moved with the folder above it
             try:
@@ -115,7 +118,7 @@ def _find_one(
 def _take(each: FoundOutput, target: str) -> None:
     """Rename it; if it is a link, give what it points to a second name."""
     path = each.output.path
-    if each.is_link:
+    if os.path.islink(path):
         _duplicate(each.place, target)
         os.unlink(path)
         return
