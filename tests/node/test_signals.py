@@ -231,6 +231,22 @@ def test_a_wrapper_between_pool_and_agent_is_no_orphan(node: Node) -> None:
     assert done.returncode == 0
 
 
+EVICTED_AT_A_LOOK = """
+import os
+from headway.node.process import Watch
+def kill(pid, number):
+    watch._stop(15, None)  # the signal comes at this very moment
+    raise PermissionError
+watch, os.kill = Watch(parent=1 << 30), kill
+watch.wait(0)
+assert watch.cause == "evicted", watch.cause
+"""
+
+
+def test_a_look_at_another_users_parent_loses_no_signal() -> None:
+    subprocess.run([sys.executable, "-c", EVICTED_AT_A_LOOK], check=True, timeout=60)
+
+
 OUT_OF_DATA = """
 import os, sys, time
 from headway.node.process import NO_DATA, Group, Watch

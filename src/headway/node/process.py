@@ -146,8 +146,10 @@ class Watch:
             return
         try:  # there is a wrapper between the pool and us
             os.kill(self._parent, 0)
-        except OSError as error:
-            self.cause = ORPHANED if isinstance(error, ProcessLookupError) else ""
+        except ProcessLookupError:
+            self.cause = ORPHANED
+        except OSError:
+            pass  # another user's: it is alive
 
 
 def _nothing(_number: int, _frame: object) -> None:
