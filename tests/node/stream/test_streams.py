@@ -21,7 +21,10 @@ from tests.lab import Change, Fault, Flip, Held, Made, Rate, Server, Silent, Sta
 from tests.node.conftest import Node, alive, wait
 from tests.node.stream.arriving import until_awaited
 
+from headway.node.errors import Exit
+from headway.node.plan import Plan
 from headway.node.stream.arrival import Arrival
+from headway.node.stream.feed import Feed
 from headway.node.transfer.manifest import digest_of, make_manifest
 
 CHUNK = 1 << 16
@@ -489,3 +492,16 @@ def test_an_end_of_the_agent_ends_all(stage: Stage, number: int) -> None:
             for pipe in (process.stdout, process.stderr):
                 assert pipe is not None
                 pipe.close()
+
+
+def test_a_failure_that_is_not_told_in_full_is_a_failure() -> None:
+    given = {"urls": ["http://x/a"], "path": "a", "mode": "stream"}
+    feed = Feed(Plan({"format": 1, "command": ["true"], "inputs": [given]}, {}).inputs[0], None, 2)
+    feed._output, told = os.pipe()
+    os.set_blocking(feed._output, False)
+    os.write(told, b'{"state": "failed"}\n')
+    feed._hear()
+    feed._close()
+    os.close(told)
+    assert feed.over and feed.failure is not None
+    assert feed.failure.code == Exit.AGENT_ERROR

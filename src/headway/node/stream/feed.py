@@ -184,13 +184,16 @@ class Feed:
                 self._take(json.loads(line))
 
     def _take(self, message: dict[str, Any]) -> None:
-        self.state = message["state"]
-        self.report.update(message)
-        if self.state == "complete":
+        state = message["state"]
+        if state == "complete":
             self.complete_at = time.monotonic() - self._begin
-        elif self.state == "failed":
-            code = message["code"] if message["code"] in tuple(Exit) else Exit.AGENT_ERROR
-            self.failure = Failed(Exit(code), message["error"], remedy=message["remedy"])
+        elif state == "failed":
+            code = message.get("code")
+            code = Exit(code) if code in tuple(Exit) else Exit.AGENT_ERROR
+            words, remedy = message.get("error", "the fetcher failed"), message.get("remedy", "")
+            self.failure = Failed(code, words, remedy=remedy)
+        self.state = state
+        self.report.update(message)
 
     def look(self) -> None:
         """Open `PATH.arrival` as soon as it exists; it is removed when the stream has ended."""
