@@ -430,6 +430,20 @@ def test_to_a_folder_of_the_node(file: str, tmp_path: Path) -> None:
     assert os.listdir(target.parent) == ["model"]
 
 
+def test_a_file_that_changes_before_it_is_copied(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure_then_grow(path: str) -> int:
+        with open(path, "ab") as stream:
+            return stream.tell() * stream.write(b"x")
+
+    monkeypatch.setattr(upload, "_size", measure_then_grow)
+    with pytest.raises(TransferError) as caught:
+        put(file, f"file://{tmp_path}/out/model", rounds=1)
+    assert f"{len(DATA) + 1} of {len(DATA)} bytes are there after the copy" in caught.value.message
+    assert os.listdir(tmp_path / "out") == []
+
+
 def test_a_full_disk_leaves_nothing(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

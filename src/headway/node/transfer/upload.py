@@ -91,7 +91,7 @@ def put(
             _pause(number, fault.after, should_stop)
         try:
             if copies:
-                proof = _copy(path, url, overwrite, Reporter(progress, should_stop))
+                proof = _copy(path, url, size, overwrite, Reporter(progress, should_stop))
             else:
                 again = number > 0
                 delivery.put(
@@ -172,7 +172,7 @@ def exists() -> Fault:
 # -- to a folder of the node, or one that the node shares with others
 
 
-def _copy(path: str, url: str, overwrite: bool, reporter: Reporter) -> str:
+def _copy(path: str, url: str, size: int, overwrite: bool, reporter: Reporter) -> str:
     """Copy the file and return "size", which proves it; Fault: it is not there, or incomplete."""
     final = unquote(urlsplit(url).path)
     folder = os.path.dirname(final)
@@ -181,7 +181,7 @@ def _copy(path: str, url: str, overwrite: bool, reporter: Reporter) -> str:
     try:
         os.makedirs(folder, exist_ok=True)
         with open(path, "rb") as source, _part(final, path) as (target, part):
-            size, done = os.fstat(source.fileno()).st_size, 0
+            done = 0
             while piece := source.read(_CHUNK):
                 target.write(piece)
                 done += len(piece)
