@@ -14,6 +14,7 @@ import pytest
 
 import headway
 import headway.node
+from headway.node.record import write_json
 
 from .conftest import Node
 
@@ -316,3 +317,19 @@ def test_with_the_oldest_python_at_hand(node: Node) -> None:
     assert node.run(HEADWAY_PYTHON=oldest) == 83
     assert node.record()["python"].startswith("3.9.")
     assert node.chirp.phases()[-1]["exit"] == "83"
+
+
+KILLED_AT_A_WRITE = """
+import os
+from headway.node.record import write_json
+os.replace = lambda *_: os.kill(os.getpid(), 9)
+write_json("note.json", {})
+"""
+
+
+def test_what_a_kill_leaves_of_a_write_is_gone_after_the_next(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", KILLED_AT_A_WRITE], cwd=tmp_path, check=False)
+        assert done.returncode == -9
+    write_json(str(tmp_path / "note.json"), {})
+    assert os.listdir(tmp_path) == ["note.json"]

@@ -206,7 +206,8 @@ def read_json(path: str) -> dict[str, Any]:
 def write_json(path: str, data: object, mode: int = 0o600) -> None:
     """Write JSON atomically; by default only the owner may read it."""
     text = json.dumps(data, indent=1, ensure_ascii=True)
-    write_atomically(path, f"{text}\n".encode(), mode, fsync=False)
+    temporary = f"{os.path.basename(path)}.tmp"  # the next write replaces what a kill leaves
+    write_atomically(path, f"{text}\n".encode(), mode, fsync=False, temporary=temporary)
 
 
 def _is_own_note(note: Mapping[str, object]) -> bool:
