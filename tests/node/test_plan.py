@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.node.plan import Plan, PlanError, read_row
+from headway.node.plan import SECRETS, Plan, PlanError, read_row, take_secrets
 
 from .conftest import Node
 
@@ -151,6 +153,17 @@ def test_the_agent_ends_with_87_and_words(node: Node, text: str | None, words: s
     assert "Traceback" not in node.stderr
     assert (node.record()["exit"], node.record()["command"]) == (87, None)
     assert node.chirp.phases()[-1]["exit"] == "87"
+
+
+def test_secrets_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.chdir(tmp_path)
+    Path(SECRETS).write_text('{"KEY": "x"}')
+    monkeypatch.setattr(os, "unlink", fail)
+    with pytest.raises(PlanError, match=f"{SECRETS} cannot be removed: Operation not permitted"):
+        take_secrets(["KEY"])
 
 
 def test_a_binary_plan(node: Node) -> None:

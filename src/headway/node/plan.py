@@ -150,7 +150,10 @@ def take_secrets(names: Sequence[str]) -> dict[str, str]:
     if not names:
         return {}
     data = _read_json(SECRETS)
-    os.unlink(SECRETS)
+    try:
+        os.unlink(SECRETS)
+    except OSError as error:
+        raise PlanError(f"{SECRETS} cannot be removed: {error.strerror}") from None
     values = data if isinstance(data, dict) else {}
     lacking = [name for name in names if not isinstance(values.get(name), str)]
     if lacking:
