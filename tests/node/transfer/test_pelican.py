@@ -27,8 +27,9 @@ from tests.lab import (
     dead_url,
 )
 
-from headway.node.errors import Stopped, TransferError
+from headway.node.errors import NodeError, Stopped, TransferError
 from headway.node.transfer import federation, fetch
+from headway.node.transfer.discovery import Discovery
 from headway.node.transfer.federation import (
     Offer,
     absence_is_final,
@@ -39,6 +40,7 @@ from headway.node.transfer.federation import (
 )
 from headway.node.transfer.heads import ResponseHead, retry_after
 from headway.node.transfer.http import ask
+from headway.node.transfer.options import Options
 from headway.node.transfer.source import Fault
 from headway.node.transfer.upload import Delivery
 
@@ -558,3 +560,17 @@ def garbled() -> Iterator[Server]:
 def test_an_offer_has_a_name() -> None:
     assert Offer("https://h:8443/a?x").name == "h:8443"
     assert Offer("https://h/a").name == "h"
+
+
+def test_a_node_that_cannot_ask_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> list[federation.Offer]:
+        raise NodeError("this node has no clock", remedy="set it")
+
+    monkeypatch.setattr(federation, "resolve", fail)
+    discovery = Discovery(["pelican://lab.example/a"], Options())
+    discovery.news(time.monotonic(), stuck=False)
+    (asked,) = discovery._asked
+    assert asked.thread is not None
+    asked.thread.join(10)
+    ((_, fault),) = discovery.faults()
+    assert (fault.words, fault.remedy, fault.node) == ("this node has no clock", "set it", True)

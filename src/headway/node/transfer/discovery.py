@@ -13,7 +13,7 @@ import threading
 import time
 from urllib.parse import unquote, urlsplit
 
-from headway.node.errors import TransferError
+from headway.node.errors import HeadwayError, NodeError, TransferError
 from headway.node.transfer import federation
 from headway.node.transfer.heads import REDIRECTS, Redirects, number
 from headway.node.transfer.http import ONCE, HttpConnection, refusal
@@ -179,6 +179,8 @@ def _as_fault(error: Exception) -> Fault:
     if isinstance(error, TransferError):
         retryable, remedy = error.retryable, error.remedy
         return Fault(error.message, retryable=retryable, remedy=remedy, means=type(error))
+    if isinstance(error, HeadwayError):
+        return Fault(error.message, remedy=error.remedy, node=isinstance(error, NodeError))
     return Fault(f"its director cannot be asked: {type(error).__name__}")
 
 
