@@ -359,6 +359,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     read_old_ad(text)
 
 
+def test_a_quote_without_its_backslash_in_an_old_ad() -> None:
+    text = 'A = "say "x" \\"y\\""\nB = "plain"\nC = a == "b"\nD = UNDEFINED'
+    ad = read_old_ad(text)
+    assert ad == {"a": 'say "x" "y"', "b": "plain", "c": Expr('a == "b"'), "d": None}
+    assert not isinstance(ad["a"], Expr)
+
+
 @given(st.binary(max_size=300), st.booleans(), st.lists(st.text(max_size=20), max_size=2))
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

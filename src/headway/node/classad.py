@@ -65,12 +65,14 @@ def read_ads(text: str) -> list[Ad]:
 
 def read_old_ad(text: str) -> Ad:
     """An old-style ad, one attribute in each line, as in .job.ad; other lines are ignored."""
-    found = parse_lines(text[:MAX_BYTES].splitlines())
-    void = (Expr("undefined"), Expr("error"))
-    return {
-        name.lower(): None if isinstance(value, Expr) and value.lower() in void else value
-        for name, value in found.items()
-    }
+    found: Ad = {}
+    for name, value in parse_lines(text[:MAX_BYTES].splitlines()).items():
+        found[name.lower()] = value
+        if isinstance(value, Expr) and value.lower() in ("undefined", "error"):
+            found[name.lower()] = None
+        elif isinstance(value, Expr) and len(value) > 1 and value[0] == value[-1] == '"':
+            found[name.lower()] = value[1:-1].replace('\\"', '"')  # a quote without its backslash
+    return found
 
 
 def read_job_ad(environment: Mapping[str, str]) -> Ad:
