@@ -40,7 +40,7 @@ import zipfile
 from functools import partial
 from operator import methodcaller
 
-from headway.node.files import settle
+from headway.node.files import sync_folder
 from headway.node.process import ignore_foreign_sigterm
 
 TYPE_CHECKING = False
@@ -212,7 +212,7 @@ class Checkpoint:
             size = _write(draft, states)
             target = os.path.join(self.folder, f"{max(self._numbers(), default=0) + 1:08d}")
             os.rename(draft, target)
-            settle(self.folder)
+            sync_folder(self.folder, strict=True)
         except (OSError, RuntimeError) as error:  # torch's writer turns the former into the latter
             words = getattr(error, "strerror", None) or str(error)
             raise CheckpointError(
@@ -581,7 +581,7 @@ def _write(folder: str, states: dict[str, Any]) -> int:
     add(_VALUES, methodcaller("write", json.dumps(values).encode()))
     index = {"format": _FORMAT, "files": dict(digests)}
     add(_INDEX, methodcaller("write", json.dumps(index).encode()))
-    settle(folder)
+    sync_folder(folder, strict=True)
     return size
 
 

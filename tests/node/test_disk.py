@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
+
+from headway.checkpoint import Checkpoint, CheckpointError
+from headway.collect import ledger
+from headway.errors import CollectError
 
 from .conftest import Chirp, Node, Web
 
@@ -90,3 +98,54 @@ def test_a_folder_that_cannot_be_written(small: Node) -> None:
     assert small.run() == 80
     assert "headway-out/ cannot be made" in small.stderr
     assert "Read-only" in small.stderr
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets each sync of a folder fail from now on."""
+
+    def begin(number: int) -> None:
+        synced = os.fsync
+
+        def fsync(file: int) -> None:
+            if stat.S_ISDIR(os.fstat(file).st_mode):
+                raise OSError(number, os.strerror(number))
+            synced(file)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return begin
+
+
+def test_a_checkpoint_whose_folder_cannot_be_synced(
+    tmp_path: Path, failing: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that cannot do it is none that fails."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.save(step=0)
+    checkpoint.save(step=1)
+    before = os.listdir(tmp_path)
+    failing(errno.EIO)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        checkpoint.save(step=2)
+    assert set(before) <= set(os.listdir(tmp_path))
+    failing(errno.EINVAL)
+    checkpoint.save(step=3)
+    assert checkpoint.load() == {"step": 3}
+
+
+def test_a_store_whose_folder_cannot_be_synced(
+    tmp_path: Path, failing: Callable[[int], None]
+) -> None:
+    rows = pl.DataFrame({"time": [0]})
+    failing(errno.EIO)
+    for step in (
+        lambda: ledger.put(tmp_path / "ledger.json", b"{}"),
+        lambda: ledger._write(tmp_path, "2026-01-01", "part.parquet", rows),
+    ):
+        with pytest.raises(CollectError, match="cannot be written: Input/output error"):
+            step()
+    failing(errno.EINVAL)
+    ledger.put(tmp_path / "ledger.json", b"{}")
+    ledger._write(tmp_path, "2026-01-02", "part.parquet", rows)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headway.collect.tail import EventRow, Gap, StoredLog, log_as_json, log_from_json
 from headway.errors import CollectError
 from headway.events.collected import FORMAT, LEDGER
-from headway.node.files import lock, settle, write_atomically
+from headway.node.files import lock, sync_folder, write_atomically
 
 if TYPE_CHECKING:
     import polars as pl
@@ -265,8 +265,8 @@ def _write(folder: Path, day: str, name: str, rows: pl.DataFrame) -> StorePart:
     try:
         if not place.is_dir():
             place.mkdir(parents=True, exist_ok=True)
-            settle(str(place.parent))
-            settle(str(folder))
+            sync_folder(str(place.parent), strict=True)
+            sync_folder(str(folder), strict=True)
     except OSError as error:
         raise cannot_write(place, error) from error
     put(place / name, data)

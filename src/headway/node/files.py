@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+_UNSUPPORTED = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+
 
 def write_atomically(
     path: str | os.PathLike[str],
@@ -35,7 +37,8 @@ def write_atomically(
 
     Raises:
         FileExistsError: With `exclusive`, the file exists.
-        OSError: The file cannot be written; nothing is left of it.
+        OSError: The file cannot be written, and nothing is left of it; or its folder cannot be
+            synced.
     """
     folder, name = os.path.split(os.fspath(path))
     part = os.path.join(folder, temporary or f".{name[:80]}.{os.urandom(4).hex()}")
@@ -56,7 +59,7 @@ def write_atomically(
         else:
             os.replace(part, path)
         if fsync:
-            settle(folder)
+            sync_folder(folder, strict=True)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
@@ -74,14 +77,20 @@ def name_new(part: str, path: str) -> None:
         os.replace(part, path)
 
 
-def settle(folder: str) -> None:
-    """Write the names in a folder to disk, where the file system allows that."""
-    with contextlib.suppress(OSError):
+def sync_folder(folder: str, *, strict: bool = False) -> None:
+    """Write the names in a folder to disk, where the file system allows that.
+
+    `strict`: raise OSError when the disk fails.
+    """
+    try:
         handle = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except OSError as error:
+        if strict and error.errno not in (*_UNSUPPORTED, errno.EBADF, errno.EACCES):
+            raise
 
 
 def create_new(path: str, mode: int = 0o600) -> int:
@@ -120,7 +129,7 @@ try:
 except ImportError:  # not a Unix
     fcntl = None  # type: ignore[assignment]
 
-NONE_HERE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+NONE_HERE = (errno.ENOLCK, *_UNSUPPORTED)
 # The same for all processes, whatever their TMPDIR is.
 _PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (the folder in it must be the user's own)
 

@@ -14,7 +14,7 @@ import os
 import stat
 import zlib
 
-from headway.node.files import planted, settle
+from headway.node.files import planted, sync_folder
 from headway.node.transfer.ledger import joined
 from headway.node.transfer.source import Identity
 
@@ -65,7 +65,7 @@ class Journal:
         self._recorded = []
         self._append([[FORMAT, inode, size, self.proof, identity.as_json(), place]])
         self.extend(had)
-        settle(os.path.dirname(self._path))
+        sync_folder(os.path.dirname(self._path))
 
     @property
     def begun(self) -> bool:
@@ -89,7 +89,7 @@ class Journal:
         self.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
-            settle(os.path.dirname(self._path))
+            sync_folder(os.path.dirname(self._path))
 
     def close(self) -> None:
         if self._file is not None:

@@ -9,7 +9,7 @@ import stat
 import time
 
 from headway.node.errors import FULL, DiskError, NodeError, NoSpaceError, TransferError
-from headway.node.files import Lock, lock, name_new, planted, settle
+from headway.node.files import Lock, lock, name_new, planted, sync_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Part:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.place)
             self._gone = True
-            settle(os.path.dirname(self.path))
+            sync_folder(os.path.dirname(self.path))
         except FileExistsError:
             raise Taken(self.path) from None
         except FileNotFoundError:

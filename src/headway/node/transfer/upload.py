@@ -25,7 +25,7 @@ import time
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from headway.node.errors import FULL, AccessDeniedError, NotFoundError, Stopped, TransferError
-from headway.node.files import Lock, lock, name_new, planted, settle
+from headway.node.files import Lock, lock, name_new, planted, sync_folder
 from headway.node.transfer.checksum import as_header, file_digests, said_digests
 from headway.node.transfer.federation import Offer, parse_name, resolve
 from headway.node.transfer.heads import REDIRECTS, Redirects
@@ -196,7 +196,7 @@ def _copy(path: str, url: str, size: int, overwrite: bool, reporter: Reporter) -
                 os.replace(part, final)
             else:
                 name_new(part, final)
-        settle(folder)
+        sync_folder(folder)
     except FileExistsError:
         raise exists() from None
     except OSError as error:
