@@ -41,6 +41,15 @@ def test_what_runs_on_a_worker_needs_the_node_half_and_a_framework_at_most(
             assert known and house, f"{importer} imports {module}"
 
 
+@pytest.mark.parametrize("name", ["headway.files", "headway.node.inputs"])
+def test_a_worker_needs_no_tls_until_it_is_asked_for(name: str) -> None:
+    """A site's Python may lack it, and what loads it is slot time."""
+    code = (
+        f"import sys; sys.modules['ssl'] = None; import {name}; assert 'email' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_no_imports_go_in_a_ring(graph: grimp.ImportGraph) -> None:
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
     try:

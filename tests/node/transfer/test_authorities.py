@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.lab import Authority, Server
 
-from headway.node.transfer import connection
+from headway.node import transfer
+from headway.node.transfer import tls
 from headway.node.transfer.http import ask
 from headway.node.transfer.source import Fault
 
@@ -24,9 +26,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A container without any authorities: nothing is where Python or a distribution looks."""
     (tmp_path / "nothing").mkdir()
     (tmp_path / "empty").touch()
-    monkeypatch.setattr(connection, "_BUNDLES", ())
-    monkeypatch.setattr(connection, "_usual", lambda: iter(()))
-    monkeypatch.setattr(connection, "_made", {})
+    monkeypatch.setattr(tls, "_BUNDLES", ())
+    monkeypatch.setattr(tls, "_usual", lambda: iter(()))
+    monkeypatch.setattr(tls, "_made", {})
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "nothing"))
     return tmp_path
@@ -71,7 +73,7 @@ def test_the_usual_places_are_tried_when_the_named_one_is_not_there(
     """A site's own path, handed into a container that does not have it."""
     monkeypatch.setenv("SSL_CERT_FILE", "/not/in/this/container.pem")
     monkeypatch.setenv("SSL_CERT_DIR", "/nor/this")
-    monkeypatch.setattr(connection, "_usual", lambda: iter([str(Authority.get().bundle)]))
+    monkeypatch.setattr(tls, "_usual", lambda: iter([str(Authority.get().bundle)]))
     assert status() == 200
 
 
@@ -99,6 +101,16 @@ def test_a_damaged_bundle_is_no_crash(bare: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_verification_is_never_off() -> None:
-    made = connection.trust().context
+    made = tls.trust().context
     assert made.verify_mode is ssl.CERT_REQUIRED
     assert made.check_hostname
+
+
+def test_a_python_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, tls.__name__)
+    monkeypatch.delattr(transfer, "tls")
+    monkeypatch.setitem(sys.modules, "ssl", None)
+    words = "this node's Python cannot speak https"
+    with Server({"/a": b"x"}) as it, pytest.raises(Fault, match=words) as caught:
+        ask("GET", it.url("/a").replace("http:", "https:"))
+    assert caught.value.node and caught.value.lasting

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.lab import Authority
 
-from headway.node.transfer.connection import TlsPipe
+from headway.node.transfer.tls import TlsPipe
 
 HOST = "127.0.0.1"
 

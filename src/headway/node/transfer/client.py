@@ -11,7 +11,6 @@ import re
 import stat
 import time
 from collections import deque
-from email.utils import formatdate
 from urllib.parse import unquote, urlsplit
 
 from headway.node.errors import AccessDeniedError
@@ -337,6 +336,8 @@ class FileClient:
             raise Fault(str(error.strerror), phase="connect", absent=absent, means=means) from None
         if not stat.S_ISREG(about.st_mode):
             raise Fault("it is not a file", retryable=False, phase="connect")
+        from email.utils import formatdate
+
         etag = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
         return Identity(about.st_size, etag, formatdate(about.st_mtime, usegmt=True))
 
