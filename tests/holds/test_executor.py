@@ -185,3 +185,12 @@ def test_a_name_cannot_become_an_expression() -> None:
     for name in ('x" || true || "', "x\\", '\\" || true || "'):
         assert not schedd.query(run_scope(7, name), ["ProcId"])
     assert schedd.query(run_scope(7, "abc"), ["ProcId"])
+
+
+@pytest.mark.parametrize(("claim", "done"), [("me/1/1", True), ("you/1/1", None)])
+@pytest.mark.parametrize("status", [3, 4])
+def test_a_release_that_ended_at_once_is_ours_by_its_claim(
+    status: int, claim: str, done: bool | None
+) -> None:
+    schedd = Paper(job(0, JobStatus=status, **{CLAIM: claim}))
+    assert Executor(schedd, "true").carry_out([intent(0)])["me/7.0"][0] is done

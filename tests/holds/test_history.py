@@ -63,6 +63,7 @@ def test_holds_are_counted_and_the_last_one_lasts() -> None:
     history = history_of(
         [submitted(0), *made.tried(0, 1), made.released(0, 50), *made.tried(0, 60), submitted(1)]
     )
+    assert {hold.proc for hold in history.held()} == {0}
     (hold,) = history.held()
     assert (hold.cluster, hold.proc, hold.holds, hold.starts) == (1, 0, 2, 2)
     assert hold.time == BEGIN + 70 and hold.reason == RESET and hold.code == 13

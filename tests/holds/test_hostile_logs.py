@@ -212,3 +212,29 @@ def test_what_is_said_of_the_next_look_is_true(
         assert any(f"looks again at {at}, or when its log has news" in said for at in times), said
     finally:
         healer.close()
+
+
+def test_many_jobs_without_a_log_are_asked_about_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constraint that names thousands of jobs is too long for a command, and for a schedd."""
+    asked: list[Key] = []
+
+    def where(keys: Sequence[Key]) -> Mapping[Key, QueuedJob]:
+        assert len(keys) <= 100
+        asked.extend(keys)
+        return {}
+
+    desk, keys = Desk([]), [Key(7, proc) for proc in range(0, 500, 2)]
+    monkeypatch.setattr(desk, "where", where)
+    healer = Healer(desk, tmp_path / "heal.jsonl", RULES, do=True)
+    try:
+        now = time.time()
+        for key in keys:
+            one = Intent(f"me/{key}", now, "release", key, "ann", 1, now, 13, 0, claim="me/1/1")
+            healer.state.take({"kind": "intent", "intent": one.as_json(), "time": now})
+            healer.state.take({"kind": "result", "id": one.id, "done": True, "time": now})
+        healer.look()
+        assert asked == keys and not healer.state.open
+    finally:
+        healer.close()

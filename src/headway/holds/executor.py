@@ -101,14 +101,14 @@ def _result(intent: Intent, ad: Mapping[str, Any] | None) -> ActResult:
     if intent.act == "remove":
         gone = ad is None or ad["JobStatus"] in (_REMOVED, _COMPLETED)
         return gone, "" if gone else "the schedd did not remove it"
-    if ad is None or ad["JobStatus"] in (_REMOVED, _COMPLETED):
+    ours = ad is not None and ad[CLAIM] == intent.claim
+    if ad is None or (not ours and ad["JobStatus"] in (_REMOVED, _COMPLETED)):
         return None, "it has left the queue since"
     same = (
         ad["JobStatus"] == HELD_STATUS
         and whole(ad["NumHolds"]) == intent.holds
         and ad["EnteredCurrentStatus"] == int(intent.since)
     )
-    ours = ad[CLAIM] == intent.claim
     if not same:
         return (True, "") if ours else (False, "somebody else was first")
     return False, "the schedd did not release it" if ours else "it may not, or no longer, be edited"

@@ -32,7 +32,7 @@ from headway.holds.guards import objection, spent
 from headway.holds.history import History
 from headway.holds.hold import HELD_STATUS, Hold, JobId, Key, QueuedHold
 from headway.holds.job_log import JobStep, LoggedJob, is_same_cause, news_of
-from headway.holds.queue import JobQueue, queue_of_run
+from headway.holds.queue import JobQueue, QueuedJob, queue_of_run
 from headway.holds.rules import Rules, rules_of_run
 from headway.pool import Pool, RunFolder
 
@@ -311,8 +311,9 @@ class Healer:
                 lines += news_of(action, steps, now, self.rules)
             else:
                 without_log.append(action)
-        keys = [action.intent.key for action in without_log]
-        queued = self.queue.where(keys) if keys else {}
+        queued: dict[Key, QueuedJob] = {}
+        for some in _pieces([action.intent.key for action in without_log]):
+            queued.update(self.queue.where(some))
         for action in without_log:
             intent = action.intent
             job = queued.get(intent.key)
