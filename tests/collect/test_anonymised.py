@@ -255,6 +255,16 @@ def test_the_key(folder: Path, store: Path, tmp_path: Path) -> None:
         (store / "key").write_bytes(key)
 
 
+def test_short_lines_are_remembered_and_long_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is bounded by lines, so that each of them must be short."""
+    asked: list[str] = []
+    monkeypatch.setattr(Masks, "_mask_line", lambda self, number, line: asked.append(line))
+    masks, long = Masks(Pseudonyms(b"k" * 32)), "b" * 501
+    for _ in range(2):
+        masks.event(5, f"Job terminated.\na\n{long}")
+    assert asked == ["a", long, long]
+
+
 def test_hostile_lines_cost_no_time() -> None:
     masks = Masks(Pseudonyms(b"k" * 32))
     for unit in ("a.", "/", ":", "'", "<", "a@", "a-", "0:", "\\", "http://", "(" * 3, "ü"):

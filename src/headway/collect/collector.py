@@ -422,7 +422,8 @@ class Collector:
                     remedy="has somebody changed files there? They are left as they are",
                 )
             ledger.parts[ledger.parts.index(group[0])] = made
-            ledger.parts = [part for part in ledger.parts if part not in group]
+            gone = set(group)
+            ledger.parts = [part for part in ledger.parts if part not in gone]
             ledger.commit()
             for part in group:
                 with suppress(OSError):

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from headway.errors import CollectError
 from headway.events.columnar.columns import machine
@@ -223,7 +224,8 @@ def key_of(path: Path, *, may_make: bool) -> tuple[bytes, bool]:
 
 
 MASKED = "masked"
-_MEMORY = 1 << 16
+_MEMORY = 1 << 15  # lines, and as many headers
+_WORTH_KEEPING = 500  # characters: longer lines rarely come again
 #: Characters of a line that are read; the rest of a longer line is left out.
 _LONGEST = 8000
 
@@ -307,13 +309,22 @@ _KEPT_AFTER = frozenset({"code", "subcode", "errno", "status", "signal", "exit",
 _PLAIN = frozenset("!\"#$%&'()*+,-./:;<=>?[\\]^_`{|}~")
 
 
+_Made = TypeVar("_Made")
+
+
+def _remembered(mask: Callable[[int, str], _Made]) -> Callable[[int, str], _Made]:
+    """The same function, with a memory of short texts."""
+    known = lru_cache(maxsize=_MEMORY)(mask)
+    return lambda number, text: (known if len(text) <= _WORTH_KEEPING else mask)(number, text)
+
+
 class Masks:
     """Takes names out of events; it remembers lines, because they come again and again."""
 
     def __init__(self, names: Pseudonyms) -> None:
         self.names = names
-        self._header = lru_cache(maxsize=_MEMORY)(self._mask_header)
-        self._line = lru_cache(maxsize=_MEMORY)(self._mask_line)
+        self._header = _remembered(self._mask_header)
+        self._line = _remembered(self._mask_line)
         attributes: dict[Callable[[str], str | None], str] = {
             names.site: "GLIDEIN_ResourceName MachineAttrGLIDEIN_ResourceName0 GLIDEIN_Site",
             names.slot: "RemoteHost LastRemoteHost SlotName",
