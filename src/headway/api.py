@@ -411,12 +411,14 @@ def plan_run(
     only_missing: bool = False,
     strict: bool | None = None,
     step: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext(),
+    on_results: Callable[[Submission, Results], None] = lambda planned, results: None,
 ) -> Submission:
     """Do all that comes before a run: read the job, look for its results, check it.
 
     Args:
         job: this and the others as `run` has them.
         step: entered around each step, with words that say what it does.
+        on_results: called with the results that `only_missing` found, before the job is checked.
 
     Returns:
         What would be submitted.
@@ -439,6 +441,7 @@ def plan_run(
     if only_missing:
         with step("looking for the results that are there"):
             made.results = find_missing(found, folder, runs)
+        on_results(made, made.results)
         if not made.is_needed:
             return made
         made.results.check_places(found, folder)

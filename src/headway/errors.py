@@ -9,7 +9,7 @@ HeadwayError
 │   ├── AccessDeniedError   the server refuses it, or a token is missing
 │   ├── StalledError        nothing came for longer than the patience
 │   └── CorruptError        it is not what was declared
-│       └── ManifestError   what says what a file must be is wrong
+│       └── ManifestError   the manifest of a file is wrong
 ├── Stopped                 somebody asked it to end                (node half)
 ├── SpecError               job.toml or an override is wrong
 ├── PreflightError          the job would fail on this pool

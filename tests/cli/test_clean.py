@@ -86,7 +86,7 @@ def test_by_age(make_run: Make, tmp_path: Path) -> None:
     make_run("a", events=lambda writer: over(writer, 10 * DAY))
     make_run("b", events=lambda writer: over(writer, 30 * DAY))
     found = judged(tmp_path, older=7 * DAY, now=31 * DAY)
-    assert found == {"a-1": (True, ""), "b-1": (False, "ended later than that")}
+    assert found == {"a-1": (True, ""), "b-1": (False, "ended more recently than --older")}
 
 
 def test_a_run_that_was_perhaps_submitted_stays(make_run: Make, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_another_run_counts_on_is_told(make_run: Make, tmp_path: Path) -> N
     one = {"job": 0, "row": {"job": "0"}, "state": "kept", "run": "scan-1", "index": 0}
     later.kept.write_text(json.dumps({"kept": [{**one, "outputs": []}]}))
     found = judged(tmp_path, outputs=True)
-    assert found["scan-1"] == (True, "with its outputs, which scan-2 counts on")
+    assert found["scan-1"] == (True, "with its outputs, which scan-2 still needs")
 
 
 def test_a_run_that_is_taken_up_meanwhile_stays(make_run: Make, tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_nothing_of_the_user_s_is_overwritten(headway: Call, tmp_path: Path) -> 
     before = (tmp_path / "train.log").read_bytes()
     for target in ("r.html", "train.log"):
         done = headway("report", "train.log", "--html", target, code=2)
-        assert f"{target} is there already" in done.stderr and "--force" in done.stderr
+        assert f"{target} already exists" in done.stderr and "--force" in done.stderr
     assert (tmp_path / "r.html").read_text() == "mine"
-    assert "is there already" in headway("report", "train.log", "--csv", "r.html", code=2).stderr
+    assert "already exists" in headway("report", "train.log", "--csv", "r.html", code=2).stderr
     assert (tmp_path / "train.log").read_bytes() == before
     headway("report", "train.log", "--html", "r.html", "--force")
     assert (tmp_path / "r.html").read_text() != "mine"
@@ -146,7 +146,7 @@ def test_a_comparison_as_a_page_and_as_a_table(
     assert {row["site"] for row in rows if row["part"] == "site"} == {"Site"}
     headway(*both, "--html", "both.html", "--csv", "both.csv")  # our own are replaced
     (tmp_path / "mine.csv").write_text("mine")
-    assert "is there already" in headway(*both, "--csv", "mine.csv", code=2).stderr
+    assert "already exists" in headway(*both, "--csv", "mine.csv", code=2).stderr
     assert headway(*both, "--html", "-").stdout.startswith("<!doctype html>")
     assert headway(*both, "--csv", "-").stdout.startswith("part,site,name,unit,before,after-1,")
     assert "still being written?" in headway(*both).stdout

@@ -136,3 +136,16 @@ def test_what_the_queue_refused_is_not_told_as_done(
     assert "8123.0 was not released: you are not a queue super user" in capsys.readouterr().out
     (said,) = decisions_as_json(healer)["decisions"]
     assert said["refused"] == "you are not a queue super user"
+
+
+def test_an_eviction_that_is_told_after_the_hold_leaves_the_job_held() -> None:
+    job = LoggedJob()
+    for each in (event(0, -9.0), event(1, -8.0), event(12, -7.0, *HELD), event(4, -6.0)):
+        job.take(each)
+    assert job.held
+    assert (job.holds, job.unwanted) == (1, 1)
+    job.take(event(12, -5.0, *HELD))
+    assert (job.holds, job.unwanted) == (1, 1)
+    job.take(event(13, -4.0))
+    assert not job.held
+    assert job.releases == 1

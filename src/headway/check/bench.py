@@ -477,7 +477,8 @@ def listeners(agent: int) -> set[int]:
     """The programs that an agent runs and that have a handler for SIGTERM.
 
     Shells do not count, because they have one for what they start, nor does a fork of the agent
-    that has not become another program yet.
+    that has not become another program yet. A program that has left the agent's process tree, as a
+    daemon does, is not seen.
     """
     found = set()
     own = _arguments(agent)
@@ -499,10 +500,9 @@ def listeners(agent: int) -> set[int]:
 def _children(pid: int) -> list[int]:
     """The children of a process, without a search through all processes of a busy machine."""
     found: list[int] = []
-    with contextlib.suppress(OSError):  # it may end at any time
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-            found += map(int, text.split())
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread may end at any time
+            found += map(int, path.read_text().split())
     return found
 
 

@@ -48,7 +48,7 @@ def call(arguments: Namespace) -> int:
     from headway.check import LIMIT, check
 
     if arguments.limit is not None and arguments.limit <= 0:
-        raise UsageError("--limit: must be more than nothing", "write --limit '10 min'")
+        raise UsageError("--limit: must be more than 0", "write --limit '10 min'")
 
     def say(words: str) -> None:
         if not arguments.json:

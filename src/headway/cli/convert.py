@@ -395,7 +395,7 @@ class _Conversion:
                 found[name] = None
                 continue
             break
-        if len(found) > _MOST_FILES:
+        if not why and len(found) > _MOST_FILES:
             why = f"{len(found):,} files: put them behind URLs and declare those as inputs"
         if why:
             self._skip(key, why, culprit)

@@ -267,9 +267,14 @@ def parser(name: str) -> Parser:
     text = "fail after this long without data from any source; default: 30 min"
     made.option("--patience", "TIME", text, parse=parse_duration)
     text = "connections to use; default: 4, at most 2 of them to one server"
-    made.option("--connections", "N", text, parse=whole_number(MOST_CONNECTIONS, least=1))
+    made.option("--connections", "N", text, parse=_connections)
     made.flag("--direct", "download from the federation's origin, not from its caches")
     return made
+
+
+_connections = whole_number(
+    MOST_CONNECTIONS, least=1, remedy="few connections leave a cache room for other people's jobs"
+)
 
 
 def _size(text: str) -> int:
@@ -310,7 +315,7 @@ def _paths(arguments: Namespace) -> list[Path]:
     if len(urls) == 1:
         return [target_of(urls[0], to)]
     for option in ("mirror", "checksum", "manifest", "size"):
-        if getattr(arguments, option):
+        if getattr(arguments, option) not in (None, []):
             raise UsageError(
                 f"--{option} is about one object, and there are several URLs",
                 "fetch them one by one; other sources of one object are --mirror URL",
@@ -388,7 +393,7 @@ def _sentence(path: Path, done: Fetched) -> str:
     rate = format_size((done.bytes - resumed) / done.seconds) if done.seconds > 0 else "?"
     text = f"{name}: {format_size(done.bytes)} in {format_duration(done.seconds)} ({rate}/s)"
     if resumed:
-        text += f", {format_size(resumed)} of it were here"
+        text += f", {format_size(resumed)} of it was here already"
     given = sorted((s for s in done.snapshot.sources if s.bytes), key=lambda each: -each.bytes)
     if len(given) > 1:
         came = sum(each.bytes for each in given)

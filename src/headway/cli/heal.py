@@ -232,7 +232,7 @@ def parser(name: str) -> Parser:
         "[RUN… | --pool htcondor | LOG…] [--do] [--once] [options]\n"
         "       headway heal --audit [RUN… | --pool htcondor]",
         "Look after held jobs. headway heal releases jobs that can succeed: after a pause, within a"
-        " budget, and one job first before many. It raises a request that was too small, within"
+        " budget, and one job before many. It raises a request that was too small, within"
         " limits. It leaves alone every job that a person holds, has edited or has marked with"
         " `+HeadwayHeal = false`. Without --do it only shows what it would do and why. With --do it"
         " keeps watching until Ctrl-C, or until no job of the runs is left.",

@@ -121,7 +121,7 @@ def nobody_runs(label: str) -> str:
     return f"nobody runs these jobs now; go on with `headway run --resume {label}`"
 
 
-COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "last word")
+COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "message")
 
 
 def job_cells(state: JobState, name: str, row: str, now: float) -> list[str]:

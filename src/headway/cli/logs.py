@@ -193,7 +193,7 @@ class RunOutput:
             yield from self._lines(output.job, b"", last=True)
         if away > self.ASKED:
             hint = f"name one: headway logs {self.run.label}.JOB"
-            print_stderr(f"{away - self.ASKED:,} more jobs run and were not asked; {hint}")
+            print_stderr(f"{away - self.ASKED:,} more jobs are running and were not asked; {hint}")
 
     def follow(self) -> Iterator[tuple[int, bytes]]:
         """The same, and what the jobs write until nothing more happens by itself."""

@@ -23,14 +23,14 @@ class UsageError(HeadwayError):
         super().__init__(message, remedy=remedy)
 
 
-def whole_number(most: int = 10**9, least: int = 0) -> Callable[[str], int]:
+def whole_number(most: int = 10**9, least: int = 0, remedy: str = "") -> Callable[[str], int]:
     """A parser for whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         if text.isascii() and text.isdigit() and least <= int(text[:12]) <= most:
             return int(text)
         what = f"{text[:20]!r} is not a whole number from {least} to {most:,}"
-        raise Wrong(what, f"write it such as {max(least, 3)}")
+        raise Wrong(what, remedy or f"write it such as {max(least, 3)}")
 
     return parse
 

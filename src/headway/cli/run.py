@@ -17,6 +17,7 @@ from headway.text import many, printable
 if TYPE_CHECKING:
     from headway.api import Run, Submission
     from headway.cli.job_text import RunJobs
+    from headway.pool.results import Results
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
 
@@ -102,6 +103,13 @@ def _start(arguments: Namespace) -> int:
     from headway.api import plan_run
     from headway.pool.results import WAITS
 
+    as_json = arguments.json
+
+    def tell(planned: Submission, results: Results) -> None:
+        from headway.cli.run_summary import print_missing
+
+        print_missing(results, planned, as_json=as_json, dry=arguments.dry_run)
+
     planned = plan_run(
         arguments.job,
         pool=arguments.pool or "local",
@@ -110,14 +118,10 @@ def _start(arguments: Namespace) -> int:
         only_missing=arguments.only_missing,
         strict=arguments.strict,
         step=patience,
+        on_results=tell,
     )
-    found, as_json = planned.results, arguments.json
-    if found is not None:
-        from headway.cli.run_summary import print_missing
-
-        print_missing(found, planned, as_json=as_json, dry=arguments.dry_run)
-        if not planned.is_needed:
-            return FAILED if found.of(WAITS) else OK
+    if planned.results is not None and not planned.is_needed:
+        return FAILED if planned.results.of(WAITS) else OK
     if arguments.dry_run:
         return _dry_run(planned, as_json)
     # Errors come with the refusal.

@@ -230,7 +230,7 @@ def _table(run_jobs: RunJobs, states: list[JobState], now: float, width: int) ->
 def _row(run_jobs: RunJobs, state: JobState, now: float, width: int) -> list[Text]:
     style = STYLES[group_of(state)]
     row = run_jobs.row(state.proc, max(_NARROW, width // 4))
-    styles = {"row": "dim", "state": style, "last word": "" if style == "dim" else style}
+    styles = {"row": "dim", "state": style, "message": "" if style == "dim" else style}
     cells = zip(COLUMNS, job_cells(state, f"{run_jobs.label}.{state.proc}", row, now), strict=True)
     return [
         _progress(state, width) if title == "progress" else Text(cell, style=styles.get(title, ""))

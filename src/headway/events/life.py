@@ -2,8 +2,8 @@
 
 `completed` and `removed` are final: nothing that follows changes them. From every other status a
 job can go on: a 004 puts it back to idle, a 013 ends a hold, and an attempt that starts counts even
-if the log has lost the event before it. Status, report, advice, healing and the local pool all use
-this automaton, so they cannot disagree.
+if the log has lost the event before it. A 004 after a 012 is late news: the job stays held. Status,
+report, advice, healing and the local pool all use this automaton, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _on_remote_error(life: Life, _kind: Kind) -> Step:
 
 def _on_lost(life: Life, kind: Kind) -> Step:
     """007, 024 and 004; the first of them that comes ends the attempt."""
-    if life.status is Status.HELD and kind in (Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED):
+    if life.status is Status.HELD:  # late news of the attempt that the hold ended
         return life, Effect.NOTHING
     effect = Effect.NOTHING
     if kind is Kind.EVICTED and not life.failed:

@@ -580,9 +580,11 @@ class Runs:
         try:
             with failing(what, f"is there space and permission in {self.folder}?"):
                 fill(RunFolder(draft), facts)
+                number = 0
                 while True:
-                    final = self.next(name).path
-                    number = int(final.name.rpartition("-")[2])
+                    free = int(self.next(name).path.name.rpartition("-")[2])
+                    number = max(number + 1, free)  # on a network disk, a listing may be old
+                    final = self.folder / f"{name}-{number}"
                     RunFolder(draft)._write(replace(facts, number=number))
                     try:
                         draft.rename(final)

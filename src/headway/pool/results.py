@@ -412,16 +412,17 @@ def read_kept(folder: RunFolder) -> list[Result]:
 
 def _kept(facts: Mapping[str, Any]) -> Result:
     """One result of kept.json, whose types are checked: anybody may have written the file."""
-    outputs = tuple(
-        StoredOutput(str(each["path"]), str(each["where"]), None if size is None else int(size))
-        for each, size in ((each, each.get("bytes")) for each in facts["outputs"])
-    )
+    outputs = []
+    for each in facts["outputs"]:
+        size = each.get("bytes")
+        size = None if size is None else int(size)
+        outputs.append(StoredOutput(str(each["path"]), str(each["where"]), size))
     run = str(facts["run"])
     if "/" in run or run in ("", ".", ".."):
         raise ValueError(f"{run!r} is no run")
     row = {str(name): str(value) for name, value in facts["row"].items()}
     words = str(facts["state"]), str(facts.get("why", ""))
-    return Result(int(facts["job"]), row, *words, run, int(facts["index"]), outputs)
+    return Result(int(facts["job"]), row, *words, run, int(facts["index"]), tuple(outputs))
 
 
 def all_results(run: RunState) -> list[Result]:
@@ -499,9 +500,9 @@ def candidates(
         ended, why = _ended(folder, look)
         places = [*folder.jobs.glob("*/outputs"), *folder.jobs.glob("*/attempts/*/outputs")]
         sizes = [_tree(place) for place in places]
-        output_bytes, files = (sum(column) for column in zip((0, 0), *sizes, strict=True))
+        output_bytes, files = sum(size for size, _ in sizes), sum(count for _, count in sizes)
         if ended is not None and older is not None and now - ended < older:
-            why = "ended later than that"
+            why = "ended more recently than --older"
         elif ended is not None and folder.label in newest:
             why = f"is one of the newest {keep}" if keep != 1 else "is the newest of its name"
         elif ended is not None and files and not outputs:
@@ -509,7 +510,7 @@ def candidates(
         goes = not why
         if goes and files:
             user = max(users.get(folder.label, ()), default="")
-            why = f"with its outputs, which {user} counts on" if user else "with its outputs"
+            why = f"with its outputs, which {user} still needs" if user else "with its outputs"
         size, _ = _tree(folder.path)
         found.append(Candidate(folder, goes, why, ended, size, files, output_bytes))
     return found

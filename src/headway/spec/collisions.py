@@ -230,7 +230,7 @@ def _destinations(columns: _Columns, sent: Sequence[_Filled], draft: Draft) -> I
             place = _settled(text, beside)
             owner, of = owners.setdefault(place, (to, job))
             if owner is not to or of != job:
-                what = f"{show(text)} is where another output goes too"
+                what = f"another output goes to {show(text)}, too"
                 if owner.loc == to.loc or of != job:
                     who = f"{columns.job(owner, of)} and {columns.job(to, job)}"
                     what = f"{who} would both write to {show(text)}"

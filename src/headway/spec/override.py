@@ -163,7 +163,7 @@ def parse_request(text: str) -> NewRequest:
         amount = math.ceil(parse_duration(value)) if limit else parse_size(value)
         if amount <= 0:
             example = f"{key}=12h" if limit else f"{key}=2GB"
-            raise Wrong(f"{key} must be more than nothing", f"write it like {example}")
+            raise Wrong(f"{key} must be more than 0", f"write it like {example}")
         words = format_duration(amount) if limit else format_size(amount)
         unit = {"memory": 2**20, "disk": 2**10}.get(key, 1)
         return NewRequest(key, attribute, str(-(-amount // unit)), f"{key} = {words}")

@@ -274,7 +274,8 @@ def _check_url(text: str, scheme: str) -> None:
     elif not placeholders(authority):
         try:
             parts = urlsplit(text)
-            valid = bool(parts.hostname) and parts.port != -1  # which raises if it is no port
+            _ = parts.port  # raises ValueError if it is not a port
+            valid = bool(parts.hostname)
         except ValueError:
             valid = False
         if not valid:

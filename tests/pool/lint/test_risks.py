@@ -130,6 +130,17 @@ def test_input_over_the_transfer_limit(base: Path) -> None:
     assert "big.tar, 6 GB" in found[0].what
 
 
+def test_input_is_that_of_the_first_job(base: Path) -> None:
+    for name, size in (("a", 6 * 10**9), ("b", 10)):
+        (base / name).mkdir()
+        with (base / name / "x.bin").open("wb") as file:
+            os.truncate(file.fileno(), size)
+    text = CLEAN.replace("= train.py", "= x.bin").replace(
+        "queue 3", "initialdir = $(d)\nqueue d in (a, b)"
+    )
+    assert "input-size" in ids(text, base)
+
+
 def test_traps_of_the_scripts_it_names(base: Path) -> None:
     (base / "run.sh").write_text("#!/bin/bash\nset -e\nmkdir ckpt\nwget https://x/y\n")
     (base / "train.py").write_text("model.cuda(1)\n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headway
-from headway.api import Submission, find_missing, look
+from headway.api import Submission, find_missing, look, plan_run
 from headway.cli import main
 from headway.errors import PreflightError
 from headway.events import EventWriter
@@ -273,6 +273,14 @@ def test_no_kept_result_is_replaced(base: Path, made: Made) -> None:
     ask(base, job).check_places(job, base)
     with pytest.raises(PreflightError):
         headway.run(moved, only_missing=True)
+    told: list[int] = []
+    with pytest.raises(PreflightError):
+        plan_run(
+            moved,
+            only_missing=True,
+            on_results=lambda _, results: told.append(len(results.results)),
+        )
+    assert told == [2]  # what there is, before what is wrong with it
 
 
 def test_what_a_run_was_spared_is_told_as_it_is_now(

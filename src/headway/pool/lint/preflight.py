@@ -489,7 +489,7 @@ def _what(job: Job, match: Match, need: SlotNeed) -> str:
 
 
 def _version(figure: float) -> str:
-    return f"{int(figure) // 1000}.{int(figure) % 1000 // 10}"
+    return f"{figure // 1000:.0f}.{figure % 1000 // 10:.0f}"
 
 
 def round_down(size: float) -> str:

@@ -176,6 +176,8 @@ class _Scanner:
         following = self.script.text(self.line).strip()
         if self.nested or not (self.command.words or self.command.before in ("&&", "||", "|")):
             return
+        if following and not following.startswith("#"):
+            return
         after = self._next_text(self.line + 1)
         option_follows = self.script.text(after).lstrip().startswith("-")
         if following.startswith("#") and (following.endswith("\\") or option_follows):
@@ -193,8 +195,11 @@ class _Scanner:
 
     def _next_text(self, line: int) -> int:
         """The first line from here on that is neither empty nor a comment; 0 if there is none."""
-        texts = enumerate(self.script.lines[line - 1 :], line)
-        return next((n for n, text in texts if text.strip() and text.strip()[0] != "#"), 0)
+        for number in range(line, len(self.script.lines) + 1):
+            text = self.script.text(number).strip()
+            if text and text[0] != "#":
+                return number
+        return 0
 
     def _skip_to_line_end(self) -> None:
         end = self.text.find("\n", self.at)

@@ -219,7 +219,7 @@ def _sizes(view: QueueView) -> Iterator[LintFinding]:
                 f"{item}: HTCondor stops a transfer after an hour even while data arrives, and"
                 " starts over from nothing (140 GB need 40 MB/s)"
             )
-            remedy = "`headway wrap` has the agent stage it in, from within the job"
+            remedy = "`headway wrap` lets the agent download it inside the job"
             yield hint("hour-cut", what, remedy, *at)
         if item.lower().split("?")[0].endswith(".zip"):
             what = f"{item}: `unzip` is missing in many containers"
@@ -232,7 +232,10 @@ def _too_large(view: QueueView, at: tuple[str, str]) -> Iterator[LintFinding]:
         return
     first = view.each("initialdir", "transfer_input_files")[0]
     items = set(split_files(first[1]))  # of one job: others have other files
-    sizes = {item: _size(path) for item, path in view.local_inputs() if item in items}
+    sizes: dict[str, int] = {}
+    for item, path in view.local_inputs():
+        if item in items and item not in sizes:  # a later job may mean another file by it
+            sizes[item] = _size(path)
     total = sum(sizes.values())
     if total <= TRANSFER_LIMIT:
         return

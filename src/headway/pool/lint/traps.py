@@ -44,7 +44,9 @@ class LintFinding:
 
 
 # Each takes id, what, remedy and where, and perhaps the line.
-error, warning, hint = (partial(LintFinding, severity) for severity in Severity)
+error = partial(LintFinding, Severity.ERROR)
+warning = partial(LintFinding, Severity.WARNING)
+hint = partial(LintFinding, Severity.HINT)
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def in_submit_file(finding: LintFinding) -> LintFinding:
     return replace(finding, remedy=_IN_SUBMIT_FILES.get(finding.id, finding.remedy))
 
 
-_INPUT = "declare it as an input: it is downloaded and verified before the command starts"
+_INPUT = "declare it as an input: it is downloaded, resumed and verified before the command starts"
 _IMAGE = "build it into the container image and name that in `container`"
 _CUT = "the command ends here and the shell runs `{cut}` as a separate command (exit code 127)"
 _STRICT = "put `set -euo pipefail` on the line after #!"

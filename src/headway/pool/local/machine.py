@@ -112,13 +112,13 @@ def take(site: Site, request: ResourceRequest, taken: Iterable[Claim]) -> Claim 
     return Claim(site.name, request.cpus, request.memory, request.disk, gpus)
 
 
-def sites_of(pool: Mapping[str, Any]) -> tuple[Site, ...]:
+def sites_of(pool: Mapping[str, Any], label: str = "") -> tuple[Site, ...]:
     """The sites that run.json keeps of a local pool; raises RunError if it is damaged."""
     try:
         return tuple(Site.from_facts(site) for site in pool["sites"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(
-            f"run.json does not say where the jobs run: {error!r}",
+            f"run.json{' of ' if label else ''}{label} does not say where the jobs run: {error!r}",
             remedy="the run folder is damaged: start a new run",
         ) from error
 

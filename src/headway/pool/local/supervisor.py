@@ -222,7 +222,7 @@ class Supervisor:
         facts = folder.facts
         self.folder = folder
         self.job = folder.job
-        self.sites = sites_of(facts.pool)
+        self.sites = sites_of(facts.pool, folder.label)
         container = self.job.container
         self.image = image_path(container, Path(facts.base)) if container else None
         self.queue = Queue(EventWriter(folder.events), facts.number, self.job)
