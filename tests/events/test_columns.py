@@ -9,8 +9,10 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import pytest
 
 from headway.errors import EventLogError
 from headway.events import Columns, Event, columns_of, read_columns, read_log
+from headway.events.columnar import workers
 from headway.events.columnar.columns import NONE, column_names, frame, machine
 from headway.events.event import Kind, kind_of
 from headway.events.opening import Skip
@@ -337,6 +340,10 @@ FAULTY = (
     ("fault", "words"),
     [
         ("raise ValueError('oh no')", ["reading the event logs failed", "ValueError: oh no"]),
+        (
+            "made = read(task); made[0].unread = len; return made",
+            ["reading the event logs failed", "TypeError: a worker cannot send"],
+        ),
         ("os.kill(os.getpid(), signal.SIGKILL)", ["a process that was reading", "died"]),
     ],
 )
@@ -351,6 +358,42 @@ def test_a_failure_in_a_worker_is_told(
         assert word in result.stderr
 
 
+def test_what_a_worker_made_arrives_as_it_was() -> None:
+    made = {
+        "arrays": [
+            np.array([[1.5, np.nan]]),
+            np.zeros((0, 3)),
+            np.array([True]),
+            np.arange(3)[::2],
+        ],
+        "rest": ["é\udcff\n", 2**62, -1.5, None, np.int64(3)],
+        "none": np.empty(0, np.int8),
+    }
+    found = workers._unpacked(memoryview(bytearray(b"".join(workers._packed(made)))))
+    for array, wanted in zip(found["arrays"], made["arrays"], strict=True):
+        assert array.dtype == wanted.dtype
+        np.testing.assert_array_equal(array, wanted)
+    assert found["rest"] == made["rest"] and found["none"].shape == (0,)
+
+
+def test_nobody_waits_for_a_slow_worker() -> None:
+    """It has sent half of its result when another one has sent all of its own."""
+    (slow_out, slow_in), (out, into) = os.pipe(), os.pipe()
+    os.write(slow_in, workers._FRAME.pack(0, 100) + bytes(50))
+    workers._send(into, 1, workers._packed(["made"]))
+    gone = threading.Timer(10, os.close, [slow_in])
+    gone.start()
+    collected = workers._collected([slow_out, out])
+    try:
+        assert next(collected) == (1, ["made"])
+    finally:
+        gone.cancel()
+        collected.close()
+        for pipe in (slow_out, slow_in, out, into):
+            with suppress(OSError):
+                os.close(pipe)
+
+
 def test_workers_die_with_their_parent(logs: Path, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes((logs / "vacate.log").read_bytes() * 5)
@@ -360,9 +403,9 @@ def test_workers_die_with_their_parent(logs: Path, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, path, pids]) as parent:
         assert wait_for(lambda: pids.exists() and len(pids.read_text().split()) >= 2)
         parent.kill()
-    workers = {int(word) for word in pids.read_text().split()} - {parent.pid}
-    assert workers
-    assert wait_for(lambda: not any(map(alive, workers)))
+    children = {int(word) for word in pids.read_text().split()} - {parent.pid}
+    assert children
+    assert wait_for(lambda: not any(map(alive, children)))
 
 
 def wait_for(done: Callable[[], bool]) -> bool:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,35 @@ def _expanded(part: EventArrays) -> EventArrays:
     count = sum(part.sizes)
     part.columns = {name: np.broadcast_to(col, count) for name, col in part.columns.items()}
     return part
+
+
+def _plain(results: Iterable[PieceResult]) -> list[dict[str, Any]]:
+    """Compact results in the way that workers can send."""
+
+    def flat(skips: Iterable[tuple[int, Skip]]) -> list[tuple[int, dict[str, Any]]]:
+        return [(file, vars(skip)) for file, skip in skips]
+
+    plain = []
+    for result in results:
+        texts, part = Packed.of(result.part.strings).data, result.part
+        sent = {**vars(part), "strings": texts, "skipped": flat(part.skipped)}
+        plain.append({**vars(result), "part": sent, "unfinished": flat(result.unfinished)})
+    return plain
+
+
+def _results(plain: Iterable[dict[str, Any]]) -> list[PieceResult]:
+    """The results that `_plain` was given."""
+
+    def skips(flat: Iterable[tuple[int, dict[str, Any]]]) -> list[tuple[int, Skip]]:
+        return [(file, Skip(**skip)) for file, skip in flat]
+
+    results = []
+    for result in plain:
+        part = result["part"]
+        texts, skipped = Packed(part["strings"]), skips(part["skipped"])
+        result["part"] = EventArrays(**{**part, "strings": texts, "skipped": skipped})
+        results.append(PieceResult(**{**result, "unfinished": skips(result["unfinished"])}))
+    return results
 
 
 _LIMIT = 4 << 20
@@ -340,7 +369,8 @@ def _each(
 
     workers = min(workers, len(tasks))
     if workers > 1 and total >= _WORTH_FORKING and can_fork():
-        compact = each(len(tasks), read, workers, meanwhile)
+        sent = each(len(tasks), lambda number: _plain(read(number)), workers, meanwhile)
+        compact = ((number, _results(plain)) for number, plain in sent)
     elif thin:
         compact = ((number, read(number)) for number in range(len(tasks)))
     else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
 import os
-import pickle
 import selectors
 import signal
 import struct
@@ -13,9 +13,9 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,6 @@ _NUMBER = struct.Struct("<q")
 _FAILED, _DONE = -1, -2
 _ALIGN = 8  # of arrays in what is sent
 
-Made = TypeVar("Made")
 #: Bytes that a worker can send before anybody reads, where the system lets it.
 _PIPE_SIZE = 1 << 20
 #: Settings of glibc's malloc: numbers and values.
@@ -54,12 +53,13 @@ def can_fork() -> bool:
 
 def each(
     count: int,
-    work: Callable[[int], Made],
+    work: Callable[[int], object],
     workers: int,
     meanwhile: Callable[[], object] | None = None,
-) -> Iterator[tuple[int, Made]]:
+) -> Iterator[tuple[int, Any]]:
     """What `work` makes of each number below `count`, in the order in which it is finished.
 
+    It makes lists and dicts of arrays, numbers and texts; a tuple arrives as a list.
     Each worker takes the next number when it is free. A failure in one ends all. `meanwhile` is
     called in this process once all of them are at work.
     """
@@ -129,12 +129,12 @@ def _be_a_worker(
                 _send(into, _DONE, [])
                 break
             try:
-                made = work(number)
+                sent = _packed(work(number))
             except Exception:
                 failure = traceback.format_exc().encode("utf-8", "replace")
                 _send(into, _FAILED, [memoryview(failure)])
                 break
-            _send(into, number, _packed(made))
+            _send(into, number, sent)
         status = 0
     except OSError:
         pass  # the parent is gone
@@ -177,36 +177,54 @@ def _send(into: int, number: int, pieces: list[memoryview]) -> None:
 
 
 def _packed(made: object) -> list[memoryview]:
-    """The pickle of an object, then its arrays as they lie in memory; before all, their sizes."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(made, 5, buffer_callback=buffers.append)
-    pieces = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    sizes = np.array([len(pieces), *(piece.nbytes for piece in pieces)], np.int64)
-    sent = [sizes.data]
-    for piece in pieces:
-        sent += [piece, memoryview(bytes(-piece.nbytes % _ALIGN))]
-    return sent
+    """JSON that says of each array what it is and where, then the arrays as they lie in memory."""
+    pieces: list[memoryview] = []
+    at = 0
+
+    def noted(value: object) -> object:
+        nonlocal at
+        if isinstance(value, np.generic):
+            return value.item()
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"a worker cannot send {type(value)}")
+        data, begin = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, at
+        pieces.extend(_aligned(data))
+        at += data.nbytes + -data.nbytes % _ALIGN
+        return {"dtype": value.dtype.str, "shape": value.shape, "at": begin}
+
+    head = json.dumps(made, default=noted).encode()
+    return [memoryview(_NUMBER.pack(len(head))), *_aligned(memoryview(head)), *pieces]
+
+
+def _aligned(piece: memoryview) -> list[memoryview]:
+    return [piece, memoryview(bytes(-piece.nbytes % _ALIGN))]
 
 
 def _unpacked(data: memoryview) -> Any:
-    """The object; its arrays lie in the data."""
-    (count,) = _NUMBER.unpack_from(data)
-    at = _NUMBER.size * (count + 1)
-    pieces = []
-    for size in np.frombuffer(data, np.int64, count, _NUMBER.size).tolist():
-        pieces.append(data[at : at + size])
-        at += size + -size % _ALIGN
-    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - from our own child
+    """What `_packed` was given; its arrays lie in the data."""
+    (size,) = _NUMBER.unpack_from(data)
+    head, arrays = data[_NUMBER.size :][:size], data[_NUMBER.size + size + -size % _ALIGN :]
+
+    def found(value: dict[str, Any]) -> Any:
+        if "dtype" not in value:
+            return value
+        return np.ndarray(value["shape"], value["dtype"], arrays, value["at"])
+
+    return json.loads(bytes(head), object_hook=found)
 
 
 def _collected(pipes: list[int]) -> Iterator[tuple[int, Any]]:
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
-            selector.register(pipe, selectors.EVENT_READ)
+            selector.register(pipe, selectors.EVENT_READ, frames := _frames(pipe))
+            next(frames)
         while selector.get_map():
             for key, _ in selector.select():
-                number, size = _FRAME.unpack(_received(key.fd, _FRAME.size))
-                body = _received(key.fd, size)
+                frame = next(key.data)
+                if frame is None:
+                    continue
+                next(key.data)
+                number, body = frame
                 if number == _FAILED:
                     raise EventLogError(
                         "reading the event logs failed:\n" + str(body, "utf-8", "replace"),
@@ -218,11 +236,18 @@ def _collected(pipes: list[int]) -> Iterator[tuple[int, Any]]:
                     yield number, _unpacked(body)
 
 
-def _received(pipe: int, size: int) -> memoryview:
-    """The next bytes that a worker sends."""
+def _frames(pipe: int) -> Generator[tuple[int, memoryview] | None, None, None]:
+    """What a worker sends; None before each read, so that nobody waits for a slow worker."""
+    while True:
+        number, size = _FRAME.unpack((yield from _received(pipe, _FRAME.size)))
+        yield number, (yield from _received(pipe, size))
+
+
+def _received(pipe: int, size: int) -> Generator[None, None, memoryview]:
     # Not a bytearray, which would be filled with zeros first.
     body, filled = np.empty(size, np.uint8).data, 0
     while filled < size:
+        yield
         count = os.readv(pipe, [body[filled:]])
         if not count:
             raise EventLogError(
