@@ -104,7 +104,7 @@ def test_a_date_that_is_none_is_skipped_and_counted(when: str) -> None:
     bad = event("x", when)
     assert [e.proc for e in parser.feed(ONE + bad + TWO)] == [0, 1]
     (skip,) = parser.skipped
-    assert (skip.offset, skip.length, skip.why) == (len(ONE), len(bad) - 5, "a date that is none")
+    assert (skip.offset, skip.length, skip.why) == (len(ONE), len(bad) - 5, "an impossible date")
 
 
 def test_damage() -> None:

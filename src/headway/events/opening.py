@@ -34,7 +34,7 @@ SKIPS_LIMIT = 1000
 LONG_LINE = f"the rest of a line of more than {LINE_LIMIT >> 10} KiB"
 NO_END = "an event without an end"
 NO_EVENT = "no event"
-NO_DATE = "a date that is none"
+NO_DATE = "an impossible date"
 ZEROS = "zeros, as a crash or a hole in the file leaves them"
 MORE = "more places like the ones before"
 

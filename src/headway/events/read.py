@@ -209,7 +209,7 @@ def event_from_ad(ad: Ad, clock: Clock) -> Event | str:
     """
     number = integer_of(ad, "EventTypeNumber", -1)
     if not 0 <= number <= 999:
-        return "a ClassAd that is no event"
+        return "a ClassAd that is not an event"
     match = _TIME.match(text_of(ad, "EventTime"))
     if not match:
         return NO_DATE
@@ -461,8 +461,13 @@ def _xml_value(match: re.Match[str]) -> AdValue:
     if match["truth"]:
         return match["truth"] == "t"
     kind = match["open"] or match["empty"] or match["void"] or match["kind"]
-    others: dict[str, AdValue] = {"c": {}, "l": [], "un": None, "er": Expr("error")}
-    return others[kind] if kind in others else _scalar(kind, match["value"] or "")
+    if kind == "c":
+        return {}
+    if kind == "l":
+        return []
+    if kind == "un":
+        return None
+    return Expr("error") if kind == "er" else _scalar(kind, match["value"] or "")
 
 
 def _scalar(kind: str, text: str) -> AdValue:

@@ -323,7 +323,7 @@ def thin_of(
         part.strings = []
     events, rows = sum(part.count for part in held), sum(map(len, held))
     yearless = set_times(held, files)
-    events -= rows - sum(map(len, held))  # those with a date that is none
+    events -= rows - sum(map(len, held))  # those with an impossible date
     skipped = [(files[place].name, skip) for part in held for place, skip in part.skipped]
     time = np.concatenate([np.empty(0, np.int64), *map(microseconds, held)])
     sizes = [size for part in held for size in part.sizes]
