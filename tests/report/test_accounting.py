@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -15,6 +17,7 @@ from headway.events.event import Kind
 from headway.events.life import Life, step
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
+from headway.report.tables import Texts
 from headway.report.timeline import StateTable
 
 IN, ARRIVED, RUN = Kind.INPUT_STARTED, Kind.INPUT_FINISHED, Kind.EXECUTING
@@ -366,3 +369,9 @@ def test_an_old_log_says_in_words_what_a_code_would() -> None:
     ):
         events = [Made(0, RUN), Made(9, Kind.HELD, code=code, text=reason)]
         assert account(made_columns(events)).attempts["ending"].to_list() == [ending]
+
+
+def test_a_text_that_was_not_taken_is_null() -> None:
+    columns = replace(made_columns([]), strings=["a", "b", "c"])
+    texts = Texts(columns, np.array([0, 2]))
+    assert texts.of(np.array([0, 1, 2, -1])).to_list() == ["a", None, "c", None]

@@ -121,7 +121,7 @@ def test_ours_is_replaced_and_others_are_not(accounts: Accounts, tmp_path: Path)
         write(fewer, folder)  # what we wrote ourselves
         before = (folder / f"jobs.{suffix}").read_bytes()
         (folder / f"holds.{suffix}").write_bytes(b"my,own,notes\r\n1,2,3\r\n")
-        with pytest.raises(ReportError, match=r"holds\.\w+ is there already") as caught:
+        with pytest.raises(ReportError, match=r"holds\.\w+ already exists") as caught:
             write(found, folder)
         assert "--force" in caught.value.remedy
         assert (folder / f"jobs.{suffix}").read_bytes() == before  # nothing was begun
@@ -134,7 +134,7 @@ def test_a_table_of_somebody_else_in_parquet_is_left_alone(
     accounts: Accounts, tmp_path: Path
 ) -> None:
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "jobs.parquet")
-    with pytest.raises(ReportError, match="no report of ours"):
+    with pytest.raises(ReportError, match="not a Headway report"):
         write_parquet(tables(accounts), tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_pages_too(tmp_path: Path) -> None:
     write_html(page, target)
     write_html(page, target)
     target.write_text("<html>my thesis</html>")
-    with pytest.raises(ReportError, match="no report of ours"):
+    with pytest.raises(ReportError, match="not a Headway report"):
         write_html(page, target)
     assert target.read_text() == "<html>my thesis</html>"
     write_html(page, target, force=True)

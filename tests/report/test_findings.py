@@ -108,7 +108,7 @@ def test_what_two_findings_claim_is_said_and_counted_once() -> None:
     assert second.shared_with == ("transfer-cut:3600",)
     assert second.weight_s == 0
     assert second.evidence[-1] == (
-        "of this loss, another finding also counts",
+        "also counted in another finding",
         f"24.4 h: {first.title}",
     )
 

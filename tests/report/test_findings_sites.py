@@ -6,9 +6,11 @@ import importlib
 import random
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.report.made import Row, accounts_of
 
+from headway.report.findings.clusters import against_mates, clearly_worse
 from headway.report.findings.sites import black_hole, site_worse
 
 
@@ -24,6 +26,15 @@ def cut(at: str, **row: Any) -> Row:
 
 def jobs_at(site: str, number: int, *before: Row, compute_s: float = 9000.0) -> list[Row]:
     return [{"tries": [*before, ran(site, compute_s + n)]} for n in range(number)]
+
+
+@pytest.mark.parametrize(("number", "worse"), [(3, []), (30, ["Bad"])])
+def test_few_attempts_show_nothing_however_clear(number: int, worse: list[str]) -> None:
+    """3 of 3 against 0 of 3 can be chance; 30 of 30 against 0 of 30 cannot."""
+    rows = [(site, 0, site == "Bad") for site in ("Good", "Bad") for _ in range(number)]
+    tried = pl.DataFrame(rows, ["site", "mates", "fell"], orient="row")
+    found = clearly_worse(against_mates(tried, "site", "fell"), 2.0, 1)
+    assert found.get_column("site").to_list() == worse
 
 
 def test_a_site_that_cuts_far_more_transfers() -> None:

@@ -26,7 +26,7 @@ from headway.report.enums import JobOutcome, Phase
 from headway.report.figures import losses, sites, totals
 from headway.report.findings import Destination, Finding, Step, Table, find
 from headway.report.numbers import percent
-from headway.report.page import Front, render, tables, versus
+from headway.report.page import Front, render, sections, tables, versus
 from headway.report.page.charts import (
     count_marks,
     join,
@@ -501,3 +501,17 @@ def test_waiting_is_called_what_it_is(study: Accounts) -> None:
     assert "45.8 h in transfers that results needed" in words
     assert "h on hold · 17 jobs" in words
     assert "36.7 h longer than needed" in words
+
+
+def test_of_many_files_only_those_shown_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder can have millions of places that could not be read."""
+    asked: list[str] = []
+    monkeypatch.setattr(sections, "log_text", lambda words: asked.append(words) or text(words))
+    many = [("x.log", Skip(0, 9, "no event"))] * 1000
+    unread = [("y.log", "cannot be read")] * 1000
+    made = sections.reading(
+        replace(many_jobs(3), skipped=many, unread=unread, unfinished=many, others=1)
+    )
+    assert len(asked) < 300
+    assert made.count("And 950 more.") == 3
+    assert "1 other file is not an event log or has no events." in made

@@ -144,7 +144,7 @@ def test_many_sites_and_much_damage_are_counted() -> None:
     assert "Skipped 10,240 bytes at 20 places" in text
     assert "… and 15 more: --json" in text
     assert text.count("b.log: cannot be read") == 5
-    assert "7 other files there" in text
+    assert "7 other files are not event logs or have no events." in text
     assert "a.txt" not in text
 
 

@@ -33,7 +33,7 @@ def check_targets(targets: Sequence[Path], ours: Ours, *, force: bool) -> None:
                 mine = ours(target, file.read(FIRST_BYTES))
         if not mine:
             raise ReportError(
-                f"{target} is there already, and no report of ours",
+                f"{target} already exists and is not a Headway report",
                 remedy="name another file, or say --force to replace it",
             )
 

@@ -136,8 +136,7 @@ def _check(events: Thin, found: Sequence[Path | RunFolder]) -> None:
         remedy = "is it an HTCondor event log, the file that `log =` of a submit file names?"
     else:
         why = "it is empty" if columns.files else "there is no event log"
-    report_of = " to report of" if columns.unread else ""
-    raise ReportError(f"there is no event{report_of} in {_names(found)}: {why}", remedy=remedy)
+    raise ReportError(f"no events in {_names(found)}: {why}", remedy=remedy)
 
 
 def _names(found: Sequence[Path | RunFolder]) -> str:
@@ -203,7 +202,7 @@ def load(
     rows = [row for folder in folders for row in read_records(folder)]
     proof = _proof(events, outputs, notes) if outputs else None
     alive = _alive(found)
-    newest = int(events.last_events().max(initial=0)) / 1e6
+    newest = 0.0 if since is None else int(events.last_events().max(initial=0)) / 1e6
     accounts = _accounted(events, rows, since, proof, None, forget=not alive)
     going = accounts.jobs.filter(pl.col("outcome").is_in(_GOES_ON))
     if alive:

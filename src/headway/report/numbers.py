@@ -11,6 +11,12 @@ import polars as pl
 from headway.text import many
 
 
+def other_files(number: int) -> str:
+    """How many files in the folders were not read, and why."""
+    are = "is not an event log or has" if number == 1 else "are not event logs or have"
+    return f"{many(number, 'other file')} {are} no events."
+
+
 def finite(value: Any) -> float | None:
     """A number without the dust of adding floats up; None for what is no number."""
     if value is None or not math.isfinite(value):

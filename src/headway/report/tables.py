@@ -92,11 +92,12 @@ class Texts:
             wanted[places] = True
         wanted[-1] = True  # for none
         chosen = np.flatnonzero(wanted[:-1]).tolist()
-        self._place = (np.cumsum(wanted) - 1).astype(np.uint32)
+        place = np.where(wanted, np.cumsum(wanted) - 1, len(chosen))
+        self._place = place.astype(np.uint32)
         self._column = pl.Series([*(self.strings[at] for at in chosen), None], dtype=pl.String)
 
     def of(self, places: Ints | Longs) -> pl.Series:
-        """The texts at these places, which are among those that were taken; -1 is null."""
+        """The texts at these places; -1, or one that was not taken, is null."""
         return self._column.gather(pl.Series(self._place[places]))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals, sites
-from headway.report.numbers import UNKNOWN, count, days, percent, rate, size, span
+from headway.report.numbers import UNKNOWN, count, days, other_files, percent, rate, size, span
 from headway.text import many, padded, printable, width_of, wrapped
 
 if TYPE_CHECKING:
@@ -460,8 +460,7 @@ def _unread(report: Summarized, width: int) -> list[Line]:
             lines += paragraph(f"{file}: {why}", width, "    ", "", "  - ")
         lines += _rest(len(accounts.unread))
     if accounts.others:
-        words = f"{many(accounts.others, 'other file')} there, no event logs with events."
-        lines += paragraph(words, width, "", "dim")
+        lines += paragraph(other_files(accounts.others), width, "", "dim")
     return lines
 
 

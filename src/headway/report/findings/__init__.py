@@ -101,7 +101,7 @@ def _entered(finding: Finding, left: Remainder, before: dict[str, Finding]) -> F
     if left.shared_s >= 1:
         titles = [before[key].title for key in left.shared_with if key in before]
         which = f"{span(left.shared_s)}: {listed(titles, 2, '; ')}"
-        evidence += (("of this loss, another finding also counts", which),)
+        evidence += (("also counted in another finding", which),)
     return replace(finding, evidence=evidence, **left._asdict())
 
 

@@ -336,7 +336,7 @@ def sorted_names(names: pl.Series) -> list[str]:
 
 def listed(names: Sequence[str], limit: int = 3, between: str = ", ") -> str:
     """A few names in a row: "a, b, c and 4 more"."""
-    known = names if all(names[: limit + 1]) else list(filter(None, names))
+    known = [name for name in names if name]
     rest = len(known) - limit
     text = between.join(shown(name, 80 if between == ", " else 200) for name in known[:limit])
     return f"{text} and {rest:,} more" if rest > 0 else text

@@ -88,7 +88,10 @@ NO_JOBS: Rows = np.zeros(0, np.int64)
 
 
 class Claim(NamedTuple):
-    """Bad seconds that a finding accounts for, by attempt and phase (its place in `Phase`)."""
+    """Bad seconds that a finding accounts for, by attempt and phase (its place in `Phase`).
+
+    `attempt` is sorted.
+    """
 
     attempt: Rows
     phase: NDArray[np.uint8]

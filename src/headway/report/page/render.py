@@ -220,7 +220,7 @@ def _completion(accounts: Accounts, done: Completion, zone: timezone) -> Markup:
         caption,
     )
     good_line = tag("li", _stroke("succeeded"), "succeeded")
-    ended_line = tag("li", _stroke("ended"), "came to an end, however")
+    ended_line = tag("li", _stroke("ended"), "ended, successfully or not")
     strokes = tag("ul", good_line, ended_line, class_="legend")
     return tag("figure", title, strokes, drawing, tag("figcaption", caption))
 
@@ -236,7 +236,7 @@ def _slots(busy: Occupancy, zone: timezone) -> Markup:
     phases = [phase for phase in _LAYERS if phase in busy.phases]
     total = np.sum([busy.phases[phase] for phase in phases], axis=0) if phases else np.zeros(1)
     computing = busy.phases.get(Phase.COMPUTE)
-    caption = f"At most {_about_over_time(float(total.max()))} at once. "
+    caption = f"At most {_rounded_count(float(total.max()))} at once. "
     if computing is not None:
         mean = sum(computing) / float(total.sum())
         caption += f"On average {percent(mean)} of them computed, for a result or not. "
@@ -247,7 +247,7 @@ def _waiters(busy: Occupancy, zone: timezone) -> Markup:
     """Jobs without a slot at each moment."""
     phases = [phase for phase in (Phase.HELD, Phase.QUEUED) if phase in busy.phases]
     most = [
-        f"at most {_about_over_time(max(busy.phases[p]))} {PHASE_WORDS[p]} at once" for p in phases
+        f"at most {_rounded_count(max(busy.phases[p]))} {PHASE_WORDS[p]} at once" for p in phases
     ]
     caption = ", ".join(most)
     caption = f"{caption[:1].upper()}{caption[1:]}. "
@@ -270,7 +270,7 @@ def _stack(
     return tag("figure", heading, entries, drawing, tag("figcaption", caption))
 
 
-def _about_over_time(number: float) -> str:
+def _rounded_count(number: float) -> str:
     return f"{number:.1f}" if round(number, 1) % 1 and number < 9.95 else count(number)
 
 

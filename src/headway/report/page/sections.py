@@ -22,7 +22,7 @@ from headway.report.enums import (
     Worth,
 )
 from headway.report.figures import Loss, SiteFigures, Spread, Totals
-from headway.report.numbers import UNKNOWN, count, percent, rate, share, size, span
+from headway.report.numbers import UNKNOWN, count, other_files, percent, rate, share, size, span
 from headway.report.page.charts import (
     Child,
     Markup,
@@ -613,29 +613,28 @@ def reading(accounts: Accounts) -> Markup:
             if not (accounts.skipped or accounts.unread or accounts.unfinished)
             else f"{size(lost)} in {many(len(accounts.skipped), 'place')} were part of no event; "
             f"{many(len(accounts.unread), 'file')} could not be read.",
-            f" {many(accounts.others, 'other file')} there, no event logs with events."
-            if accounts.others
-            else "",
+            f" {other_files(accounts.others)}" if accounts.others else "",
         )
     ]
-    unread = [[log_text(path), log_text(why)] for path, why in accounts.unread]
+    unread = [[log_text(path), log_text(why)] for path, why in accounts.unread[:MOST_FILES]]
     skipped = [
         [log_text(path), count(skip.offset), count(skip.length), log_text(skip.why)]
-        for path, skip in accounts.skipped
+        for path, skip in accounts.skipped[:MOST_FILES]
     ]
     unfinished = [
         [log_text(path), count(rest.offset), count(rest.length)]
-        for path, rest in accounts.unfinished
+        for path, rest in accounts.unfinished[:MOST_FILES]
     ]
     incomplete = "Last events that are not complete: are they still being written?"
     where = ["file", "from byte", "bytes"]
-    for title, header, rows, name in (
-        ("Files that could not be read", ["file", "why"], unread, ""),
-        ("Bytes that are part of no event", [*where, "what they look like"], skipped, "reading"),
-        (incomplete, where, unfinished, "reading"),
+    looks = [*where, "what they look like"]
+    for title, header, rows, name, every in (
+        ("Files that could not be read", ["file", "why"], unread, "", accounts.unread),
+        ("Bytes that are part of no event", looks, skipped, "reading", accounts.skipped),
+        (incomplete, where, unfinished, "reading", accounts.unfinished),
     ):
         if rows:
-            parts += [table(title, header, rows[:MOST_FILES], class_=name), _left(rows)]
+            parts += [table(title, header, rows, class_=name), _left(every)]
     files = [tag("li", log_text(path)) for path in accounts.files[:MOST_FILES]]
     parts.append(
         tag("details", tag("summary", "The files"), tag("ul", *files), _left(accounts.files))
