@@ -13,6 +13,8 @@ import pytest
 
 from .conftest import Node, Web, alive, wait
 
+BUSY = 5.0  # seconds that a busy machine may add
+
 # writes `ready`, then waits; what it does on SIGTERM is put in place of HANDLER
 WAITER = """
 import os, signal, sys, time
@@ -76,7 +78,7 @@ def test_the_group_is_killed_after_the_grace(node: Node) -> None:
     begin = time.monotonic()
     process.terminate()
     assert node.end(process) == 143
-    assert 0.3 <= time.monotonic() - begin < 20
+    assert 0.3 <= time.monotonic() - begin < 5 + BUSY
     assert node.record()["command"]["signal"] == 9
     assert not alive(int((node.folder / "pid").read_text()))
 
@@ -144,7 +146,7 @@ def test_stragglers_end_with_the_command(node: Node) -> None:
     node.plan("(trap '' TERM HUP; sleep 60) & echo $! > straggler; exit 0")
     assert node.run() == 0
     pid = int((node.folder / "straggler").read_text())
-    wait(lambda: not alive(pid))
+    wait(lambda: not alive(pid), 2 + BUSY)
 
 
 def test_a_signal_while_data_arrive(node: Node, web: Web) -> None:
@@ -160,7 +162,7 @@ def test_a_signal_while_data_arrive(node: Node, web: Web) -> None:
     begin = time.monotonic()
     process.terminate()
     assert node.end(process) == 143
-    assert time.monotonic() - begin < 20  # and not the server's 30
+    assert time.monotonic() - begin < 2 + BUSY  # and not the server's 30
     record = node.record()
     assert (record["exit"], record["phases"][-1]["name"]) == (143, "stage-in")
     assert record["command"] is None
@@ -218,7 +220,7 @@ agent.wait()
     assert alive(agent)
     process.kill()
     process.wait()
-    wait(lambda: not alive(agent) and not alive(command))  # though the grace is a minute
+    wait(lambda: not alive(agent) and not alive(command), 3 + BUSY)  # though the grace is a minute
     assert node.record()["exit"] == 143
     assert "pool" in node.record()["reason"]
 
@@ -247,7 +249,7 @@ def test_a_look_at_another_users_parent_loses_no_signal() -> None:
     subprocess.run([sys.executable, "-c", EVICTED_AT_A_LOOK], check=True, timeout=60)
 
 
-OUT_OF_DATA = """
+OUT_OF_DATA = f"""
 import os, sys, time
 from headway.node.process import NO_DATA, Group, Watch
 ticks = []
@@ -257,7 +259,7 @@ outcome = group.run(
     Watch(), grace=1.0, tick=lambda: ticks.append(1) or 0.05, out_of_data=lambda: len(ticks) > 5
 )
 assert outcome.cause == NO_DATA and outcome.signal == 15, vars(outcome)
-assert 5 < len(ticks) < 20 and time.monotonic() - begin < 20
+assert 5 < len(ticks) < 20 and time.monotonic() - begin < 5 + {BUSY}
 """
 
 
