@@ -265,9 +265,11 @@ def _check_urls(given: list[str]) -> None:
 
 def _exists(target: Path) -> bool:
     """Whether there is a file already; anything else is never replaced."""
-    if os.path.lexists(target) and not target.is_file():
+    if not os.path.lexists(target):
+        return False
+    if not target.is_file():
         raise _refusal(f"{target} is in the way and is not a file", "choose another path")
-    return target.is_file()
+    return True
 
 
 def _in_the_way(target: Path, why: str) -> TransferError:

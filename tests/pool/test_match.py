@@ -313,7 +313,7 @@ import htcondor2
 from dataclasses import asdict
 from pathlib import Path
 from headway.pool.folder import RunFolder
-from headway.pool.match import _make_whole, job_attributes, needs_of
+from headway.pool.match import _set_totals, job_attributes, needs_of
 from headway.pool.htcondor.schedd import _match
 from headway.pool.htcondor.submit import submit_description
 from headway.spec import build_job
@@ -332,7 +332,7 @@ asks = {
 schedd, here = htcondor2.Schedd(), Path.cwd()
 slots = htcondor2.Collector().query(htcondor2.AdType.Startd, "DynamicSlot =!= true")
 for slot in slots:
-    _make_whole(slot)
+    _set_totals(slot)
 for name, more in asks.items():
     job = build_job({"name": name, "command": "true", **more}, folder=here)
     text = submit_description(job, RunFolder(here), "id", here)
