@@ -101,7 +101,7 @@ def create_new(path: str, mode: int = 0o600) -> int:
     return os.open(path, flags, mode)
 
 
-def planted(status: os.stat_result, *, by_root: bool = False) -> str:
+def why_untrusted(status: os.stat_result, *, by_root: bool = False) -> str:
     """Why a file cannot be trusted; empty if it belongs to this user only.
 
     `by_root`: it may also belong to root.

@@ -43,7 +43,7 @@ from array import array
 from itertools import accumulate
 
 from headway.node.errors import TransferError
-from headway.node.files import Lock, create_new, lock, planted
+from headway.node.files import Lock, create_new, lock, why_untrusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read_wanted(path: str, chunk: int, chunks: int) -> WantedOrder | None:
     """
     try:
         with open(f"{path}{WANTED_SUFFIX}", "rb") as file:
-            if planted(os.fstat(file.fileno())):
+            if why_untrusted(os.fstat(file.fileno())):
                 return None
             data = file.read(_WANTED_HEAD.size + 4 * MAX_CHUNKS + 1)
     except OSError:
@@ -229,7 +229,7 @@ class Arrival:
         """Open the file as a reader."""
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         about = os.fstat(file)
-        wrong = planted(about) or ("is too short" if about.st_size < _PAGE else "")
+        wrong = why_untrusted(about) or ("is too short" if about.st_size < _PAGE else "")
         if wrong:
             os.close(file)
             raise TransferError(f"{path} {wrong}: what has arrived is not known", retryable=False)

@@ -252,8 +252,8 @@ class Assembly:
             if self.ledger.on_disk(first, min(first + unit, size)):
                 self._readers.proven(first, min(first + unit, size))
 
-    def further(self) -> bool:
-        """Whether more bytes are here than at any earlier call."""
+    def note_progress(self) -> bool:
+        """Note how many bytes are here; returns whether they are more than ever before."""
         fresh = self.ledger.bytes > self._furthest
         self._furthest = max(self._furthest, self.ledger.bytes)
         return fresh

@@ -482,7 +482,7 @@ class Download:
                 now = time.monotonic()
                 # a few bytes of answers that break off at once are no progress; a slow flow is
                 steady = lane.got >= LITTLE or now - lane.begun > STEADY
-                fresh = self.assembly.further()
+                fresh = self.assembly.note_progress()
                 lane.brought(useful if fresh else 0)
                 if steady:
                     self.last_useful = now

@@ -14,7 +14,7 @@ import os
 import stat
 import zlib
 
-from headway.node.files import planted, sync_folder
+from headway.node.files import sync_folder, why_untrusted
 from headway.node.transfer.ledger import joined
 from headway.node.transfer.source import Identity
 
@@ -121,7 +121,7 @@ def read_journal(path: str, part: int, proof: str) -> SavedState | None:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
             return None
-        if planted(about) or about.st_nlink > 1:
+        if why_untrusted(about) or about.st_nlink > 1:
             return None  # anybody could have written it
         data = b""
         while len(data) <= MAX_BYTES and (piece := os.read(file, 1 << 20)):

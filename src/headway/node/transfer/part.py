@@ -9,7 +9,7 @@ import stat
 import time
 
 from headway.node.errors import FULL, DiskError, NodeError, NoSpaceError, TransferError
-from headway.node.files import Lock, lock, name_new, planted, sync_folder
+from headway.node.files import Lock, lock, name_new, sync_folder, why_untrusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Part:
             self._open(os.O_EXCL)
         about = os.fstat(self.file)
         # a second name: whole, by a process that was killed just then, or somebody else's hand
-        if about.st_nlink > 1 or planted(about):
+        if about.st_nlink > 1 or why_untrusted(about):
             os.unlink(self.place)
             self._let_go()
             self._open(os.O_EXCL)
@@ -156,7 +156,7 @@ class Part:
         """Another user's part is neither resumed nor removed: they may be writing to it."""
         if about.st_uid != os.geteuid():
             raise NodeError(
-                f"{self.place} {planted(about)}, so {self.name} cannot be written to it",
+                f"{self.place} {why_untrusted(about)}, so {self.name} cannot be written to it",
                 remedy="ask them to remove it, or choose another path",
             )
 

@@ -20,7 +20,7 @@ import time
 from binascii import a2b_base64
 from urllib.parse import unquote, urlsplit
 
-from headway.node.files import planted
+from headway.node.files import why_untrusted
 from headway.node.transfer.urls import same_host, scrubbed
 
 TYPE_CHECKING = False
@@ -312,7 +312,7 @@ def read_token(path: str) -> tuple[str | None, str]:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             return None, ""
-        wrong = planted(status, by_root=True)
+        wrong = why_untrusted(status, by_root=True)
         if wrong:
             return None, f"{wrong}, so it is not used"
         text = os.read(handle, _LARGEST).decode("utf-8", "replace").strip()

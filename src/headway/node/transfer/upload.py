@@ -25,7 +25,7 @@ import time
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from headway.node.errors import FULL, AccessDeniedError, NotFoundError, Stopped, TransferError
-from headway.node.files import Lock, lock, name_new, planted, sync_folder
+from headway.node.files import Lock, lock, name_new, sync_folder, why_untrusted
 from headway.node.transfer.checksum import as_header, file_digests, said_digests
 from headway.node.transfer.federation import Offer, parse_name, resolve
 from headway.node.transfer.heads import REDIRECTS, Redirects
@@ -243,7 +243,7 @@ def _alone(file: int, part: str) -> Lock | None:
         about, named = os.fstat(file), os.lstat(part)
     except OSError:
         return None
-    plain = stat.S_ISREG(about.st_mode) and not planted(about)
+    plain = stat.S_ISREG(about.st_mode) and not why_untrusted(about)
     if plain and about.st_ino == named.st_ino and about.st_nlink == 1:
         return held
     held.release()
