@@ -359,7 +359,7 @@ def test_a_failure_in_a_worker_is_told(
 
 
 def test_what_a_worker_made_arrives_as_it_was() -> None:
-    made = {
+    made: dict[str, Any] = {
         "arrays": [
             np.array([[1.5, np.nan]]),
             np.zeros((0, 3)),
@@ -383,12 +383,10 @@ def test_nobody_waits_for_a_slow_worker() -> None:
     workers._send(into, 1, workers._packed(["made"]))
     gone = threading.Timer(10, os.close, [slow_in])
     gone.start()
-    collected = workers._collected([slow_out, out])
     try:
-        assert next(collected) == (1, ["made"])
+        assert next(workers._collected([slow_out, out])) == (1, ["made"])
     finally:
         gone.cancel()
-        collected.close()
         for pipe in (slow_out, slow_in, out, into):
             with suppress(OSError):
                 os.close(pipe)

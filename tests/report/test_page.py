@@ -506,7 +506,12 @@ def test_waiting_is_called_what_it_is(study: Accounts) -> None:
 def test_of_many_files_only_those_shown_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder can have millions of places that could not be read."""
     asked: list[str] = []
-    monkeypatch.setattr(sections, "log_text", lambda words: asked.append(words) or text(words))
+
+    def noted(words: str) -> str:
+        asked.append(words)
+        return text(words)
+
+    monkeypatch.setattr(sections, "log_text", noted)
     many = [("x.log", Skip(0, 9, "no event"))] * 1000
     unread = [("y.log", "cannot be read")] * 1000
     made = sections.reading(
