@@ -236,7 +236,7 @@ def both(
         Server({NAME: content}, pace) as other,
     ):
         begin = time.monotonic()
-        got = fetch([one.url(NAME), other.url(NAME)], str(path), **proof)  # type: ignore[arg-type]
+        got = fetch([one.url(NAME), other.url(NAME)], str(path), **proof)
         return got, time.monotonic() - begin, [one, other]
 
 
@@ -287,11 +287,11 @@ def test_alone(name: str, content: Filed, tmp_path: Path) -> None:
         url = server.url(NAME, query="sig=geheim")
         begin = time.monotonic()
         if not row.alone:
-            fetch([url], str(path), patience=20 * TIME, **proof)  # type: ignore[arg-type]
+            fetch([url], str(path), patience=20 * TIME, **proof)
             assert content.fault(path) is None
             return
         with pytest.raises(TransferError) as caught:
-            fetch([url], str(path), patience=6 * TIME, grace=2 * TIME, **proof)  # type: ignore[arg-type]
+            fetch([url], str(path), patience=6 * TIME, grace=2 * TIME, **proof)
         assert time.monotonic() - begin < 6 * TIME + 5 * BUSY + _again(name, server)
     assert row.alone in caught.value.message
     assert caught.value.retryable is row.retryable
@@ -327,7 +327,7 @@ def _again(name: str, server: Server) -> float:
 
 def test_nobody_there(content: Filed, tmp_path: Path) -> None:
     with pytest.raises(TransferError) as caught:
-        fetch([dead_url("/a")], str(tmp_path / "object"), patience=2 * TIME)
+        fetch(urls=[dead_url("/a")], path=str(tmp_path / "object"), patience=2 * TIME)
     assert "refuses connections" in caught.value.message
     assert caught.value.retryable
 

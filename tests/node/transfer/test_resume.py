@@ -89,7 +89,7 @@ def kept(path: Path, server: Server, **more: object) -> int:
     """A fetch that is stopped in the middle and keeps what it has; returns how much that is."""
     begin = time.monotonic()
     with pytest.raises(TransferError):
-        fetch([server.url("/a")], str(path), patience=1, keep=True, **more)  # type: ignore[arg-type]
+        fetch([server.url("/a")], str(path), patience=1, keep=True, **more)
     assert time.monotonic() - begin < 10
     return journalled(path)
 

@@ -33,42 +33,15 @@ from headway.node.transfer.versions import disagreed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Concatenate, ParamSpec  # novm - for types alone
+    from typing import Any
 
     from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.source import Source
-
-    P = ParamSpec("P")
 
 _TICK = 0.05
 _REPORT = 0.5
 _STOPPED = 5.0  # seconds of a tick after which the process must have been stopped
 _SLOW_WRITE = 1.0  # seconds of one write that tell of the disk and not of the sources
-
-
-def _taking(options: Callable[P, Options]) -> Callable[Concatenate[Sequence[str], str, P], Fetched]:
-    """The function that fetches, with the names and types of its options."""
-
-    def fetch(urls: Sequence[str], path: str, /, *args: P.args, **named: P.kwargs) -> Fetched:
-        """Download one object to `path`; until then it is PATH.part, with a journal.
-
-        Args:
-            urls: Its sources, the best one first.
-            path: The file to write.
-            args: None; options have names.
-            named: See `Options`.
-
-        Returns:
-            The file, and what proves it.
-
-        Raises:
-            TransferError: It did not arrive, or is not what was declared.
-            NodeError: The node's disk is full or fails.
-            Stopped: The caller wanted to stop.
-        """
-        return FetchLoop(urls, path, options(*args, **named)).run()
-
-    return fetch
 
 
 class FetchLoop:
@@ -272,7 +245,23 @@ class FetchLoop:
             return not download.lanes
 
 
-fetch = _taking(Options)
+def fetch(urls: Sequence[str], path: str, **options: Any) -> Fetched:
+    """Download one object to `path`; until then it is PATH.part, with a journal.
+
+    Args:
+        urls: Its sources, the best one first.
+        path: The file to write.
+        options: See `Options`.
+
+    Returns:
+        The file, and what proves it.
+
+    Raises:
+        TransferError: It did not arrive, or is not what was declared.
+        NodeError: The node's disk is full or fails.
+        Stopped: The caller wanted to stop.
+    """
+    return FetchLoop(urls, path, Options(**options)).run()
 
 
 # -- why it did not arrive
