@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab import Filed, Rate, Server
+from tests.node.stream.arriving import Trickle
 
 from headway.check import TITLES
 
@@ -104,8 +105,9 @@ def test_the_job_for_the_ospool_trains_while_its_data_arrives(tmp_path: Path) ->
         whole(run("publish.toml", **url, **{"inputs[0].checksum": f"sha256:{digest}"}))
     manifest = tmp_path / f"{name}.headway"
     pin = f"sha256:{hashlib.sha256(manifest.read_bytes()).hexdigest()}"
-    rate = Rate(size // 10, scope="server")
-    with Filed(data) as content, Server({f"/{name}": content}, [rate]) as server:
+    # The second half comes only once the training is under way, however slow the machine is.
+    faults = [Rate(size // 10, scope="server"), Trickle(trace.exists, after=size // 2)]
+    with Filed(data) as content, Server({f"/{name}": content}, faults) as server:
         url = {"inputs[0].url": server.url(f"/{name}")}
         process = run("job.toml", **url, **{"inputs[0].manifest": pin})
         while process.poll() is None and not trace.exists():
