@@ -72,7 +72,7 @@ class Version:
 def transfer(version: Version) -> Figures:
     options = ["--tools", "headway", "--runs", "1", "--size", "1024", "--targets", "memory"]
     found = version.kept("transfer.py", *options, "--ways", "http,https", "--connections", "1,4")
-    figures = {}
+    figures: Figures = {}
     for column in found["columns"]:
         [run] = column["runs"]["headway"]
         name = f"{column['way']}, {column['connections']} connections"
@@ -81,7 +81,7 @@ def transfer(version: Version) -> Figures:
 
 
 def events(version: Version) -> Figures:
-    figures = {}
+    figures: Figures = {}
     for log in ("pool", "shapes"):
         path = str(version.folder / f"{log}.log")
         reader = str(version.root / "benchmarks" / "event_readers.py")
@@ -102,7 +102,7 @@ def streaming(version: Version) -> Figures:
 def startup(version: Version) -> Figures:
     times = {"headway --help": "import sys; from headway.cli import main; sys.exit(main())"}
     times |= {"import headway": "import headway", "import json": "import json"}
-    figures = {}
+    figures: Figures = {}
     for name, code in times.items():
         runs = [version.run("-c", code, "--help")[1] for _ in range(5)]
         figures[name] = statistics.median(runs)

@@ -139,13 +139,12 @@ def test_what_the_queue_refused_is_not_told_as_done(
 
 
 def test_an_eviction_that_is_told_after_the_hold_leaves_the_job_held() -> None:
-    job = LoggedJob()
-    for each in (event(0, -9.0), event(1, -8.0), event(12, -7.0, *HELD), event(4, -6.0)):
+    job, seen = LoggedJob(), []
+    for each in (
+        *(event(0, -9.0), event(1, -8.0), event(12, -7.0, *HELD)),
+        *(event(4, -6.0), event(12, -5.0, *HELD), event(13, -4.0)),
+    ):
         job.take(each)
-    assert job.held
-    assert (job.holds, job.unwanted) == (1, 1)
-    job.take(event(12, -5.0, *HELD))
-    assert (job.holds, job.unwanted) == (1, 1)
-    job.take(event(13, -4.0))
-    assert not job.held
+        seen.append((job.held, job.holds, job.unwanted))
+    assert seen == [(False, 0, 0), (False, 0, 0), *[(True, 1, 1)] * 3, (False, 1, 1)]
     assert job.releases == 1
