@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import ctypes
 import hashlib
 import json
@@ -500,9 +501,9 @@ def listeners(agent: int) -> set[int]:
 def _children(pid: int) -> list[int]:
     """The children of a process, without a search through all processes of a busy machine."""
     found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
         with contextlib.suppress(OSError):  # a thread may end at any time
-            found += map(int, path.read_text().split())
+            found += map(int, Path(path).read_text().split())
     return found
 
 
