@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import ctypes
+import glob
 import hashlib
 import json
 import os
