@@ -104,6 +104,8 @@ def test_put_publish_and_fetch_again(tmp_path: Path) -> None:
             headway.fetch(url, tmp_path / "x", manifest="md5:00")
         with pytest.raises(headway.TransferError, match="but its manifest says"):
             headway.fetch(url, tmp_path / "x", size=1, manifest=pin)
+    with pytest.raises(headway.TransferError, match="is not a regular file"):
+        headway.put("/dev/null", "https://h/x")
     with pytest.raises(headway.TransferError, match="does not exist") as missing:
         headway.put(tmp_path / "none", "https://h/")
     assert not missing.value.retryable

@@ -181,8 +181,9 @@ def put(
     """
     path = _checked_path(path)
     _check_urls([url])
-    if os.path.isdir(path):
-        raise _refusal(f"{path} is a folder", "name a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        what = "a folder" if os.path.isdir(path) else "not a regular file"
+        raise _refusal(f"{path} is {what}", "name a file")
     if not os.path.isfile(path):
         raise NotFoundError(f"{path} does not exist", retryable=False, remedy="name a file")
     to = destination(path, url)
