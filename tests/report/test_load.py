@@ -26,7 +26,8 @@ from headway.errors import EventLogError, ReportError
 from headway.events import EventWriter
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.report import Report, report
-from headway.report.load import declared, locate
+from headway.report.load import declared
+from headway.report.reading import locate
 from headway.report.records import RECORDS, row_of
 
 SCRIPT = """\

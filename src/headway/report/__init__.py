@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headway.report.document import Report
-    from headway.report.load import LogOrRun
+    from headway.report.reading import LogOrRun
 
 __all__ = ["Report", "report"]
 
@@ -54,7 +54,7 @@ def report(
         ['failed']
     """
     from headway.errors import ReportError
-    from headway.report.load import locate, read_logs
+    from headway.report.reading import locate, read_logs
 
     several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
     if not several:
