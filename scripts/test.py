@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
     # Tests start hundreds of processes, and each would compile Headway again. It is compiled before
     # they begin, because some of them may write only a little: Python would keep half a module.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Several processes with threads on every core each would mostly wait for one another.
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     subprocess.run([sys.executable, "-m", "compileall", "-q", "src", "benchmarks"], cwd=ROOT)
     if arguments[:1] == ["--cov"]:
         return coverage(arguments[1:] or _WITHOUT_POOLS)
