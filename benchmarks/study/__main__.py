@@ -27,12 +27,12 @@ from study.figures import figures  # noqa: E402
 from study.methods import try_methods  # noqa: E402
 from study.runs import WAYS, Way, run  # noqa: E402
 from study.weather import make_weather  # noqa: E402
-from study.world import World, make_world  # noqa: E402
+from study.world import SHORT_SIZE, World, make_world, short_world  # noqa: E402
 from tests.pool.harness import PoolUnavailable  # noqa: E402
 
 from study import limits, result  # noqa: E402
 
-SIZE, SHORT_SIZE = 48_000_000, 16_000_000
+SIZE = 48_000_000
 SHORT = ("stock-2024", "headway")
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     if not args.result:
         args.to.mkdir(parents=True, exist_ok=True)
         if args.short:
-            world = make_world(args.seed, 12, hour=8.0, size=SHORT_SIZE)
+            world = short_world(args.seed)
         else:
             world = make_world(args.seed, hour=args.hour, size=SIZE)
         names = args.runs.split(",") if args.runs else SHORT if args.short else None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from study.weather import Episode, Kind, Weather
+from study.weather import Episode, Kind, Moment, Weather
 from study.world import HOUR, SITES, Site, World
 from tests.lab import Content, Fault, Server, Shorter, Status
 from tests.lab.answer import Answer, Bucket, Case, Request
@@ -53,12 +53,12 @@ class _Path(Bucket):
 
     def take(self, count: int) -> float:
         federation = self._federation
-        now = federation.clock.now()
-        bad = federation.weather.of_cache(self._cache.name, now)
+        moment = federation.moment(self._cache.name, self._client)
+        bad = federation.weather.of_cache(self._cache.name, moment)
         federation.note(self._client, (e for e in bad if e.kind is not Kind.SHORT))
         self.rate = federation.rate(self._cache, self._client)
-        silent = [e.end for e in bad if e.kind is Kind.SILENT]
-        return max(super().take(count), max(silent, default=now) - now)
+        silent = [e.left(moment) for e in bad if e.kind is Kind.SILENT]
+        return max(super().take(count), max(silent, default=0.0))
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ class _Cache(Fault):
 
     def shape(self, case: Case, answer: Answer) -> bool:
         assert case.request is not None
-        federation, now = self.federation, self.federation.clock.now()
+        federation = self.federation
         client = case.request.query.removeprefix("client=")
-        bad = federation.weather.of_cache(self.site.name, now)
+        moment = federation.moment(self.site.name, client)
+        bad = federation.weather.of_cache(self.site.name, moment)
         short = [e for e in bad if e.kind is Kind.SHORT]
         if short and Shorter(int(federation.world.scale.size * SHORT)).shape(case, answer):
             federation.note(client, short)
@@ -105,7 +106,8 @@ class _Director(Server):
         federation, answer = self._federation, Answer(200)
         if site != ACCESS_POINT:
             federation.clock.start()
-            absent = federation.weather.of_director(site, federation.clock.now())
+            moment = federation.moment("director", client)
+            absent = federation.weather.of_director(site, moment)
             if absent:
                 federation.note(client, absent)
                 answer.say(404, _GONE.body)
@@ -139,6 +141,7 @@ class Federation:
         self.world, self.weather, self.clock = world, weather, Clock()
         self._lines: dict[str, Bucket] = {}
         self._paths: dict[tuple[str, str], Bucket] = {}
+        self._first: dict[tuple[str, str], float] = {}
         self._met: set[tuple[Kind, str]] = set()
         self._lock = threading.Lock()
         self.caches = {site: Server(objects, [_Cache(site, self)]) for site in SITES}
@@ -176,9 +179,14 @@ class Federation:
     def rate(self, cache: Site, client: str) -> float:
         """Bytes a second that a cache, while it is not silent, gives to a client now."""
         share = 1.0 if client.startswith(cache.name) else REMOTE
-        bad = self.weather.of_cache(cache.name, self.clock.now())
+        bad = self.weather.of_cache(cache.name, Moment(self.clock.now()))
         slow = [self.world.scale.rate(e.transfer) for e in bad if e.kind is Kind.SLOW]
         return min([self._at_home(client) * share, *slow])
+
+    def moment(self, place: str, client: str) -> Moment:
+        """Now, for a client that asks a cache or the director."""
+        now = self.clock.now()
+        return Moment(now, client, now - self._first.setdefault((place, client), now))
 
     def _at_home(self, client: str) -> float:
         """The rate of the client's site when all is well."""

@@ -122,20 +122,26 @@ def _access_point(world: World, era: Era, clusters: int) -> str:
 # just free: a job that was thrown out goes on where it was, if it may, or has to wait.
 _START = (
     "(time() - TARGET.QDate >= {turn}) && ("
-    " (isUndefined(TARGET.LastRemoteHost) && (time() - TARGET.QDate <= {turn} + {long}"
-    " || time() - TARGET.QDate > {all_turns}))"
+    " (isUndefined(TARGET.LastRemoteHost) && ({new}))"
     " || TARGET.LastRemoteHost =?= MY.Name"
     # asked again when the job is about to begin, whose status is then that of a running one
     " || (!isUndefined(TARGET.LastRemoteHost) && (TARGET.JobStatus =!= 1"
     " || time() - TARGET.EnteredCurrentStatus > {elsewhere})))"
 )
 
+_IN_TURN = "time() - TARGET.QDate <= {turn} + {long} || time() - TARGET.QDate > {all_turns}"
+
 
 def _start(world: World) -> str:
+    turn = f"{world.spacing} * StudyPlace"
+    if world.certain:
+        new = "TARGET.ProcId == StudyPlace"
+    else:
+        long, all_turns = max(1, world.spacing - 1), world.spacing * (world.jobs + 1)
+        new = _IN_TURN.format(turn=turn, long=long, all_turns=all_turns)
     return _START.format(
-        turn=f"{world.spacing} * StudyPlace",
-        long=max(1, world.spacing - 1),
-        all_turns=world.spacing * (world.jobs + 1),
+        turn=turn,
+        new=new,
         elsewhere=round(world.patience(ELSEWHERE)),
     )
 

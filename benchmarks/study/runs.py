@@ -194,6 +194,7 @@ def _evicting(weather: Weather, federation: Federation, pool: Pool) -> Iterator[
 def _wait(log: Path, world: World) -> None:
     """Until every job has ended, or is held and stays so."""
     jobs, follower = Jobs(), Follower(log)
+    calm = min(CALM, 1.5 * world.scale.hour)
     deadline = time.monotonic() + LONGEST * world.scale.hour
     changed = time.monotonic()
     while time.monotonic() < deadline:
@@ -206,7 +207,7 @@ def _wait(log: Path, world: World) -> None:
             under_way = [s for s in states if s not in (Status.COMPLETED, Status.REMOVED)]
             if not under_way:
                 return
-            if held == len(under_way) and time.monotonic() - changed > CALM:
+            if held == len(under_way) and time.monotonic() - changed > calm:
                 return
         time.sleep(0.5)
 

@@ -7,10 +7,10 @@ the same weather, whoever asks and however often.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from study.world import CHTC, GP, HOUR, PDX, Site, Slot, World
+from study.world import CHTC, DAY, GP, HOUR, PDX, Site, Slot, World
 
 
 class Kind(Enum):
@@ -26,7 +26,8 @@ class Kind(Enum):
 class Episode:
     """A stretch of bad weather at a site's cache, or (ABSENT) of the director.
 
-    A director has several replicas: with a `site` it is that site's, else all of them.
+    A director has several replicas: with a `site` it is that site's, else all of them. With a
+    `slot` it is so for that slot alone, and begins when it first asks that cache or director.
     """
 
     kind: Kind
@@ -34,9 +35,26 @@ class Episode:
     end: float
     site: str | None = None
     transfer: float = 0.0  # seconds of the study that a transfer would take: how slow it is
+    slot: str = ""
 
     def holds(self, now: float) -> bool:
         return self.begin <= now < self.end
+
+    def left(self, moment: Moment) -> float:
+        """The seconds until it is over, for one who asks at that moment; 0 if it is not so."""
+        if self.slot not in ("", moment.client):
+            return 0.0
+        now = moment.own if self.slot else moment.now
+        return self.end - now if self.holds(now) else 0.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a slot asks: by the run's clock, and since it asked there for the first time."""
+
+    now: float
+    client: str = ""  # SITE/SLOT
+    own: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,20 +71,20 @@ class Weather:
     episodes: tuple[Episode, ...]
     evictions: tuple[Eviction, ...]
 
-    def of_cache(self, site: str, now: float) -> list[Episode]:
+    def of_cache(self, site: str, moment: Moment) -> list[Episode]:
         """What is wrong with a site's cache."""
         return [
             e
             for e in self.episodes
-            if e.kind is not Kind.ABSENT and e.site == site and e.holds(now)
+            if e.kind is not Kind.ABSENT and e.site == site and e.left(moment)
         ]
 
-    def of_director(self, site: str, now: float) -> list[Episode]:
+    def of_director(self, site: str, moment: Moment) -> list[Episode]:
         """What is wrong with the director, as a site sees it."""
         return [
             e
             for e in self.episodes
-            if e.kind is Kind.ABSENT and e.site in (None, site) and e.holds(now)
+            if e.kind is Kind.ABSENT and e.site in (None, site) and e.left(moment)
         ]
 
 
@@ -88,20 +106,36 @@ def make_weather(world: World) -> Weather:
     midst = begin + dice.uniform(0.4, 0.6) * world.scale.seconds(evicted.compute)
     late = overloads[GP][0].end + 1.2 * world.scale.hour
     computing = _computing(world, late, overloads[GP][0].begin)
+    episodes = [
+        *(episode for each in overloads.values() for episode in each),
+        Episode(Kind.SHORT, *_turns(world, short.place, 1), PDX.name),
+        # 404 to one job, to every tenth in a row, and for an hour to a site
+        Episode(Kind.ABSENT, *_turns(world, absent.place, 1)),
+        Episode(Kind.ABSENT, *_turns(world, burst, row)),
+        Episode(Kind.ABSENT, late, late + world.scale.hour, GP.name),
+    ]
+    if world.certain:
+        episodes = [one for each in episodes for one in _certain(world, each)]
     return Weather(
-        (
-            *(episode for each in overloads.values() for episode in each),
-            Episode(Kind.SHORT, *_turns(world, short.place, 1), PDX.name),
-            # 404 to one job, to every tenth in a row, and for an hour to a site
-            Episode(Kind.ABSENT, *_turns(world, absent.place, 1)),
-            Episode(Kind.ABSENT, *_turns(world, burst, row)),
-            Episode(Kind.ABSENT, late, late + world.scale.hour, GP.name),
-        ),
+        tuple(episodes),
         (
             Eviction(midst, evicted.label, warned=False),
             Eviction(late - 1.0, computing.label),
         ),
     )
+
+
+def _certain(world: World, episode: Episode) -> list[Episode]:
+    """What passes within seconds, for the very slots that are to meet it, whenever they ask."""
+    if episode.kind is Kind.SLOW or (episode.kind is Kind.ABSENT and episode.site):
+        return [episode]
+    lasts = episode.end - episode.begin
+    first = [s for s in world.slots[: world.jobs] if episode.site in (None, s.site.name)]
+    if episode.kind is Kind.SILENT:  # for who asked last before it
+        met = [s for s in first if s.networked and s.place * world.spacing < episode.end][-1:]
+    else:
+        met = [s for s in first if episode.holds(s.place * world.spacing)]
+    return [replace(episode, begin=0.0, end=lasts, slot=slot.label) for slot in met]
 
 
 def _overload(
@@ -113,7 +147,7 @@ def _overload(
     """
     places = sorted(slot.place for slot in world.of(site) if slot.place < world.jobs)
     begin = (places[min(round(share * len(places)), len(places) - 1)] - 0.5) * world.spacing
-    end = begin + hours * world.scale.hour
+    end = begin + hours * (world.longest / DAY) * world.scale.hour
     silence = dice.uniform(0.08, 0.2) * world.scale.hour
     return [
         Episode(Kind.SLOW, begin, end, site.name, dice.uniform(1.5, 2.2) * HOUR),

@@ -10,6 +10,8 @@ from pathlib import Path
 TABLE = Path(__file__).parents[2] / "tests/report/data/ospool-imagenet-100-jobs.csv"
 HOUR = 3600.0
 EPOCHS = 5
+DAY = 20.0  # hours that a job of the study may execute
+SHORT_SIZE = 16_000_000  # bytes
 LEAST = 3.0  # seconds: a machine that is busy for a moment is no cache that stopped
 
 
@@ -26,6 +28,7 @@ CHTC = Site("CHTC-Spark-CE1", 0.30, 1_500.0)
 PDX = Site("PDX-Coeus-CE1", 0.50, 2_750.0)
 GP = Site("GP-ARGO-ksu-backfill", 0.20, 900.0)
 SITES = (CHTC, PDX, GP)
+_NEAR = 0.85  # of the longest that a job may execute
 SPARES = [CHTC, GP]  # slots that no job takes at first, for those that have to go elsewhere
 
 
@@ -68,6 +71,8 @@ class World:
     scale: Scale
     spacing: int  # seconds between two starts
     slots: tuple[Slot, ...]
+    longest: float = DAY  # hours that a job may execute
+    certain: bool = False  # each slot has a job, and each fault its slot, however late they are
 
     def of(self, site: Site) -> list[Slot]:
         return sorted((s for s in self.slots if s.site == site), key=lambda slot: slot.number)
@@ -75,7 +80,7 @@ class World:
     @property
     def limit(self) -> int:
         """The 20 hours that a job may execute, in seconds."""
-        return round(self.scale.seconds(20 * HOUR))
+        return round(self.scale.seconds(self.longest * HOUR))
 
     def patience(self, of_study: float) -> float:
         """How many seconds a client waits here that waits so many in the study."""
@@ -88,11 +93,20 @@ class World:
 
 
 def make_world(
-    seed: int, jobs: int = 40, *, hour: float = 30.0, size: int = 48_000_000, spacing: int = 2
+    seed: int,
+    jobs: int = 40,
+    *,
+    hour: float = 30.0,
+    size: int = 48_000_000,
+    spacing: int = 2,
+    longest: float = DAY,
+    certain: bool = False,
 ) -> World:
     """The world of a seed: who computes where for how long is drawn from the study's table."""
     dice = random.Random(f"world {seed}")
-    times = compute_times()
+    # of shorter days, without what would come near their end
+    end = _NEAR * longest * HOUR
+    times = {site: [t for t in each if t < end] for site, each in compute_times().items()}
     count = {site: round(site.share * jobs) for site in SITES}
     count[PDX] += jobs - sum(count.values())
     # Each site's turns lie all over, in an order that chance makes.
@@ -114,9 +128,15 @@ def make_world(
     for place, site in enumerate(order):
         number = 1 + sum(slot.site == site for slot in slots)
         slow = site == GP and number == 1
-        compute = dice.uniform(20.8, 21.4) * HOUR if slow else drawn[site].pop()
+        too_long = dice.uniform(20.8, 21.4) * (longest / DAY) * HOUR if slow else 0.0
+        compute = too_long or drawn[site].pop()
         slots.append(Slot(site, number, place, compute, networked=place != offline))
-    return World(seed, jobs, Scale(hour, size), spacing, tuple(slots))
+    return World(seed, jobs, Scale(hour, size), spacing, tuple(slots), longest, certain)
+
+
+def short_world(seed: int) -> World:
+    """12 jobs and days of 8 hours, for a test: it ends within two minutes, on any machine."""
+    return make_world(seed, 12, hour=8.0, size=SHORT_SIZE, longest=8.0, certain=True)
 
 
 def compute_times() -> dict[str, list[float]]:
