@@ -322,15 +322,17 @@ class Connection:
 
 
 def _chunks(data: bytes, size: int) -> bytes:
-    """Data in chunks of this size, all at once: one by one, small ones would be the limit."""
+    """Data in chunks of this size: by place within a chunk if these are fewer than the chunks."""
     number, rest = divmod(len(data), size)
     head = b"%x\r\n" % size
-    step = len(head) + size + 2
-    made = bytearray((head + bytes(size) + b"\r\n") * number)
-    for at in range(size if number > 1 else 0):
-        made[len(head) + at :: step] = data[at : number * size : size]
-    if number == 1:
-        made[len(head) : len(head) + size] = data[:size]
+    if number <= size:
+        whole = [data[at * size : (at + 1) * size] for at in range(number)]
+        made = bytearray(b"".join([part for each in whole for part in (head, each, b"\r\n")]))
+    else:
+        step = len(head) + size + 2
+        made = bytearray((head + bytes(size) + b"\r\n") * number)
+        for at in range(size):
+            made[len(head) + at :: step] = data[at : number * size : size]
     if rest:
         made += b"%x\r\n%b\r\n" % (rest, data[-rest:])
     return bytes(made)
