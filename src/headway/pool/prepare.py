@@ -19,6 +19,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -166,6 +167,7 @@ def compile_agent(agent: Path, store: Path) -> Path:
     return made
 
 
+@lru_cache(maxsize=1)  # a process that prepares several runs compiles once
 def _compiled(data: bytes) -> bytes:
     archive = io.BytesIO()
     with (
