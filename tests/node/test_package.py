@@ -19,6 +19,14 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 PACKED = sorted(packed(ROOT.parent))
 
 
+@pytest.fixture
+def pyz(tmp_path: Path) -> Path:
+    """As it is sent, without the bytecode that it has in other tests."""
+    path = tmp_path / "headway-node.pyz"
+    build_agent(path)
+    return path
+
+
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
     build_agent(tmp_path / "a")
     previous = os.umask(0o077)
