@@ -117,7 +117,8 @@ def test_quartiles() -> None:
 
 def test_what_follows_a_tool_counts(tmp_path: Path) -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass"
-    alone = _measure([["true"]], dict(os.environ), tmp_path)
+    tries = [_measure([["true"]], dict(os.environ), tmp_path) for _ in range(9)]
+    alone = min(tries, key=lambda run: run.seconds)  # a busy machine makes some of them longer
     both = _measure([["true"], [sys.executable, "-c", busy]], dict(os.environ), tmp_path)
     assert both.seconds >= 0.3 > alone.seconds and both.cpu >= 0.3 > alone.cpu
     with pytest.raises(SystemExit, match="false failed"):
@@ -131,9 +132,9 @@ def test_the_machine_is_named(tmp_path: Path) -> None:
     assert about["cores"] and all(about.values())
 
 
-@pytest.mark.parametrize("way", ["http", "https", "wide-https"])
-def test_every_tool_has_its_row(way: str, tools: list[str], tmp_path: Path) -> None:
-    words = ["--size", "1", "--runs", "2", "--ways", way, "--connections", "2"]
+@pytest.mark.parametrize(("way", "runs"), [("http", 2), ("https", 1), ("wide-https", 1)])
+def test_every_tool_has_its_row(way: str, runs: int, tools: list[str], tmp_path: Path) -> None:
+    words = ["--size", "1", "--runs", str(runs), "--ways", way, "--connections", "2"]
     where = ["--tools", ",".join(tools), "--folder", str(tmp_path), "--disk", str(tmp_path)]
     keep = tmp_path / "kept.json"
     _, lines = ran("transfer.py", *words, *where, "--json", str(keep), folder=tmp_path)
@@ -144,12 +145,12 @@ def test_every_tool_has_its_row(way: str, tools: list[str], tmp_path: Path) -> N
     assert set(kept["machine"]["file_systems"]) == {each.target for each in columns}
     for each in columns:
         assert each.title in lines and set(each.runs) == set(tools)
-        assert all(len(runs) == 2 for runs in each.runs.values())
+        assert all(len(own) == runs for own in each.runs.values())
         # memory is looked at now and then: of one that ends at once little may have been seen
         assert all(
             run.seconds > 0 and run.cpu > 0 and run.memory < 80e6
-            for runs in each.runs.values()
-            for run in runs
+            for own in each.runs.values()
+            for run in own
         )
     assert any("min left" in line for line in lines)
     assert not [path for path in tmp_path.iterdir() if path != keep]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,24 +99,47 @@ def test_director() -> None:
         assert director.pelican_url("/a") == f"pelican://{host}:{port}/lab/a"
 
 
+def quickest(act: Callable[[], None], enough: float) -> float:
+    """Seconds of the quickest of some tries: a busy machine makes each of them longer."""
+    least = math.inf
+    for _ in range(8):
+        begin = time.monotonic()
+        act()
+        least = min(least, seconds_since(begin))
+        if least < enough:
+            break
+    return least
+
+
+def used(path: WidePath) -> float:
+    """Seconds of a processor that the path has taken."""
+    ticks = Path(f"/proc/{path.process.pid}/stat").read_text().split()[13:15]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def test_wide_path() -> None:
     content = Made(2 * MB)
     with Server({"/a": content}) as server:
         with WidePath(server.address, delay=0.1, rate=4 * MB) as path:
-            url = path.url(server.url("/a"))
-            begin = time.monotonic()
-            client = connect(url)
-            assert get(url, (0, 1), connection=client).status == 206
-            assert 0.2 <= seconds_since(begin) < 2  # connect, then question and answer
-            begin = time.monotonic()
-            assert get(url, (0, 1), connection=client).status == 206
-            assert 0.1 <= seconds_since(begin) < 2
-            begin = time.monotonic()
-            assert get(url, connection=client).body == content.read(0, content.size)
-            assert 0.5 <= seconds_since(begin) < 5
-            client.close()
-            used = Path(f"/proc/{path.process.pid}/stat").read_text().split()[13:15]
-            assert sum(map(int, used)) < 50  # hundredths of a second, its start included
+            url, before = path.url(server.url("/a")), used(path)
+
+            def connect_and_ask() -> None:
+                with contextlib.closing(connect(url)) as client:
+                    assert get(url, (0, 1), connection=client).status == 206
+
+            assert 0.2 <= quickest(connect_and_ask, 2) < 2  # connect, then question and answer
+            with contextlib.closing(connect(url)) as client:
+
+                def ask() -> None:
+                    assert get(url, (0, 1), connection=client).status == 206
+
+                def ask_for_all() -> None:
+                    assert get(url, connection=client).body == content.read(0, content.size)
+
+                ask()
+                assert 0.1 <= quickest(ask, 2) < 2
+                assert 0.5 <= quickest(ask_for_all, 5) < 5
+            assert used(path) - before < 0.3
         assert path.process.returncode == 0
     with WidePath(server.address) as path, pytest.raises(OSError):
         get(path.url("http://127.0.0.1:1/a"))  # nobody behind it

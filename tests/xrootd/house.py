@@ -146,7 +146,7 @@ class House:
 
     def _end_cache(self) -> None:
         self._cache.terminate()
-        self._cache.communicate(timeout=10)
+        self._cache.communicate(timeout=60)
 
     def _cache_id(self) -> int:
         """runuser waits for its child, which is XRootD."""
@@ -192,8 +192,8 @@ class House:
 
     def _wait_for(self, port: int) -> None:
         knock = f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)"
-        deadline = time.monotonic() + 30
-        while self.run("-c", knock).returncode:
+        deadline = time.monotonic() + 120
+        while self.run("-I", "-S", "-c", knock).returncode:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"XRootD does not listen at {port}:\n{self.logs()}")
             time.sleep(0.2)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -38,6 +39,8 @@ from headway import transfers
 from headway.node.errors import ManifestError, NodeError, TransferError
 from headway.node.transfer import fetch, manifest, versions
 from headway.node.transfer.fetch import pinned_manifest
+
+from .scale import scaled
 
 MB = 1 << 20
 SIZE = 6 * MB
@@ -114,16 +117,16 @@ class TestSecondOpinion:
 
 @pytest.mark.usefixtures("quick")
 def test_hung_sources_come_after_untried_ones(tmp_path: Path) -> None:
-    """Fifty that hang, then a good one: 25 s of the engine's time, and no byte twice."""
+    """Twenty that hang, then a good one: 10 s of the engine's time, and no byte twice."""
     begin = time.monotonic()
     with Server({"/a": CONTENT}, [Hang(at="request").on("/hung")]) as server:
-        hung = [server.url("/hung", query=f"n={number}") for number in range(50)]
+        hung = [server.url("/hung", query=f"n={number}") for number in range(20)]
         fetch([*hung, server.url("/a")], str(tmp_path / "object"), checksum=CONTENT.checksum())
         asked = [request.target for request in server.requests if request.path == "/hung"]
         assert server.sent < SIZE + MB
     assert CONTENT.fault(tmp_path / "object") is None
-    assert time.monotonic() - begin < 40 * TIME + 5
-    assert len(set(asked[:50])) == 50  # nobody twice before everybody once
+    assert time.monotonic() - begin < 16 * TIME + 5
+    assert len(set(asked[:20])) == 20  # nobody twice before everybody once
 
 
 class TestCompletePart:
@@ -183,7 +186,8 @@ class TestCompletePart:
 def test_a_process_that_is_stopped_for_longer_than_its_patience_goes_on(tmp_path: Path) -> None:
     code = (
         "import sys; from headway.node.transfer import fetch; "
-        "fetch([sys.argv[1]], sys.argv[2], patience=3, grace=3)"
+        "sys.modules['headway.node.transfer.fetch']._STOPPED = 2.0; "
+        "fetch([sys.argv[1]], sys.argv[2], patience=1.5, grace=1.5)"
     )
     path = tmp_path / "object"
     with Server({"/a": CONTENT}, [Rate(3 * MB)]) as server:
@@ -193,7 +197,7 @@ def test_a_process_that_is_stopped_for_longer_than_its_patience_goes_on(tmp_path
                 assert process.poll() is None
                 time.sleep(0.02)
             process.send_signal(signal.SIGSTOP)
-            time.sleep(7)
+            time.sleep(3.5)
             process.send_signal(signal.SIGCONT)
             assert process.wait(60) == 0
         finally:
@@ -217,9 +221,13 @@ def test_a_folder_that_is_removed_meanwhile_is_told_in_words(tmp_path: Path) -> 
     assert "make the folder again" in caught.value.remedy
 
 
-@pytest.mark.usefixtures("quick")
 class TestGivingUpEarly:
     """What no other try soon can change ends a fetch by hand at once, and not one on a slot."""
+
+    @pytest.fixture(autouse=True)
+    def quicker(self) -> Iterator[None]:
+        with scaled(seconds=0.1):
+            yield
 
     @pytest.mark.parametrize("kind", ["expired", "wrong_host", "unknown"])
     def test_a_bad_certificate(
@@ -251,15 +259,15 @@ class TestGivingUpEarly:
         assert time.monotonic() - begin < 20
 
     def test_a_slot_keeps_its_patience(self, tmp_path: Path) -> None:
-        fault = Portal().for_seconds(8 * TIME)
+        fault = Portal().for_seconds(0.8)
         with Server({"/a.tar": CONTENT}, [fault]) as server:
-            fetch([server.url("/a.tar")], str(tmp_path / "object"), patience=60 * TIME)
+            fetch([server.url("/a.tar")], str(tmp_path / "object"), patience=15)
         assert CONTENT.fault(tmp_path / "object") is None
 
     def test_a_healthy_mirror_is_waited_for(self, tmp_path: Path) -> None:
         with (
             Server({"/a.tar": CONTENT}, [Portal()]) as portal,
-            Server({"/a.tar": CONTENT}, [Status(503).for_seconds(6)]) as late,
+            Server({"/a.tar": CONTENT}, [Status(503).for_seconds(2.5)]) as late,
         ):
             urls = [portal.url("/a.tar"), late.url("/a.tar")]
             transfers.fetch(urls, tmp_path / "object")
