@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 from tests.lab import Flip, Hang, Made, Rate, Server, Silent, Status, dead_url
 
 from headway.node import plugin
@@ -169,9 +170,9 @@ def test_uploads_replace_unless_told_not_to(call: Call) -> None:
 
 def test_a_404_that_passes_and_one_that_stays(call: Call) -> None:
     content = Made(5000, seed=2)
-    with Server({"/a": content}, [Status(404).for_seconds(1)]) as server:
+    with Server({"/a": content}, [Status(404).for_seconds(0.4)]) as server:
         call.ask((server.url("/a"), "a"), (server.url("/never", query="sig=s3cret"), "b"))
-        call.job_ad(HeadwayGrace=4)
+        call.job_ad(HeadwayGrace=2)
         assert call.run() in (1, 11)
         first, second = call.answers()
     assert first["transfersuccess"] is True and content.fault(call.folder / "a") is None
@@ -333,7 +334,7 @@ ADS = st.dictionaries(st.from_regex(r"\A[a-z_][a-z0-9_]{0,8}\Z"), VALUES, max_si
 
 
 @given(st.lists(ADS, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_ads_come_back_as_they_were_written(ads: list[dict[str, Any]]) -> None:
     assert read_ads("\n".join(map(write_ad, ads))) == ads
 
