@@ -130,7 +130,7 @@ class Node:
         return process
 
     def end(self, process: subprocess.Popen[bytes]) -> int:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=90)
         self.stderr = errors.decode()
         return process.returncode
 
@@ -154,11 +154,20 @@ class Node:
         wait(lambda: (self.folder / name).exists())
 
 
-def wait(condition: Callable[[], object], seconds: float = 15.0) -> None:
+def wait(condition: Callable[[], object], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
+
+
+def seconds_to_start(pyz: Path) -> float:
+    """What a few starts take now, for those who count seconds: little, but on a busy machine."""
+    begin = time.monotonic()
+    environment = {"PATH": os.environ["PATH"], "HEADWAY_PYTHON": PYTHON}
+    for _ in range(4):
+        subprocess.run([pyz, "version"], env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - begin
 
 
 def alive(pid: int) -> bool:
