@@ -74,6 +74,7 @@ def _tell(tables: dict[str, list[Row]], place: int, job: Row) -> None:
     now = begin = float(job.pop("begin", 1_000_000.0 + 10 * place))
     outcome = job.setdefault("outcome", "success")
     waits = {"queued_s": 0.0, "held_s": 0.0}
+    first = {name: len(rows) for name, rows in tables.items()}
 
     def piece(phase: str, seconds: float, **row: Any) -> None:
         nonlocal now
@@ -101,15 +102,16 @@ def _tell(tables: dict[str, list[Row]], place: int, job: Row) -> None:
         if queued:
             piece("queued", queued)
             waits["queued_s"] += queued
-        _try(tables, place, number, dict(told_try), outcome, piece, hold)
+        spent = sum(row["seconds"] for row in tables["pieces"][first["pieces"] :])
+        _try(tables, place, number, dict(told_try), outcome, spent, piece, hold)
     for code, subcode, reason, seconds in job.pop("held", []):
         hold(code, subcode, reason, seconds)
-    mine = [row for row in tables["attempts"] if row["job"] == place]
+    mine = tables["attempts"][first["attempts"] :]
     sums = {
         name: sum(float(row.get(name, 0.0)) for row in mine)
         for name in ("slot_s", "compute_s", "good_compute_s", "good_s", "bad_s", "open_s")
     }
-    held = [row for row in tables["holds"] if row["job"] == place]
+    held = tables["holds"][first["holds"] :]
     last = {f"hold_{key}": held[-1][key] for key in ("code", "subcode", "reason")} if held else {}
     tables["jobs"].append(
         {"begin": begin, "submitted": begin, "end": now, "total_s": now - begin, "log": "log"}
@@ -131,6 +133,7 @@ def _try(
     number: int,
     row: Row,
     outcome: str,
+    begin: float,
     piece: Callable[..., None],
     hold: Callable[..., None],
 ) -> None:
@@ -145,7 +148,6 @@ def _try(
     cause = ending if ending not in ("success", "open") else "none"
     if verdict == "bad" and cause == "none":
         cause = "failed"
-    begin = sum(p["seconds"] for p in tables["pieces"] if p["job"] == place)
     for phase, seconds in parts.items():
         piece(phase, seconds, attempt=attempt, verdict=verdict, cause=cause)
     whole = sum(parts.values())

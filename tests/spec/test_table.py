@@ -52,7 +52,7 @@ def test_written_out(load: Load) -> None:
         (b'a\n"x\n', "no partner"),
         (b'a\n"x"y\n', "follows a closing"),
         (b'a\n"x\ny"\n', "line break"),
-        (b"a\nx\x00y\n", "line 2 holds a NUL"),
+        (b"a\nx\x00y\n", "line 2 contains a NUL"),
         (b"a\n" + b"x" * 200_000 + b"\n", "line 2"),
         (b"a\nok\n\xff\n", "line 3 is not UTF-8"),
     ],

@@ -328,8 +328,10 @@ def account(
     Returns:
         The accounts.
     """
-    ends = last_events(columns)
-    return account_parts([columns], ends, until=until, since=since, outputs=outputs)
+    tables = TableBuilder()
+    made, left_out = _accounted(columns, last_events(columns), until, since, outputs)
+    tables.add(made)
+    return tables.accounts(None, left_out)
 
 
 def account_parts(
@@ -339,7 +341,7 @@ def account_parts(
     until: float | None = None,
     since: float | None = None,
     outputs: Mapping[tuple[int, int], bool] | None = None,
-    events: int | None = None,
+    events: int,
 ) -> Accounts:
     """The accounts of logs whose jobs come some after the other, each of them as a whole.
 
@@ -349,7 +351,7 @@ def account_parts(
         until: As for `account`.
         since: As for `account`.
         outputs: As for `account`.
-        events: How many events there are, where the columns do not have all of them.
+        events: How many events there are; the columns need not have all of them.
 
     Returns:
         The accounts of all jobs.
@@ -359,20 +361,10 @@ def account_parts(
 
     def next_part() -> tuple[AccountedJobs, int] | None:
         columns = next(waiting, None)
-        if columns is None:
-            return None
-        found = every = group_by_job(columns)
-        if since is not None:
-            found = _recent(columns, every, int(since * 1e6))
-        left = len(every.first) - len(found.first)
-        timeline = Timeline(columns, found, outputs or {}, until, ends)
-        attempts = _attempts(columns, timeline)
-        jobs = _jobs(timeline, attempts)
-        pieces = pieces_of(timeline, attempts, jobs)
-        return AccountedJobs(columns, timeline, jobs, attempts, pieces), left
+        return None if columns is None else _accounted(columns, ends, until, since, outputs)
 
     # The next jobs are accounted while the tables of these are made, if there is room for both.
-    room = events is None or events <= MANY
+    room = events <= MANY
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(next_part)
         while (part := coming.result()) is not None:
@@ -385,6 +377,25 @@ def account_parts(
             if not room:
                 coming = ahead.submit(next_part)
     return tables.accounts(events, left_out)
+
+
+def _accounted(
+    columns: Columns,
+    ends: Longs,
+    until: float | None,
+    since: float | None,
+    outputs: Mapping[tuple[int, int], bool] | None,
+) -> tuple[AccountedJobs, int]:
+    """The accounts of these jobs as arrays, and how many jobs were left out."""
+    found = every = group_by_job(columns)
+    if since is not None:
+        found = _recent(columns, every, int(since * 1e6))
+    timeline = Timeline(columns, found, outputs or {}, until, ends)
+    attempts = _attempts(columns, timeline)
+    jobs = _jobs(timeline, attempts)
+    pieces = pieces_of(timeline, attempts, jobs)
+    made = AccountedJobs(columns, timeline, jobs, attempts, pieces)
+    return made, len(every.first) - len(found.first)
 
 
 def _recent(columns: Columns, found: JobEvents, since: int) -> JobEvents:

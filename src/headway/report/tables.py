@@ -98,7 +98,7 @@ class Texts:
 
     def of(self, places: Ints | Longs) -> pl.Series:
         """The texts at these places; -1, or one that was not taken, is null."""
-        return self._column.gather(pl.Series(self._place[places]))
+        return taken(self._column, self._place[places])
 
 
 class AttemptFacts:
@@ -204,7 +204,12 @@ class SiteNames:
 
 
 def _named(names: Sequence[str | None], places: Longs | Ints) -> pl.Series:
-    return pl.Series(names, dtype=pl.String).gather(pl.Series(places.astype(np.uint32)))
+    return taken(pl.Series(names, dtype=pl.String), places)
+
+
+def taken(values: pl.Series, places: Longs | Ints | Codes) -> pl.Series:
+    """The values at these places."""
+    return values[pl.Series(places.astype(np.uint32))]  # `gather` would make a query of it
 
 
 def distinct(places: Ints | Longs) -> tuple[Longs, Longs]:
@@ -363,8 +368,8 @@ class TableBuilder:
         site, machine = self._sites.columns()
         sites = pl.concat([site, pl.Series([None], dtype=pl.Categorical)])
         last = np.concatenate([np.empty(0, np.int32), *self._last])
-        of_last = pl.Series(np.where(last < 0, len(site), last).astype(np.uint32))
-        jobs = _joined(self._parts["jobs"]).with_columns(site=sites.gather(of_last))
+        of_last = np.where(last < 0, len(site), last)
+        jobs = _joined(self._parts["jobs"]).with_columns(site=taken(sites, of_last))
         idle = pl.Series(self._idle.flags())
         attempts = _joined(self._parts["attempts"]).with_columns(
             site=site, machine=machine, cause=_idle_if(idle)
@@ -398,8 +403,8 @@ def _with_idle(pieces: pl.DataFrame, idle: pl.Series) -> pl.DataFrame:
     """The pieces, with what idle attempts lost put down to that."""
     if not idle.any():
         return pieces
-    owner = pieces.get_column("attempt").fill_null(len(idle)).cast(pl.UInt32)
-    mine = idle.append(pl.Series([False])).gather(owner)
+    owner = pieces.get_column("attempt").fill_null(len(idle))
+    mine = taken(idle.append(pl.Series([False])), owner.to_numpy())
     lost = pieces.get_column("verdict") == Worth.BAD.value
     lost &= pieces.get_column("cause") != Cause.SUSPENDED.value
     return pieces.with_columns(cause=_idle_if(mine & lost))
@@ -442,6 +447,11 @@ def _at(values: Longs | Ints | Codes, places: Longs, missing: int) -> Longs:
     return np.where(places < 0, missing, values[np.maximum(places, 0)])
 
 
+def _measured(values: Floats) -> pl.Series:
+    """Null where a value is NaN."""
+    return pl.Series(values, nan_to_null=True)
+
+
 def _moments(times: Longs) -> pl.Series:
     return pl.Series(_seconds(times)).set(pl.Series(times < 0), None)
 
@@ -479,7 +489,7 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
         "end": _seconds(attempts.end_us),
         "executed": attempts.executed,
         "arrived": attempts.executed & (ran | ~staging),
-        "ending": endings.gather(pl.Series(ending)),
+        "ending": taken(endings, ending),
         "cause": _enum(attempts.cause, Cause),
         "code": _optional(_at(columns.code, end_event, NONE)),
         "subcode": _optional(_at(columns.subcode, end_event, NONE)),
@@ -493,10 +503,11 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
         "bad_s": _seconds(worth[VERDICT[Worth.BAD]]),
         "open_s": _seconds(worth[VERDICT[Worth.OPEN]]),
         "agent_transfer": staging,
-        **{name: pl.Series(getattr(about, name)).fill_nan(None) for name in _MEASURED},
+        **{name: _measured(getattr(about, name)) for name in _MEASURED},
         "evicted": attempts.evicted & np.isin(attempts.cause, _EVICTIONS),
-        "file": pl.Series([*columns.files, None], dtype=pl.Categorical).gather(
-            pl.Series(_at(columns.file, end_event, len(columns.files)).astype(np.uint32))
+        "file": taken(
+            pl.Series([*columns.files, None], dtype=pl.Categorical),
+            _at(columns.file, end_event, len(columns.files)),
         ),
         "offset": _optional(_at(columns.offset, end_event, -1), -1),
     }
@@ -506,8 +517,7 @@ def _end_frame(attempts: AttemptArrays) -> Frame:
     """What the reasons of ends mean."""
 
     def named(names: list[str], places: Longs) -> pl.Series:
-        found = np.where(places < 0, len(names), places).astype(np.uint32)
-        return pl.Series([*names, None], dtype=pl.String).gather(pl.Series(found))
+        return _named([*names, None], np.where(places < 0, len(names), places))
 
     entries = [entry.id for entry in table()]
     return {
@@ -520,7 +530,7 @@ def _enum(
     codes: Codes, words: type[Cause] | type[Phase] | type[Worth] | type[JobOutcome]
 ) -> pl.Series:
     names = [word.value for word in words]
-    return pl.Series(names, dtype=pl.Enum(names)).gather(pl.Series(codes, dtype=pl.UInt32))
+    return taken(pl.Series(names, dtype=pl.Enum(names)), codes)
 
 
 #: Columns of a job that are the sums of its attempts.
@@ -543,7 +553,7 @@ def _job_frame(
     held = _at(timeline.rows, jobs.held, -1)
     matched = np.full(count, -1, np.int64)
     matched[attempts.job[::-1]] = attempts.begin_us[::-1]
-    of_last = pl.Series(np.where(last < 0, len(attempts.job), last).astype(np.uint32))
+    of_last = np.where(last < 0, len(attempts.job), last)
 
     def total(name: str) -> Floats:
         microseconds = np.rint(np.asarray(attempt_frame[name]) * _SECOND)
@@ -552,13 +562,13 @@ def _job_frame(
     def largest(values: Floats) -> pl.Series:
         found = np.full(count, np.nan)
         np.fmax.at(found, attempts.job, values)
-        return pl.Series(found).fill_nan(None)
+        return _measured(found)
 
     def newest(values: Floats) -> pl.Series:
         found = np.full(count, np.nan)
         said = np.flatnonzero(~np.isnan(values))  # in the order of attempts: the last one stays
         found[attempts.job[said]] = values[said]
-        return pl.Series(found).fill_nan(None)
+        return _measured(found)
 
     def per_job(flags: Flags) -> Longs:
         return np.bincount(attempts.job[flags], minlength=count)
@@ -571,16 +581,14 @@ def _job_frame(
     log = columns.log[row]
     owner = pl.Series([*(name or None for name in columns.owners), None], dtype=pl.String)
     user = texts.of(about.user)
-    owners = owner.gather(pl.Series(np.where(log < len(columns.owners), log, len(owner) - 1)))
+    owners = taken(owner, np.where(log < len(columns.owners), log, len(owner) - 1))
     in_transfer = pl.Series(attempt_frame["transfer_in_s"], dtype=pl.Float64)
     return {
         "job": np.arange(before.jobs, before.jobs + count),
         "id": pl.select(pl.format("{}.{}", pl.Series(cluster), pl.Series(proc))).to_series(),
         "cluster": cluster,
         "proc": proc,
-        "log": pl.Series(columns.logs or [""], dtype=pl.Categorical).gather(
-            pl.Series(log.astype(np.uint32))
-        ),
+        "log": taken(pl.Series(columns.logs or [""], dtype=pl.Categorical), log),
         "user": user.zip_with(user.is_not_null(), owners).cast(pl.Categorical),
         "outcome": _enum(jobs.outcome, JobOutcome),
         "begin": _seconds(jobs.begin_us),
@@ -611,7 +619,7 @@ def _job_frame(
         "held_s": spent(Phase.HELD),
         **{name: total(name) for name in _ADDED_UP},
         "transfer_s": total("transfer_in_s"),
-        "last_transfer_s": in_transfer.append(pl.Series([0.0])).gather(of_last),
+        "last_transfer_s": taken(in_transfer.append(pl.Series([0.0])), of_last),
     }
 
 

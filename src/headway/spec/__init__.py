@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headway.spec.job import (
-        Checkpoint,
+        CheckpointSettings,
         Gpus,
         Input,
         Job,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headway.spec.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
-    "Checkpoint",
+    "CheckpointSettings",
     "Gpus",
     "Input",
     "Job",

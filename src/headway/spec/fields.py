@@ -263,7 +263,7 @@ def _name(text: str) -> str:
         raise Wrong("is empty", 'give the job a name, such as "cifar10"')
     if odd:
         remedy = "a name is made of letters, digits, spaces, `.`, `_` and `-`"
-        raise Wrong(f"{show(name)} holds {show(odd[0])}", remedy)
+        raise Wrong(f"{show(name)} contains {show(odd[0])}", remedy)
     if name[0] in ".- " or name[-1] == " ":
         what = f"{show(name)} begins with `.`, `-` or a space, or ends with a space"
         raise Wrong(what, "begin with a letter or digit")
@@ -314,16 +314,16 @@ def _one_line(text: str) -> str:
     if not text.strip():
         raise Wrong("is empty", "leave it out")
     if any(char in text for char in "\n\r\0"):
-        raise Wrong("holds a line break", "write it on one line")
+        raise Wrong("contains a line break", "write it on one line")
     return text.strip()
 
 
 def _container(text: str) -> str:
     image = refuse_placeholders(_one_line(text))
     if re.search(r"\s", image):
-        raise Wrong(f"{show(image)} holds a space", "name one image")
+        raise Wrong(f"{show(image)} contains a space", "name one image")
     if re.match(r"[^/]+://[^/@:]*:[^/@]*@[^/]+/", image):
-        raise Wrong("holds a user name or password", "remove everything up to `@`")
+        raise Wrong("contains a user name or password", "remove everything up to `@`")
     return image
 
 
@@ -339,7 +339,7 @@ def _submit_key(key: str) -> str:
 def _submit_value(value: object) -> str:
     text = text_of(value)
     if any(char in text for char in "\n\r\0"):
-        raise Wrong("holds a line break", "write it on one line")
+        raise Wrong("contains a line break", "write it on one line")
     if text.rstrip().endswith("\\"):
         raise Wrong("ends with a backslash, which would join the next line", "remove it")
     return text.strip()
@@ -369,7 +369,7 @@ def _runtime(value: object) -> object:
 def _checkpoint_path(text: str) -> str:
     path = folder_path(text)
     if "," in path:
-        raise Wrong(f"{show(path)} holds a comma, which separates files in HTCondor", "rename it")
+        raise Wrong(f"{show(path)} contains a comma, which separates files in HTCondor", "rename it")
     return path
 
 

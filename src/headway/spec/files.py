@@ -236,7 +236,7 @@ def _parse_csv(text: str, name: str) -> tuple[Rows, list[Problem]]:
     # csv reports a NUL differently in each version of Python.
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise _error(name, f"line {line} holds a NUL character", "remove it")
+        raise _error(name, f"line {line} contains a NUL character", "remove it")
     delimiter = "\t" if name.lower().endswith((".tsv", ".tab")) else ","
     lines = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
@@ -310,7 +310,7 @@ def _from_list(value: Sequence[object], where: Where) -> tuple[Rows, list[Proble
             try:
                 text = texts[str(name)] = text_of(cell)
                 if _CONTROL.search(text):
-                    raise Wrong("holds a line break or control character", "remove it")
+                    raise Wrong("contains a line break or control character", "remove it")
             except Wrong as wrong:
                 problems.append(wrong.at(where(("table", index, str(name)))))
         rows.append(texts)

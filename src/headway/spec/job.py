@@ -210,7 +210,7 @@ class Output(Model):
         return to + path.rpartition("/")[2] if to and to.endswith("/") else to
 
 
-class Checkpoint(Model):
+class CheckpointSettings(Model):
     paths: tuple[f.CheckpointPath, ...]
     exit_code: Annotated[f.Whole, Field(ge=1, le=255)] = 85
     interval: f.Period | None = None  # told to the command as HEADWAY_CHECKPOINT_INTERVAL
@@ -275,7 +275,7 @@ class Job(Model):
     resources: Resources = Resources()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointSettings | None = None
     grace: f.Duration = 60.0  # between SIGTERM and SIGKILL
     duration: Literal["Medium", "Long"] | None = None  # OSPool's JobDurationCategory
     time_limit: f.Period | None = None  # the agent stops the command after this long
@@ -358,7 +358,7 @@ _LEVELS: dict[type[BaseModel], Loc] = {
     Gpus: ("resources", "gpus"),
     Input: ("inputs", 0),
     Output: ("outputs", 0),
-    Checkpoint: ("checkpoint",),
+    CheckpointSettings: ("checkpoint",),
     Retries: ("retries",),
     Sites: ("sites",),
 }

@@ -34,7 +34,7 @@ _SPACE_OR_CONTROL = re.compile(r"[\x00-\x20\x7f]")
 def check_template(text: str, columns: Collection[str] | None) -> str:
     """`text`, if every placeholder is among `columns` (None: not known) and braces are in pairs."""
     if "\0" in text:
-        raise Wrong("holds a NUL character", "remove it")
+        raise Wrong("contains a NUL character", "remove it")
     if "{" not in text and "}" not in text:
         return text
     asked = placeholders(text)
@@ -134,9 +134,9 @@ def _tidy(text: str, filled: str) -> str:
     if not filled.strip():
         raise Wrong("is empty", "name a file or folder, relative to the job's folder")
     if _CONTROL.search(filled):
-        raise Wrong(f"{shown} holds a control character", "rename the file")
+        raise Wrong(f"{shown} contains a control character", "rename the file")
     if "\\" in filled:
-        raise Wrong(f"{shown} holds a backslash", "separate folders with `/`")
+        raise Wrong(f"{shown} contains a backslash", "separate folders with `/`")
     if filled.startswith(("/", "~")):
         raise Wrong(f"{shown} is not relative to the job's folder", "write a relative path")
     parts = [part for part in filled.split("/") if part not in ("", ".")]
@@ -183,7 +183,7 @@ def output_to(text: str) -> str:
     if not text.strip():
         raise Wrong("is empty", "leave `to` out to keep the output in the run folder")
     if _CONTROL.search(text):
-        raise Wrong(f"{show(text)} holds a control character", "remove it")
+        raise Wrong(f"{show(text)} contains a control character", "remove it")
     if text.startswith("~"):
         raise Wrong(f"{show(text)}: `~` is not expanded", "write the whole path")
     if re.match(r"(https?|file|osdf|stash|pelican):", text, re.IGNORECASE):
@@ -248,13 +248,13 @@ def _check_url(text: str, scheme: str) -> None:
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     if "@" in authority:
         raise Wrong(
-            "the URL holds a user name or password, and job descriptions are kept and shared",
+            "the URL contains a user name or password, and job descriptions are kept and shared",
             "remove everything up to `@`",
         )
     if _SPACE_OR_CONTROL.search(text):
-        raise Wrong(f"{show(text)} holds a space or control character", "write a space as %20")
+        raise Wrong(f"{show(text)} contains a space or control character", "write a space as %20")
     if "," in text and scheme in FEDERATION_SCHEMES:
-        raise Wrong(f"{show(text)} holds a comma, which separates files in HTCondor", "write %2C")
+        raise Wrong(f"{show(text)} contains a comma, which separates files in HTCondor", "write %2C")
     path = rest[len(authority) :]
     if scheme == "file":
         if authority not in ("", "localhost"):

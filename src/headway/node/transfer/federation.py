@@ -406,7 +406,7 @@ def _endpoint(url: str, what: str, plain: bool) -> str:
         if parts.scheme != "https" and not (plain and parts.scheme == "http"):
             raise ValueError("it is not https")
         if parts.username is not None:
-            raise ValueError("it holds a user name")
+            raise ValueError("it contains a user name")
     except ValueError as error:
         words = f"{what} {shown(url)} cannot be used: {scrubbed(str(error))}"
         raise Fault(words, settled=True) from None

@@ -304,7 +304,7 @@ class HeadRequests:
         if identity is None or download.over:
             return
         if before is None:
-            source.opinion = identity
+            source.only_asked(identity)
         # one answer is of one version, whatever the server calls the next one
         several = download.requests > 1
         if several and before is not None and before.differs(identity, same_place=True):

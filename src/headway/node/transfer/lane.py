@@ -210,7 +210,7 @@ class Lane:
         cpu = time.thread_time()
         head = self.client.open(lease.begin, None if whole else lease.end)
         if self.client.forgets:
-            self.source.early = False
+            self.source.forgot_a_request()
         if not self.client.was_early:
             cpu = time.thread_time() - cpu  # the node's own time, which is not latency
             self.source.answered_after(max(0.0, self._received(0) - self.begun - cpu))

@@ -263,6 +263,14 @@ class Source:
         mean = (self.latency + seconds) / 2 if self.latency else seconds
         self.latency = min(seconds, mean)
 
+    def only_asked(self, said: Identity) -> None:
+        """It says what the object is, and was asked for no bytes."""
+        self.opinion = said
+
+    def forgot_a_request(self) -> None:
+        """One that came before the last answer had ended: from now on each waits for its turn."""
+        self.early = False
+
     def fell_silent(self, given: int, least: int) -> None:
         """A connection gave so many bytes and then nothing more.
 

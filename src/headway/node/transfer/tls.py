@@ -141,7 +141,7 @@ def tls_fault(error: Exception, host: str) -> Fault:
     if not isinstance(error, ssl.SSLCertVerificationError):
         words = getattr(error, "reason", None) or type(error).__name__
         return Fault(f"TLS with {host} failed: {words}", phase="TLS")
-    if not trust().some():
+    if not trust().any_authorities():
         words = f"this node or container has no CA certificates ({_whereabouts()})"
         return Fault(words, node=True, remedy=_REMEDY, phase="TLS", lasting=True)
     remedy = "is it the right host? if its authority is not a public one, name it in SSL_CERT_FILE"
@@ -171,10 +171,10 @@ class _Trust:
             if place and os.path.realpath(place) not in loaded:
                 loaded.add(os.path.realpath(place))
                 self.add(place)
-        if not settings and not self.some():
+        if not settings and not self.any_authorities():
             for place in _usual():
                 self.add(place)
-                if self.some():
+                if self.any_authorities():
                     break
 
     def add(self, place: str) -> None:
@@ -186,7 +186,7 @@ class _Trust:
             else:
                 self.context.load_verify_locations(cafile=place)
 
-    def some(self) -> bool:
+    def any_authorities(self) -> bool:
         """Whether there is any authority at all."""
         if self.context.cert_store_stats()["x509_ca"]:
             return True

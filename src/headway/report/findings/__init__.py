@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain
 
 from headway.report.accounts import Accounts
-from headway.report.findings.affected import Claims, Remainder, cited_events, listed
+from headway.report.findings.affected import Counted, Remainder, cited_events, listed
 from headway.report.findings.compute import idle, restart
 from headway.report.findings.finding import Destination, Finding, Step, Table
 from headway.report.findings.holds import duration, hold_burst, retry_loop, unreleased
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 Detector = Callable[[Accounts], list[Finding]]
 
-#: Those that name a mechanism first: where two claim the same seconds, they are the better answer.
+#: Those that name a mechanism first: where two count the same seconds, they are the better answer.
 DETECTORS: tuple[Detector, ...] = (
     transfer_cut,
     duration,
@@ -71,14 +71,14 @@ def find(accounts: Accounts) -> list[Finding]:
     Returns:
         The findings, the most expensive first. Each says how much of its loss others count, too.
     """
-    claims = Claims(accounts)
+    counted = Counted(accounts)
     found: dict[str, Finding] = {}
     # Each has its own tables for a while: many attempts are looked at by one after the other.
     workers = 3 if accounts.attempts.height <= _MANY else 1
     with ThreadPoolExecutor(workers) as pool:
         seen = list(pool.map(lambda detector: _detected(detector, accounts), DETECTORS))
     for finding in chain.from_iterable(seen):
-        left = claims.enter(finding)
+        left = counted.enter(finding)
         if left is not None:
             found[finding.key] = _entered(finding, left, found)
     floor_s = FLOOR * float(accounts.jobs.get_column("slot_s").sum())

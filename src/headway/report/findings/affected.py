@@ -14,7 +14,7 @@ from headway.report.accounts import OUTCOMES, Accounts, once
 from headway.report.enums import Cause, JobOutcome, Phase, Worth
 from headway.report.findings.finding import (
     NAMED,
-    Claim,
+    LostSeconds,
     Finding,
     LogPosition,
     Rows,
@@ -45,14 +45,14 @@ class Affected:
     named: tuple[str, ...]  # the first few jobs
     rows: tuple[str, ...]  # the same, with the row of its table after each that has one
     held: tuple[str, ...]  # the first few that are held now, for lines that release them
-    claim: Claim
+    seconds: LostSeconds
     lost: Rows  # jobs that have no result because of it
     gpu: bool  # all these jobs hold GPUs
 
     @property
     def cost_s(self) -> float:
         """Seconds of badput."""
-        return self.claim.total_s
+        return self.seconds.total_s
 
     @property
     def cost(self) -> str:
@@ -89,7 +89,7 @@ class Affected:
             evidence=tuple(evidence),
             table=table,
             advice=tuple(advice),
-            claim=self.claim,
+            seconds=self.seconds,
             lost=self.lost,
             echo=echo,
         )
@@ -132,8 +132,8 @@ def affected(
         accounts: The accounts.
         attempts: Rows with a column `attempt`, in which null is none.
         jobs: Further jobs.
-        phases: Only badput in these is claimed; all if none are given.
-        causes: Only badput of these is claimed; all if none are given.
+        phases: Only badput in these is counted; all if none are given.
+        causes: Only badput of these is counted; all if none are given.
         lost: The jobs that count as lost to it; else all without a result whose last attempt is
             among the attempts, and `jobs` without a result.
 
@@ -161,7 +161,7 @@ def affected(
         named=names,
         rows=_with_rows(accounts, names, every),
         held=_names(accounts, every[outcome == _CODE[JobOutcome.HELD.value]]),
-        claim=_claim(accounts, tried, phases, causes),
+        seconds=_lost_seconds(accounts, tried, phases, causes),
         lost=lost,
         gpu=_on_gpus(accounts, every),
     )
@@ -248,9 +248,9 @@ def example(accounts: Accounts, name: str) -> str:
     )
 
 
-def _claim(
+def _lost_seconds(
     accounts: Accounts, tried: NDArray[np.bool_], phases: Sequence[Phase], causes: Sequence[Cause]
-) -> Claim:
+) -> LostSeconds:
     """The badput of the attempts whose flag is set, by attempt and phase."""
     bad = _badput(accounts)
     mine = tried[bad.attempt]
@@ -261,7 +261,7 @@ def _claim(
     keys, place = np.unique(key, return_inverse=True)
     seconds = np.asarray(np.bincount(place, bad.seconds[mine], len(keys)), np.float64)
     keys, seconds = keys[seconds > 0], seconds[seconds > 0]
-    return Claim(keys // len(Phase), (keys % len(Phase)).astype(np.uint8), seconds)
+    return LostSeconds(keys // len(Phase), (keys % len(Phase)).astype(np.uint8), seconds)
 
 
 class _Badput(NamedTuple):
@@ -357,10 +357,10 @@ def cited_events(accounts: Accounts, finding: Finding) -> tuple[LogPosition, ...
         A few, those that cost most first; of a finding that cost nothing, those of the jobs that
         it names. A job that never had an attempt is cited by its log alone.
     """
-    claim = finding.claim
-    if len(claim.attempt):
-        attempts, first = np.unique(claim.attempt, return_index=True)
-        seconds = np.add.reduceat(claim.seconds, first)
+    lost = finding.seconds
+    if len(lost.attempt):
+        attempts, first = np.unique(lost.attempt, return_index=True)
+        seconds = np.add.reduceat(lost.seconds, first)
         attempts = attempts[np.lexsort((attempts, -seconds))[:_CITED]]
         jobs = _columns(accounts).job[attempts]
     else:
@@ -381,7 +381,7 @@ ECHO = 0.5
 
 
 class Remainder(NamedTuple):
-    """What is left of a finding's claim when those before it have had theirs."""
+    """What is left of a finding's seconds when those that others count are taken off."""
 
     shared_s: float
     shared_with: tuple[str, ...]
@@ -389,13 +389,13 @@ class Remainder(NamedTuple):
     weight_s: float
 
 
-class Claims:
-    """Which seconds and jobs findings have claimed: the same second is counted once."""
+class Counted:
+    """Which seconds and jobs findings have counted: the same second is counted once."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._attempts = accounts.attempts.height
-        self._claimed: dict[int, NDArray[np.float64]] = {}  # by phase: seconds of each attempt
-        self._owner: dict[int, NDArray[np.int16]] = {}  # by phase: who claimed first
+        self._counted: dict[int, NDArray[np.float64]] = {}  # by phase: seconds of each attempt
+        self._owner: dict[int, NDArray[np.int16]] = {}  # by phase: who counted first
         self._lost = np.zeros(accounts.jobs.height, bool)
         self._keys: list[str] = []
         good = accounts.jobs.filter(pl.col("outcome") == JobOutcome.SUCCESS.value)
@@ -403,17 +403,17 @@ class Claims:
         self._result_s = median(good.get_column("good_s")) or 0.0
 
     def enter(self, finding: Finding) -> Remainder | None:
-        """Claims what nobody has claimed, and says what somebody has.
+        """Count what nobody has counted yet, and say what somebody has.
 
         None: other findings have said it all.
         """
-        claim, shared, owners = finding.claim, 0.0, set[int]()
-        parts = [(phase, claim.phase == phase) for phase in np.unique(claim.phase).tolist()]
+        lost, shared, owners = finding.seconds, 0.0, set[int]()
+        parts = [(phase, lost.phase == phase) for phase in np.unique(lost.phase).tolist()]
         for phase, mine in parts:
-            if phase in self._claimed:
-                # Of one attempt's phase, two claims are the same as far as they can be.
-                at = claim.attempt[mine]
-                both = np.minimum(self._claimed[phase][at], claim.seconds[mine])
+            if phase in self._counted:
+                # Of one attempt's phase, two findings count the same seconds as far as they can.
+                at = lost.attempt[mine]
+                both = np.minimum(self._counted[phase][at], lost.seconds[mine])
                 shared += float(both.sum())
                 owners |= set(self._owner[phase][at][both > 0].tolist())
         new = int((~self._lost[finding.lost]).sum())
@@ -424,7 +424,7 @@ class Claims:
         if finding.echo and every > 0 and left <= (1 - ECHO) * every:
             return None
         for phase, mine in parts:
-            self._claim(phase, claim.attempt[mine], claim.seconds[mine])
+            self._count(phase, lost.attempt[mine], lost.seconds[mine])
         self._lost[finding.lost] = True
         self._keys.append(finding.key)
         waiting = (finding.waiting_s or 0.0) if finding.slot_waiting else 0.0
@@ -435,10 +435,10 @@ class Claims:
             weight_s=left + waiting,
         )
 
-    def _claim(self, phase: int, at: Rows, seconds: NDArray[np.float64]) -> None:
-        if phase not in self._claimed:
-            self._claimed[phase] = np.zeros(self._attempts)
+    def _count(self, phase: int, at: Rows, seconds: NDArray[np.float64]) -> None:
+        if phase not in self._counted:
+            self._counted[phase] = np.zeros(self._attempts)
             self._owner[phase] = np.full(self._attempts, -1, np.int16)
-        owner, claimed = self._owner[phase], self._claimed[phase]
+        owner, counted = self._owner[phase], self._counted[phase]
         owner[at] = np.where(owner[at] < 0, len(self._keys), owner[at])
-        claimed[at] = np.maximum(claimed[at], seconds)
+        counted[at] = np.maximum(counted[at], seconds)

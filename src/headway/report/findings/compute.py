@@ -394,8 +394,8 @@ def _computed(accounts: Accounts, rows: pl.DataFrame, ended: pl.DataFrame) -> li
     about = affected(accounts, evicted, phases=(Phase.COMPUTE, Phase.CHECKPOINT), causes=CAUSES)
     if ended.height < EVICTIONS_AT_LEAST or about.cost_s < LOST_AT_LEAST:
         return []
-    first = np.unique(about.claim.attempt, return_index=True)[1]
-    lost = np.add.reduceat(about.claim.seconds, first)
+    first = np.unique(about.seconds.attempt, return_index=True)[1]
+    lost = np.add.reduceat(about.seconds.seconds, first)
     ran = rows.filter(~pl.col("idle") & ~pl.col("unreported"))
     ran = ran.join(ended.select("mates").unique(), on="mates", how="semi")
     compute_s = float(ran.get_column("compute_s").sum())

@@ -87,7 +87,7 @@ Rows = NDArray[np.int64]
 NO_JOBS: Rows = np.zeros(0, np.int64)
 
 
-class Claim(NamedTuple):
+class LostSeconds(NamedTuple):
     """Bad seconds that a finding accounts for, by attempt and phase (its place in `Phase`).
 
     `attempt` is sorted.
@@ -102,12 +102,12 @@ class Claim(NamedTuple):
         """All of it."""
         return float(pl.Series(self.seconds).sum())
 
-    def scaled(self, share: float) -> Claim:
+    def scaled(self, share: float) -> LostSeconds:
         """A share of each second."""
-        return self._replace(seconds=self.seconds * share) if share > 0 else NO_CLAIM
+        return self._replace(seconds=self.seconds * share) if share > 0 else NOTHING_LOST
 
 
-NO_CLAIM = Claim(NO_JOBS, NO_JOBS.astype(np.uint8), np.zeros(0))
+NOTHING_LOST = LostSeconds(NO_JOBS, NO_JOBS.astype(np.uint8), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Finding:
     shared_with: tuple[str, ...] = ()
     missing_s: float = 0.0
     weight_s: float = 0.0
-    # What `find` needs to see who has claimed what; not for readers.
-    claim: Claim = field(default=NO_CLAIM, repr=False, compare=False)
+    # What `find` needs to see who counts what; not for readers.
+    seconds: LostSeconds = field(default=NOTHING_LOST, repr=False, compare=False)
     lost: Rows = field(default_factory=NO_JOBS.copy, repr=False, compare=False)
     slot_waiting: bool = field(default=True, repr=False, compare=False)  # waited on a slot
     echo: bool = field(default=False, repr=False, compare=False)  # may say what others say better
@@ -173,7 +173,7 @@ class Finding:
             "header": list(self.table.header),
             "rows": [list(row) for row in self.table.rows],
         }
-        hidden = ("claim", "lost", "slot_waiting", "echo")
+        hidden = ("seconds", "lost", "slot_waiting", "echo")
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in hidden}
         return shown | {
             "waiting": self.waiting if self.waiting_s else None,

@@ -425,7 +425,7 @@ def _site_finding(
     excess = min(sum(_excess(row, against[row["site"]]) for row in rows), about.cost_s)
     slower = sum(one.slower_s for name in names for one in against[name])
     lost = excess > 0
-    claim = about.claim.scaled(excess / about.cost_s if lost else 0.0)
+    seconds = about.seconds.scaled(excess / about.cost_s if lost else 0.0)
     worst, first = short_name(names[0]), against[names[0]]
     cost = f"{slot_time(excess, about.gpu)} lost beyond what is usual"
     if len(names) == 1:
@@ -461,7 +461,7 @@ def _site_finding(
         key=key,
         title=title,
         why=_why(first, lost),
-        cost_s=claim.total_s if lost else None,
+        cost_s=seconds.total_s if lost else None,
         waiting_s=slower or None,
         jobs=there.get_column("job").n_unique(),
         attempts=there.height,
@@ -469,7 +469,7 @@ def _site_finding(
         evidence=tuple(evidence),
         table=_table(accounts.place, sites, names, taken),
         advice=advice,
-        claim=claim,
+        seconds=seconds,
         echo=accounts.place == "machine",  # what a machine does wrong, others say better
     )
 
