@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 
 from headway.events import Columns, Event, EventParser, columns_of
 from headway.events.clock import Clock
@@ -25,7 +26,11 @@ LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 NOW = 1_800_000_000.0
 TEXTS = ("site", "slot", "host", "user", "text")
 
-quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 class Recording(EventParser):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 from tests.report.columns import Made, made_columns
 from tests.report.spent import accounts_of, adds_up, spent
 
@@ -41,7 +42,7 @@ EVENTS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(EVENTS, max_size=40), st.booleans())
 def test_the_pieces_of_a_job_add_up_to_its_time(events: list[Made], in_order: bool) -> None:
     if in_order:
@@ -51,7 +52,7 @@ def test_the_pieces_of_a_job_add_up_to_its_time(events: list[Made], in_order: bo
     assert accounts.jobs["attempts"].sum() == accounts.attempts.height
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EVENTS, min_size=1, max_size=30), st.integers(0, 2))
 def test_a_job_is_accounted_for_itself(events: list[Made], proc: int) -> None:
     """Other jobs in the log change nothing in a job that has ended."""
@@ -67,7 +68,7 @@ def test_a_job_is_accounted_for_itself(events: list[Made], proc: int) -> None:
     assert jobs(alone) == jobs(among)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.sampled_from(Kind), min_size=1, max_size=12), min_size=1, max_size=90))
 def test_many_lives_at_once_are_the_same_lives(jobs: list[list[Kind]]) -> None:
     first = np.cumsum([0, *map(len, jobs)])[:-1]

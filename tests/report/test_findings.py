@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 from tests.report import study
 from tests.report.made import Row, accounts_of, made
 from tests.report.many import many_jobs
@@ -232,7 +233,7 @@ def random_accounts(kinds: list[tuple[Row, int]]) -> Accounts:
     return accounts_of(job for job, times in kinds for job in [job] * times)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(_KINDS)
 def test_any_accounts_can_be_looked_at_and_no_second_is_claimed_twice(
     kinds: list[tuple[Row, int]],
@@ -278,9 +279,9 @@ def test_no_detector_falls_over_a_column_that_nobody_filled(accounts: Accounts, 
 
 def test_a_hundred_thousand_jobs_take_seconds() -> None:
     accounts = many_jobs(100_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert find(accounts)
-    assert time.perf_counter() - begin < 15
+    assert time.process_time() - begin < 15
 
 
 def test_real_pool_logs_can_be_looked_at() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 from tests.report.columns import Made, made_columns
 from tests.report.test_oracle import LINE, LOGS, MADE
 from tests.report.written import BEGIN, HOST, write_log
@@ -42,7 +43,7 @@ def figures(accounts: Accounts) -> Counter[str]:
     return +found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.lists(st.one_of(MADE, LINE), max_size=12), max_size=6), st.integers(0, 63))
 def test_halves_add_up(logs: list[list[Made]], chosen: int) -> None:
     def accounts(which: list[int]) -> Accounts:

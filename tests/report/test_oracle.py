@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples_of import examples
 from tests.report import study
 from tests.report.columns import Made, made_columns
 from tests.report.oracle import Attempt, Hold, Job, oracle
@@ -196,7 +197,7 @@ def lives(draw: st.DrawFn) -> list[Made]:
     return events
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.one_of(MADE, LINE), max_size=40), st.booleans())
 def test_any_events(events: list[Made], in_order: bool) -> None:
     if in_order:
@@ -204,7 +205,7 @@ def test_any_events(events: list[Made], in_order: bool) -> None:
     agrees(made_columns(events))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(lives(), st.lists(st.one_of(MADE, LINE), max_size=3), st.booleans(), st.booleans())
 def test_lives_that_hang_together(
     life: list[Made], strays: list[Made], there: bool, in_order: bool
@@ -215,7 +216,7 @@ def test_lives_that_hang_together(
     agrees(made_columns(events), until=200, outputs={(1, 0): there})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(lives(), lives(), st.integers(0, 40), st.floats(0, 1))
 def test_two_logs(mine: list[Made], other: list[Made], gap: int, part: float) -> None:
     """The pool's log tells of the same job again, in part, and of another with the same id."""

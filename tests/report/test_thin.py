@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.events.test_shapes import shapes
+from tests.examples_of import examples
 from tests.report.test_oracle import LOGS
 
 from headway.events import read_columns
@@ -58,7 +59,9 @@ STEP = st.tuples(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(st.lists(STEP, max_size=40), min_size=1, max_size=3),

@@ -369,7 +369,7 @@ def _runtime(value: object) -> object:
 def _checkpoint_path(text: str) -> str:
     path = folder_path(text)
     if "," in path:
-        raise Wrong(f"{show(path)} contains a comma, which separates files in HTCondor", "rename it")
+        raise Wrong(f"{show(path)} contains a comma; HTCondor separates files by it", "rename it")
     return path
 
 

@@ -14,9 +14,9 @@ from headway.report.accounts import OUTCOMES, Accounts, once
 from headway.report.enums import Cause, JobOutcome, Phase, Worth
 from headway.report.findings.finding import (
     NAMED,
-    LostSeconds,
     Finding,
     LogPosition,
+    LostSeconds,
     Rows,
     Step,
     Table,
