@@ -24,7 +24,6 @@ CHECKS = [
     ["-c", "import importlinter.cli as cli; cli.lint_imports_command()", "--no-logo", "--no-cache"],
     ["-m", "vulture"],
 ]
-_SOME_FAILED = 1  # pytest's exit code, as opposed to a run that broke off
 _ENOUGH = 8 << 30  # bytes of memory that files may take
 # with pools of their own, one after the other: two at a time are too much for two cores
 _POOLS = ["tests/pool", "tests/study"]
@@ -64,32 +63,12 @@ def tests() -> int:
         print(f"\n== pytest, and at the same time mypy, {' and '.join(_POOLS)}", flush=True)
         # these mostly wait, too; where two want a core, those that count seconds on a pool go first
         rest = ["nice", *_pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory)]
-        ran = [(rest, abs(subprocess.run(rest, cwd=ROOT).returncode))]
+        ran = [abs(subprocess.run(rest, cwd=ROOT).returncode)]
         for other in others:
             for words, code, told in other.result():
                 print(f"\n== {' '.join(words)}\n{told}", flush=True)
-                ran.append((words, code))
-    return max(_settled(words, code) for words, code in ran)
-
-
-def _settled(words: list[str], code: int) -> int:
-    """Some tests kill daemons, or count seconds, at moments that a busy machine shifts: what failed
-    gets a second try, alone and in plain sight."""
-    if code != _SOME_FAILED or "pytest" not in words:
-        return code
-    print("\n== second try of what failed", flush=True)
-    alone = _alone(words)
-    return subprocess.run([*alone, "--last-failed"], cwd=ROOT).returncode
-
-
-def _alone(words: list[str]) -> list[str]:
-    """The same tests one after the other, and on the disk."""
-    found = list(words)
-    for option in ("-n", "--basetemp"):
-        if option in found:
-            at = found.index(option)
-            del found[at : at + 2]
-    return found
+                ran.append(code)
+    return max(ran)
 
 
 def _quietly(commands: list[list[str]]) -> list[tuple[list[str], int, str]]:
@@ -114,7 +93,7 @@ def coverage(arguments: list[str]) -> int:
 
 
 def _workers() -> list[str]:
-    return ["-n", str(1 + (os.cpu_count() or 1))]
+    return ["-n", str(1 + (os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 @contextmanager
