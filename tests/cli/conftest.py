@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.loaded import SOURCE as SOURCE
+from tests.loaded import Done as Done
+from tests.loaded import run_headway, start_headway
 
 from headway.api import Run
 from headway.events import EventWriter
@@ -17,9 +19,6 @@ from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.spec import build_job, dump_job
 
 from .shell import Shell
-
-SOURCE = Path(__file__).parents[2] / "src"
-Done = subprocess.CompletedProcess[str]
 
 SCRIPT = """\
 import sys, time
@@ -76,22 +75,19 @@ def command() -> Sequence[str]:
 
 
 @pytest.fixture
-def headway(
-    tmp_path: Path, command: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Done]:
-    """Call `headway …` in the test's folder."""
+def headway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Call `headway …` in the test's folder; `anew`: in a Python that has loaded nothing yet."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str, code: int | None = 0, env: Mapping[str, str] | None = None) -> Done:
-        done = subprocess.run(
-            [*command, *words],
-            cwd=tmp_path,
-            env={**environment(tmp_path), **(env or {})},
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=60,
-        )
+    def call(
+        *words: str,
+        code: int | None = 0,
+        env: Mapping[str, str] | None = None,
+        anew: bool = False,
+    ) -> Done:
+        run = start_headway if anew else run_headway
+        seen = {**environment(tmp_path), **(env or {})}
+        done = run(words, cwd=tmp_path, env=seen, errors="surrogateescape")
         if code is not None:
             assert done.returncode == code, done.stdout + done.stderr
         done.stderr = without_progress(done.stderr)

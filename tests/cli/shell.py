@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import Authority
+from tests.loaded import SOURCE, run_headway
 from tests.node.transfer.federation import TRACER
 
 
@@ -21,18 +22,17 @@ class Shell:
         self.stdout = ""
         self.environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+            "PYTHONPATH": str(SOURCE),
             "SSL_CERT_FILE": str(Authority.get().bundle),
         }
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        with self.start(*words) as process:
-            out, err = process.communicate(timeout=60)
-        said = out + err
-        assert process.returncode == code, said
+        done = run_headway(words, cwd=self.folder, env=self.environment)
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
         assert "Traceback" not in said or "--debug" in words
         assert TRACER not in said
-        self.stdout = out
+        self.stdout = done.stdout
         return said
 
     def start(self, *words: str) -> subprocess.Popen[str]:

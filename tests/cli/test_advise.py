@@ -31,7 +31,7 @@ def held_log(path: Path, name: str) -> Path:
 
 def cost(headway: Call, *words: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    headway(*words)
+    headway(*words, anew=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.loaded import SOURCE as SOURCE
+from tests.loaded import Done, run_headway
+
 from headway.api import Run
 from headway.events import JobState, read_log
 from headway.pool import Runs
 
-SOURCE = Path(__file__).parents[3] / "src"
-Done = subprocess.CompletedProcess[str]
 SMALL = '[resources]\nmemory = "20 MB"\ndisk = "10 MB"\n'
 
 
@@ -68,13 +69,13 @@ class House:
 
     def headway(self, *words: str, code: int | None = 0) -> Done:
         """One command to its end; never a traceback."""
-        process = self.popen(*words)
-        out, err = process.communicate()
-        assert "Traceback" not in err, err
-        assert "this is a bug" not in err, err
+        done = run_headway(words, cwd=self.folder, env=self.environment)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert "this is a bug" not in done.stderr, done.stderr
         if code is not None:
-            assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+            said = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == code, said
+        return done
 
     def run(self, job: str, *words: str, code: int | None = 0) -> Run:
         """Run a job.toml to its end."""
