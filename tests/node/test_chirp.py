@@ -78,7 +78,7 @@ def test_a_starter_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
         client = node_chirp.Chirp({"_CONDOR_SCRATCH_DIR": str(tmp_path)}, lambda _: None)
         begin = time.monotonic()
         assert not any(client.send("x") for _ in range(50))
-        assert time.monotonic() - begin < 1.0
+        assert time.monotonic() - begin < 4  # and not a tenth of a second for each
 
 
 def test_a_wrong_cookie_or_a_refusal_does_not_stop_the_agent(node: Node) -> None:

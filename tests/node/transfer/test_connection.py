@@ -84,7 +84,7 @@ def test_one_dead_address_beside_a_live_one(
         url = f"http://two.invalid:{it.address[1]}/a"
         begin = time.monotonic()
         assert ask("GET", url).status == 200
-        assert time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin < 4
         fetch([url], str(tmp_path / "a"))
         assert DATA.fault(tmp_path / "a") is None
         put(str(tmp_path / "a"), url.replace("/a", "/b"))

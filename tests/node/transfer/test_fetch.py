@@ -365,7 +365,7 @@ def test_a_wish_to_stop_is_heard_while_a_server_is_silent(web: Web, tmp_path: Pa
     begin = time.monotonic()
 
     def sleep(_: Request) -> bool:
-        time.sleep(2)
+        time.sleep(6)
         return True
 
     web.script["data"] = [sleep]
@@ -375,7 +375,7 @@ def test_a_wish_to_stop_is_heard_while_a_server_is_silent(web: Web, tmp_path: Pa
             str(tmp_path / "d"),
             should_stop=lambda: time.monotonic() - begin > 0.3,
         )
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 5
     assert os.listdir(tmp_path) == []
 
 

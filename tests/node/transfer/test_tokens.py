@@ -88,7 +88,7 @@ def test_a_folder_and_a_pipe_are_no_token(tmp_path: Path) -> None:
     (tmp_path / "creds" / "folder.use").mkdir()
     begin = time.monotonic()
     assert find_token(NEED, environ=environ) is None
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 20  # a pipe would be waited for without end
 
 
 def test_the_order_of_places(tmp_path: Path) -> None:
