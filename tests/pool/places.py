@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.loaded import Done, run_headway
+
 from headway.api import Run
 from headway.events import JobState
 from headway.pool import Runs
@@ -45,9 +47,7 @@ class Place:
                 path.chmod(0o755)
         self.give()
 
-    def headway(
-        self, *args: str, timeout: float = 120, code: int | None = 0
-    ) -> subprocess.CompletedProcess[str]:
+    def headway(self, *args: str, timeout: float = 120, code: int | None = 0) -> Done:
         """Run a headway command to its end, and insist on its exit code."""
         process = self.popen(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
@@ -78,7 +78,7 @@ class Place:
         return Run(Runs(self.folder / ".headway").find())
 
     def wait(
-        self, run: Run, until: Callable[[JobState], T], timeout: float = 60, job: int = 0
+        self, run: Run, until: Callable[[JobState], T], timeout: float = 180, job: int = 0
     ) -> T:
         """Wait until the job's state, by its event log, is as wanted."""
         deadline = time.monotonic() + timeout
@@ -89,9 +89,9 @@ class Place:
                 return value
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {timeout:g} s: {state}\n{self.story()}")
-            time.sleep(0.1)
+            time.sleep(0.05)
 
-    def settle(self, run: Run, timeout: float = 90) -> Run:
+    def settle(self, run: Run, timeout: float = 180) -> Run:
         if not run.wait(timeout):
             raise AssertionError(f"{run.label} did not settle\n{self.story()}")
         return run
@@ -119,16 +119,27 @@ class LocalPlace(Place):
         self.path = path
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        path = os.pathsep.join(part for part in (self.path, os.environ["PATH"]) if part)
         return subprocess.Popen(
             [sys.executable, "-m", "headway", *args],
             cwd=self.folder,
-            env={**os.environ, "PATH": path, **self.env},
+            env=self._environment(),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             text=True,
             **options,
         )
+
+    def headway(self, *args: str, timeout: float = 120, code: int | None = 0) -> Done:
+        """The same from a process that has loaded Headway already."""
+        done = run_headway(args, cwd=self.folder, env=self._environment(), timeout=timeout)
+        if code is not None and done.returncode != code:
+            said = f"{done.stdout}\n{done.stderr}\n{self.story()}"
+            raise AssertionError(f"headway {args}: exit {done.returncode}\n{said}")
+        return done
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join(part for part in (self.path, os.environ["PATH"]) if part)
+        return {**os.environ, "PATH": path, **self.env}
 
 
 class CondorPlace(Place):
