@@ -8,20 +8,23 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.loaded import finished
 
 from headway.pool.local.scratch import move_into_place
 from headway.pool.local.supervisor import LOCK
 
 from .house import SMALL, House, check_log, processes, supervisor_of, wait
 
-# Counts in steps of 0.1 s; on SIGTERM saves where it is and asks to be started again.
+# Counts in steps of 0.1 s until the test says that it is enough; on SIGTERM saves where it is and
+# asks to be started again.
 COUNTER = """#!/bin/sh
 mkdir -p ckpt
 n=$(cat ckpt/n 2>/dev/null || echo 0)
 echo "from $n" >> ckpt/history
 trap 'echo $n > ckpt/n; exit 85' TERM
-: > {folder}/started-$1
-while [ "$n" -lt $((15 + 20 * $1)) ]; do sleep 0.1 & wait $!; n=$((n + 1)); done
+until [ -e {folder}/enough-$1 ]; do
+  sleep 0.1 & wait $!; n=$((n + 1)); : > {folder}/counted-$1
+done
 cp ckpt/history history.txt
 """
 COUNTING = (
@@ -35,7 +38,7 @@ def test_a_log_that_takes_no_more_ends_the_run_so_that_it_can_be_resumed(house: 
     house.write(COUNTER.format(folder=house.folder), "counter.sh", mode=0o755)
     house.write(COUNTING.format(count=2))
     process = house.popen("run", "job.toml", "--pool", house.pool)
-    wait(lambda: len(list(house.folder.glob("started-*"))) == 2)
+    wait(lambda: len(list(house.folder.glob("counted-*"))) == 2)
     run = house.newest()
     wait(lambda: all(run.jobs[job].phase == "run" for job in range(2)))
     pid = supervisor_of(run)
@@ -43,8 +46,10 @@ def test_a_log_that_takes_no_more_ends_the_run_so_that_it_can_be_resumed(house: 
     # As on a full disk; what is said in supervisor.log is shorter and still finds room.
     size = run.folder.events.stat().st_size
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 10, size + 10))
-    out, err = process.communicate()  # the end of job 0 is what cannot be written
-    assert process.returncode not in (0, 130), out
+    (house.folder / "enough-0").touch()  # its end is what cannot be written
+    done = finished(process)
+    err = done.stderr
+    assert done.returncode not in (0, 130), done.stdout
     assert "Traceback" not in err
     assert "events.log cannot be written" in err and "headway run --resume counting-1" in err
     said = (run.folder.path / "supervisor.log").read_text()
@@ -52,6 +57,7 @@ def test_a_log_that_takes_no_more_ends_the_run_so_that_it_can_be_resumed(house: 
     assert not run.folder.is_locked(LOCK)
     assert not list(processes(f"HEADWAY_SCRATCH={house.folder}"))
     check_log(run)
+    (house.folder / "enough-1").touch()
     house.headway("run", "--resume", run.label)
     assert run.succeeded()
     history = [(run.outputs(job) / "history.txt").read_text().split("\n") for job in range(2)]
@@ -64,13 +70,14 @@ def test_a_watcher_that_is_killed_takes_its_jobs_with_it(house: House) -> None:
     house.write(COUNTER.format(folder=house.folder), "counter.sh", mode=0o755)
     house.write(COUNTING.format(count=1))
     process = house.popen("run", "job.toml", "--pool", house.pool)
-    wait((house.folder / "started-0").exists)
+    wait((house.folder / "counted-0").exists)
     process.kill()
-    process.communicate()
+    finished(process)
     run = house.newest()
-    wait(lambda: not run.folder.is_locked(LOCK), 10)
+    wait(lambda: not run.folder.is_locked(LOCK))
     assert not list(processes(f"HEADWAY_SCRATCH={house.folder}"))
     assert run.jobs[0].evictions == 1
+    (house.folder / "enough-0").touch()
     house.headway("run", "--resume", run.label)
     assert run.succeeded()
 
@@ -105,8 +112,8 @@ def test_resumed_twice_at_once_it_runs_once(house: House) -> None:
     before = marks.read_text().split() if marks.exists() else []
     both = [house.popen("run", "--resume", run.label) for _ in range(2)]
     for process in both:
-        _, err = process.communicate()
-        assert process.returncode == 0, err
+        done = finished(process)
+        assert done.returncode == 0, done.stderr
     executions = marks.read_text().split()
     assert [executions.count(job) - before.count(job) for job in "01"] == [1, 1]
     assert run.succeeded()

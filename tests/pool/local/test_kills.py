@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.loaded import finished
 
 from headway.api import Run
 from headway.events import EventType, Outcome, read_log
@@ -21,7 +22,7 @@ from headway.pool.local.supervisor import LOCK
 
 from .house import SMALL, House, check_log, processes, supervisor_of, wait
 
-JOBS = 20
+JOBS = 12
 
 
 def ended(run: Run) -> Counter[int]:
@@ -111,9 +112,9 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_goes_on_from_it(house: House) -> N
     wait(there.exists)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130, err
-    assert time.monotonic() - began < 10
+    done = finished(process)
+    assert done.returncode == 130, done.stderr
+    assert time.monotonic() - began < 30  # half of the grace
     run = house.newest()
     assert supervisor_of(run) is None
     assert [*run.folder.path.glob("spool/0/headway-out/checkpoint/*/files/ckpt")]
@@ -137,8 +138,8 @@ def test_a_command_that_does_not_end_is_killed_when_the_grace_is_over(house: Hou
             break
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert 0.9 < time.monotonic() - began < 10
+    finished(process)
+    assert 0.9 < time.monotonic() - began < 30
     assert not list(processes(f"HEADWAY_SCRATCH={house.folder}"))
 
 
@@ -200,15 +201,15 @@ def test_two_runs_do_not_take_more_than_the_machine_has(house: House, tmp_path: 
     for name in ("one", "two"):
         house.write(
             f'name = "{name}"\ncommand = "python3 busy.py {spans}"\nfiles = ["busy.py"]\n'
-            f"count = {2 * cpus}\n" + SMALL,
+            f"count = {1 + cpus}\n" + SMALL,
             f"{name}.toml",
         )
         processes_.append(house.popen("run", f"{name}.toml"))
     for process in processes_:
-        out, err = process.communicate()
-        assert process.returncode == 0, out + err
+        done = finished(process)
+        assert done.returncode == 0, done.stdout + done.stderr
     times = [tuple(map(float, path.read_text().split())) for path in spans.iterdir()]
-    assert len(times) == 4 * cpus
+    assert len(times) == 2 * (1 + cpus)
     most = max(sum(begin <= at < end for begin, end in times) for at, _ in times)
     assert most <= cpus
 
