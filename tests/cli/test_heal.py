@@ -26,13 +26,13 @@ def until(run: Run, status: Status) -> None:
     end = time.monotonic() + LONGEST
     while run.jobs[0].status is not status:
         assert time.monotonic() < end, run.folder.events.read_text()
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 @pytest.fixture
 def passing(headway: Headway, job_toml: Callable[..., Path], tmp_path: Path) -> Run:
     """A run whose only job is held for something that passes, and that nobody runs now."""
-    path = job_toml((1, 0))
+    path = job_toml((0, 0))
     path.write_text(path.read_text() + '[retries]\nholds = 0\nbackoff = "1 s"\n')
     go = tmp_path / "go"  # without it the job would not wait for its hold
     waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
@@ -45,7 +45,7 @@ def passing(headway: Headway, job_toml: Callable[..., Path], tmp_path: Path) -> 
     end = time.monotonic() + LONGEST
     while run.folder.is_locked("supervisor"):
         assert time.monotonic() < end
-        time.sleep(0.1)
+        time.sleep(0.02)
     with EventWriter(run.folder.events) as log:
         log.released(run.folder.facts.cluster or 0, 0, "a person let it go")
         log.held(run.folder.facts.cluster or 0, 0, "the transfer broke off", 11, 0)

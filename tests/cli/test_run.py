@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab import Server
+from tests.loaded import finished
 
 from headway.api import Run
 from headway.cli.job_text import RunJobs
@@ -122,19 +123,29 @@ def test_detach_act_and_resume(headway: Call, job_toml: Write) -> None:
 def test_logs_follow_until_the_job_is_over(
     headway: Call, job_toml: Write, command: Sequence[str], tmp_path: Path
 ) -> None:
-    job_toml((2, 0))
+    go_on = waits_to_end(job_toml((0, 0)))
     headway("run", "job.toml", "--detach", *POOL)
-    started = time.monotonic()
-    done = headway("logs", "-f")
-    assert done.stdout == "out 2 0\n"
-    assert time.monotonic() - started > 1
+    with subprocess.Popen(
+        [*command, "logs", "-f"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "out 0 0\n"
+        assert process.poll() is None
+        go_on.touch()
+        done = finished(process)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_and_resume_goes_on(
     job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    job_toml((3, 0))
+    go_on = waits_to_end(job_toml((0, 0)))
     with subprocess.Popen(
         [*command, "run", "job.toml", *POOL],
         cwd=tmp_path,
@@ -150,11 +161,13 @@ def test_ctrl_c_stops_and_resume_goes_on(
         process.send_signal(number)
         time.sleep(0.05)
         process.send_signal(number)  # impatience changes nothing
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == 128 + number, out + err
+        done = finished(process)
+    err = done.stderr
+    assert done.returncode == 128 + number, done.stdout + err
     assert "small-1: its jobs were stopped; go on with `headway run --resume small-1`" in err
     assert "Traceback" not in err
     assert "1 idle" in headway("status").stdout
+    go_on.touch()
     resumed = headway("run", "--resume", "small")
     assert "(attempt 2)" in resumed.stdout
     assert "1 succeeded" in resumed.stdout
@@ -176,7 +189,7 @@ def test_a_reader_that_goes_away_stops_the_run(
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 141, process.stderr.read()
+        assert process.wait(120) == 141, process.stderr.read()
         assert "its jobs were stopped" in process.stderr.read()
     assert " idle" in headway("status").stdout
 
@@ -200,7 +213,7 @@ def test_a_killed_pool_is_noticed(
         found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for child in map(int, found):
             os.kill(child, signal.SIGKILL)
-        _, err = process.communicate(timeout=30)
+        err = finished(process).stderr
     assert process.returncode == 3, err
     assert "the local pool of small-1 ended before its jobs did" in err
     assert "nobody runs these jobs now" in headway("status").stdout
@@ -251,11 +264,21 @@ def test_a_long_transfer_is_heard_of(
     ]  # fmt: skip
 
 
-def wait(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
+        time.sleep(0.02)
+
+
+def waits_to_end(job_toml: Path) -> Path:
+    """Let the job's command go on, after its first words, until the returned file is there."""
+    go_on, script = job_toml.with_name("go-on"), job_toml.with_name("work.py")
+    waits = f"while not os.path.exists({str(go_on)!r}): time.sleep(0.02)"
+    sleeps = "time.sleep(float(sys.argv[1]))"
+    text = script.read_text().replace("import sys,", "import os, sys,")
+    script.write_text(text.replace(sleeps, waits))
+    return go_on
 
 
 def test_a_missing_input_is_named_everywhere(headway: Call, tmp_path: Path) -> None:
@@ -281,9 +304,7 @@ disk = "10 MB"
         (tmp_path / "job.toml").write_text(job.format(url=secret, retries=3))
         headway("run", "job.toml", "--detach")
         events = tmp_path / ".headway/runs/lacks-1/events.log"
-        deadline = time.monotonic() + 20
-        while "\n012 (" not in events.read_text() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait(lambda: "\n012 (" in events.read_text())
         log, shown = events.read_text(), headway("status", "lacks-1").stdout
         assert f"Headway: {said}; released by itself after 60 s" in log
         assert said in shown and "what to do about it: headway advise lacks-1.0" in shown
