@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.lab import Authority
 
 from headway.cli.wrap import write_plugin
 
-from .harness import Pool, PoolUnavailable
+from .harness import STALL, Pool, PoolUnavailable
+from .together import MARK, Together, begun
 
 PROPERTY = "real pool"
 session_pool = Pool()
@@ -50,12 +52,14 @@ def transfer_sites(condor_pool: Pool) -> Pool:
     """The pool with sites for jobs that say `WantsSite`.
 
     The administrators of three have put in Headway's plugin: ADMIN; CUTS, where the starter gives
-    a transfer 5 s; WATCHES, where it is shown often enough that the plugin lives. STOCK gives 5 s
-    to HTCondor's own plugin.
+    a transfer STALL s; WATCHES, where it is shown often enough that the plugin lives. STOCK gives
+    STALL s to HTCondor's own plugin.
     """
     plugin = condor_pool.home / "headway-plugin"
     write_plugin(plugin)
-    cut = "STARTER_FILE_XFER_STALL_TIMEOUT = 5"
+    # it looks every second, not every 20 s
+    looks = "STARTER_XFER_LAST_ALIVE_DELAY = 1;STARTER_XFER_LAST_ALIVE_INTERVAL = 1"
+    cut = f"STARTER_FILE_XFER_STALL_TIMEOUT = {STALL};{looks}"
     ours = f"FILETRANSFER_PLUGINS = {plugin}"
     condor_pool.add_sites(
         {
@@ -67,6 +71,20 @@ def transfer_sites(condor_pool: Pool) -> Pool:
         }
     )
     return condor_pool
+
+
+@pytest.fixture
+def four_sites(condor_pool: Pool) -> Pool:
+    """The pool before further sites are started: tests with this fixture come first."""
+    return condor_pool
+
+
+@pytest.fixture(scope="session")
+def together(request: pytest.FixtureRequest, transfer_sites: Pool) -> Iterator[Together]:
+    """Tests that wait at the same time."""
+    Authority.get()  # once, before threads ask for it
+    with begun(request.session.items, transfer_sites) as under_way:
+        yield under_way
 
 
 @contextmanager
@@ -90,6 +108,7 @@ def only_worker() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker of xdist where xdist is not installed."""
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
+    config.addinivalue_line("markers", f"{MARK}(body, long): its body runs beside others")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -98,6 +117,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("pool")
         item.add_marker(pytest.mark.xdist_group("pool"))
         item.user_properties.append((PROPERTY, ""))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what needs the four sites alone, then all that waits together, then the rest."""
+    places = [place for place, item in enumerate(items) if item.get_closest_marker("pool")]
+    ours = sorted((items[place] for place in places), key=_turn)
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
+
+
+def _turn(item: pytest.Item) -> int:
+    if "four_sites" in getattr(item, "fixturenames", ()):
+        return 0
+    return 1 if item.get_closest_marker(MARK) else 2
 
 
 @pytest.hookimpl(tryfirst=True)

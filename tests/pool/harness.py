@@ -20,6 +20,7 @@ from .client import make_client
 HERE = Path(__file__).resolve().parent
 USER = "hwuser"
 POOL_USER = "hwpool"
+STALL = 5  # seconds that the starter of some sites gives a transfer
 T = TypeVar("T")
 
 
@@ -35,6 +36,7 @@ class Pool:
         self._settings = dict(settings or {})
         self._lock: IO[str] | None = None
         self._clients: list[subprocess.Popen[str]] = []
+        self.keeps_folder = bool(os.environ.get("HEADWAY_POOL_KEEP"))
         self.home = Path()
         self.version = ""
         # a container image with /bin/sh and Python, as one file and unpacked
@@ -74,7 +76,7 @@ class Pool:
         if self.home == Path():
             return
         self._script("down")
-        if not os.environ.get("HEADWAY_POOL_KEEP"):
+        if not self.keeps_folder:
             shutil.rmtree(self.home)
         if self._lock:
             self._lock.close()
@@ -139,7 +141,7 @@ class Pool:
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 120,
         input: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program as hwuser to its end and return what it printed."""
@@ -167,14 +169,14 @@ class Pool:
         """Run the command line of the checkout's headway as hwuser."""
         return self.run_as_user(["python", "-m", "headway", *args], **options)
 
-    def wait_for(self, predicate: Callable[[], T], timeout: float = 60, what: str = "") -> T:
+    def wait_for(self, predicate: Callable[[], T], timeout: float = 180, what: str = "") -> T:
         """Call `predicate` until it returns something true, and return that."""
         end = time.monotonic() + timeout
         while not (value := predicate()):
             if time.monotonic() > end:
                 what = what or getattr(predicate, "__name__", repr(predicate))
                 raise AssertionError(f"not within {timeout:g} s: {what}")
-            time.sleep(0.1)
+            time.sleep(0.05)
         return value
 
     def _script(self, *args: str, **settings: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .harness import Pool
 
 _SUBMIT = """
-import json, sys, htcondor2
+import json, os, sys, htcondor2
 schedd = htcondor2.Schedd()
-print(schedd.submit(htcondor2.Submit(json.loads(sys.argv[1]))).cluster())
+for folder, description in json.load(sys.stdin):
+    os.chdir(folder)
+    print(schedd.submit(htcondor2.Submit(description)).cluster())
 """
 
 
@@ -37,11 +39,11 @@ class PlainJob:
         }
 
     def submit(self, command: str, **more: str) -> PlainJob:
-        description = {**self._description, "arguments": f"\"-c '{command}'\"", **more}
-        done = self.pool.python(_SUBMIT, json.dumps(description), cwd=self.folder)
-        assert done.returncode == 0, done.stderr
-        self.cluster = done.stdout.strip()
+        submit_all([self], command, **more)
         return self
+
+    def description(self, command: str) -> dict[str, str]:
+        return {**self._description, "arguments": f"\"-c '{command}'\""}
 
     def log_with(self, *events: str) -> str:
         """The job's log as soon as it has one of these events."""
@@ -62,3 +64,12 @@ class PlainJob:
 
     def remove(self) -> None:
         self.pool.run_as_user(["condor_rm", self.cluster])
+
+
+def submit_all(jobs: Sequence[PlainJob], command: str, **more: str) -> None:
+    """Submit a command as each of the jobs, all in one go."""
+    wanted = [(str(job.folder), {**job.description(command), **more}) for job in jobs]
+    done = jobs[0].pool.python(_SUBMIT, input=json.dumps(wanted))
+    assert done.returncode == 0, done.stderr
+    for job, cluster in zip(jobs, done.stdout.split(), strict=True):
+        job.cluster = cluster

@@ -10,6 +10,7 @@ import pytest
 
 from .harness import Pool
 from .jobs import PlainJob
+from .together import beside_others
 
 pytestmark = pytest.mark.pool
 
@@ -20,6 +21,7 @@ def advised(pool: Pool, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@beside_others
 def test_a_queue_s_held_jobs_get_a_command_each_that_works(condor_pool: Pool) -> None:
     pool = condor_pool
     missing = PlainJob(pool)

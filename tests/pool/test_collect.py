@@ -15,7 +15,7 @@ from headway.collect import Collector, Poll, read_collected, status
 from headway.events import read_log
 
 from .harness import Pool
-from .jobs import PlainJob
+from .jobs import PlainJob, submit_all
 
 pytestmark = pytest.mark.pool
 
@@ -63,7 +63,8 @@ def test_htcondor_s_own_rotations(condor_pool: Pool, event_log: Path, tmp_path: 
     thread = threading.Thread(target=follow)
     thread.start()
     try:
-        jobs = [PlainJob(condor_pool).submit("true") for _ in range(JOBS)]
+        jobs = [PlainJob(condor_pool) for _ in range(JOBS)]
+        submit_all(jobs, "true")
         for job in jobs:
             job.log_with("005")
     finally:

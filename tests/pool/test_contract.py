@@ -9,8 +9,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from headway.node.errors import Exit
 
 from .harness import Pool
 from .places import CondorPlace, LocalPlace, Place, apptainer_folder, record
-from .together import Together, begun, promises
+from .together import Together, at_the_same_time, promises
 
 SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
 DATA = b"0123456789abcdef" * 4096
@@ -322,18 +320,10 @@ class Contract:
 PROMISES = promises(Contract)
 
 
-@pytest.fixture(scope="module")
-def on_htcondor(request: pytest.FixtureRequest, condor_pool: Pool) -> Iterator[Together]:
-    def body(promise: str) -> Callable[[], None]:
-        return partial(getattr(Contract(), promise), CondorPlace(condor_pool))
-
-    with begun(request, "test_on_htcondor", body) as together:
-        yield together
-
-
+@at_the_same_time(lambda pool, promise: getattr(Contract(), promise)(CondorPlace(pool)))
 @pytest.mark.parametrize("promise", PROMISES)
-def test_on_htcondor(on_htcondor: Together, request: pytest.FixtureRequest, promise: str) -> None:
-    on_htcondor.wait(request)
+def test_on_htcondor(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
+    together.wait(request)
 
 
 @pytest.mark.parametrize("promise", [each for each in PROMISES if each != "a_container"])

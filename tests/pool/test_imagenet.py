@@ -19,6 +19,7 @@ from headway.node.transfer.manifest import digest_of, make_manifest
 from .client import ROOT, install_extra, system_python
 from .harness import Pool
 from .places import CondorPlace
+from .together import beside_others
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("PIL") is None:
     pytest.skip("the ImageNet example needs PyTorch and Pillow", allow_module_level=True)
@@ -29,8 +30,8 @@ SMALL = (
     "--data train.tar --image-size 32 --width 8 --batch-size 16 --epochs 2 --held-out 0"
     " --threads 1 --save-model"
 )
-MADE = ("--classes", "8", "--per-class", "60", "--side", "160", "--workers", "1")
-STEPS = 27  # of an epoch: nine tenths of 480 images in batches of 16
+MADE = ("--classes", "8", "--per-class", "40", "--side", "160", "--workers", "1")
+STEPS = 18  # of an epoch: nine tenths of 320 images in batches of 16
 # Elsewhere each time, with workers, which change nothing; the trace of all attempts belongs to the
 # checkpoint.
 JOB = f"""
@@ -49,7 +50,7 @@ mode = "stream"
 [checkpoint]
 paths = ["ckpt", "{SEEN}"]
 [resources]
-memory = "1 GB"
+memory = "1.5 GB"
 disk = "200 MB"
 """
 
@@ -74,9 +75,11 @@ def uninterrupted(libraries: Path, data: Path, folder: Path) -> subprocess.Popen
 
 
 @pytest.mark.timeout(600)  # the first time, PyTorch is installed for the jobs
-def test_an_evicted_training_ends_with_the_same_model(condor_pool: Pool, tmp_path: Path) -> None:
+@beside_others
+def test_an_evicted_training_ends_with_the_same_model(condor_pool: Pool) -> None:
     libraries = install_extra("examples", condor_pool.image.parent)
-    data, whole = tmp_path / "train.tar", tmp_path / "whole"
+    folder = condor_pool.user_dir()
+    data, whole = folder / "train.tar", folder / "whole"
     make = [sys.executable, str(EXAMPLE / "make_data.py"), "--output", str(data), *MADE]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     manifest = make_manifest(str(data), chunk_size=1 << 16)
@@ -91,17 +94,17 @@ def test_an_evicted_training_ends_with_the_same_model(condor_pool: Pool, tmp_pat
         found = condor_pool.home.glob(f"sites/*/execute/dir_*/scratch/{SEEN}")
         return sum(path.read_bytes().count(b'"step"') for path in found)
 
-    # all of it takes half a minute, so that the eviction is in the midst of the first epoch
-    with Server(objects, [Rate(content.size / 30, scope="server")]) as server:
+    # all of it takes a minute, so that the eviction is in the midst of the first epoch
+    with Server(objects, [Rate(content.size / 60, scope="server")]) as server:
         told = (system_python(), libraries, server.url("/train.tar"), digest_of(manifest))
         run = place.start(JOB % told)
-        condor_pool.wait_for(lambda: traced() >= 3, 240, "three steps of the training")
-        server.faults = [Silent()]  # the training waits for data when SIGTERM comes
-        place.headway("evict", run.label)
-        place.wait(run, lambda state: state.evictions == 1)
-        server.faults = []
         alone = uninterrupted(libraries, data, whole)
         try:
+            condor_pool.wait_for(lambda: traced() >= 3, 240, "three steps of the training")
+            server.faults = [Silent()]  # the training waits for data when SIGTERM comes
+            place.headway("evict", run.label)
+            place.wait(run, lambda state: state.evictions == 1)
+            server.faults = []
             place.settle(run, 300)
             said, _ = alone.communicate(timeout=300)
         finally:

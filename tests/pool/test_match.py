@@ -24,6 +24,7 @@ from headway.spec import Job, build_job
 
 from .harness import Pool
 from .places import CondorPlace
+from .together import beside_others
 
 pytest.importorskip("htcondor2")
 import classad2
@@ -350,9 +351,9 @@ for name, more in asks.items():
 """
 
 
-def test_the_look_says_what_htcondor_says(condor_pool: Pool) -> None:
+def test_the_look_says_what_htcondor_says(four_sites: Pool) -> None:
     """Jobs of many kinds in the queue: as many slots as their own Requirements would take."""
-    done = condor_pool.python(AS_HTCONDOR, cwd=condor_pool.user_dir())
+    done = four_sites.python(AS_HTCONDOR, cwd=four_sites.user_dir())
     assert done.returncode == 0, done.stderr
     counts = {name: figures for name, *figures in map(str.split, done.stdout.splitlines())}
     for ours, theirs, seen in counts.values():
@@ -361,8 +362,8 @@ def test_the_look_says_what_htcondor_says(condor_pool: Pool) -> None:
     assert counts["plain"][0] == "3" and counts["gpu"][0] == "1" and counts["large"][0] == "0"
 
 
-def test_where_pilots_bring_the_slots_it_is_submitted_with_a_warning(condor_pool: Pool) -> None:
-    place = CondorPlace(condor_pool)
+def test_where_pilots_bring_the_slots_it_is_submitted_with_a_warning(four_sites: Pool) -> None:
+    place = CondorPlace(four_sites)
     place.write({"job.toml": LARGE})
     run = ["run", "job.toml", "--pool", "htcondor"]
     refused = place.headway(*run, "--strict", code=2)
@@ -404,6 +405,7 @@ print("spoken of:", [finding.id for finding in run.findings if "slot" in finding
 """
 
 
+@beside_others
 def test_a_static_pool_refuses_what_it_can_never_run(condor_pool: Pool) -> None:
     """One machine that no pilot brought; the session's pool lends its Python."""
     pool = Pool({"POOL_SITES": "DESK|2|2048||STARTD_ATTRS =;START = TARGET.Robot =!= true"})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from tests.lab import Made, Server, Silent, Status
 
 from .harness import Pool
 from .jobs import PlainJob
-from .together import Together, begun, promises
+from .together import Together, at_the_same_time, promises
 
 
 def administered(pool: Pool) -> tuple[PlainJob, dict[str, str]]:
@@ -121,15 +120,7 @@ class Promises:
         job.remove()
 
 
-@pytest.fixture(scope="module")
-def together(request: pytest.FixtureRequest, transfer_sites: Pool) -> Iterator[Together]:
-    def body(promise: str) -> Callable[[], None]:
-        return partial(getattr(Promises(), promise), transfer_sites)
-
-    with begun(request, "test_the_plugin", body) as together:
-        yield together
-
-
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool))
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_the_plugin(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)

@@ -15,6 +15,7 @@ from typing import Literal
 import pytest
 
 from .harness import HERE, POOL_USER, USER, Pool
+from .together import Together, at_the_same_time, beside_others
 
 SUBMIT = """
 import json, sys, htcondor2
@@ -60,6 +61,7 @@ def at(site: str) -> str:
     return f'GLIDEIN_ResourceName == "{site}"'
 
 
+@beside_others
 def test_a_users_job_runs_at_a_site(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     assert submit(condor_pool, folder, executable="/usr/bin/id", arguments="-un") == USER
@@ -69,6 +71,7 @@ def test_a_users_job_runs_at_a_site(condor_pool: Pool) -> None:
     assert (folder / "job.out").read_text().strip() == POOL_USER
 
 
+@beside_others
 def test_the_user_may_not_touch_the_jobs_of_others(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     description = "executable = /bin/true\nhold = true\nqueue\n"
@@ -100,8 +103,7 @@ def test_a_gpu_job_gets_its_device(condor_pool: Pool) -> None:
     assert "CHTC-Spark-CE1" in log or "PDX-Coeus-CE1" in log
 
 
-@pytest.mark.parametrize("form", ["file", "folder"])
-def test_a_container_job_runs(condor_pool: Pool, form: str) -> None:
+def in_a_container(condor_pool: Pool, form: str) -> None:
     if not condor_pool.containers:
         pytest.skip("apptainer cannot run here: no user namespaces")
     image = condor_pool.image if form == "file" else condor_pool.image_dir
@@ -115,6 +117,14 @@ def test_a_container_job_runs(condor_pool: Pool, form: str) -> None:
         arguments=f"\"-c '{code.replace(chr(39), chr(39) * 2)}'\"",
     )
     assert "Headway test image" in out
+
+
+@at_the_same_time(in_a_container)
+@pytest.mark.parametrize("promise", ["file", "folder"])
+def test_a_container_job_runs(
+    together: Together, request: pytest.FixtureRequest, promise: str
+) -> None:
+    together.wait(request)
 
 
 GOING: dict[str, tuple[Literal["down", "drain", "crash"], str, str]] = {
@@ -158,6 +168,7 @@ def test_sites_go_and_come_back(condor_pool: Pool) -> None:
         assert "return value 0" in wait_for_event(condor_pool, folder, "005", "009", "012")
 
 
+@beside_others
 def test_the_user_has_the_checkouts_headway(condor_pool: Pool) -> None:
     assert condor_pool.run_as_user(["id", "-un"]).stdout.strip() == USER
     done = condor_pool.headway(["--version"])
@@ -187,12 +198,11 @@ def children(parents: set[int]) -> set[int]:
     return found | children(found) if found else found
 
 
-def test_down_leaves_nothing_even_of_a_pool_in_ruins(
-    condor_pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@beside_others
+def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
     """A second pool at the same time, its masters, schedd and starters killed while jobs run."""
-    monkeypatch.delenv("HEADWAY_POOL_KEEP", raising=False)
     ruin = Pool({"POOL_EXTRA_CM": "SCHEDD_NAME = ruin"})
+    ruin.keeps_folder = False
     ruin.start()
     try:
         kinds = {

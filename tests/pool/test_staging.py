@@ -11,11 +11,13 @@ from headway.events import Outcome
 
 from .harness import Pool
 from .places import CondorPlace, record
+from .together import beside_others
 
 SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
 CONTENT = Made(400_000, seed=21)
 
 
+@beside_others
 def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
     condor_pool: Pool,
 ) -> None:
@@ -45,6 +47,7 @@ def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
     assert agents and all("headway" in agent for agent in agents)
 
 
+@beside_others
 def test_where_the_agent_has_no_way_out_the_plugin_takes_over(condor_pool: Pool) -> None:
     """The job's proxy is dead, and no plugin sees a job's environment."""
     place = CondorPlace(condor_pool)
@@ -68,6 +71,7 @@ def test_where_the_agent_has_no_way_out_the_plugin_takes_over(condor_pool: Pool)
     assert "geheim" not in log
 
 
+@beside_others
 def test_wrapped_jobs_stage_in_by_the_agent(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     (folder / "work.sh").write_text(

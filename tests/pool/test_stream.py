@@ -7,7 +7,6 @@ import io
 import json
 import random
 import tarfile
-import time
 from pathlib import Path
 
 from tests.lab import Filed, Held, Rate, Server
@@ -17,6 +16,7 @@ from headway.node.transfer.manifest import digest_of, make_manifest
 
 from .harness import Pool
 from .places import CondorPlace
+from .together import beside_others
 
 READER = """
 import hashlib, headway.files, json, os, signal, sys
@@ -66,18 +66,22 @@ def write_tar(path: Path, count: int) -> None:
             tar.addfile(member, io.BytesIO(data))
 
 
-def test_an_evicted_stream_goes_on_at_the_exact_sample(condor_pool: Pool, tmp_path: Path) -> None:
-    write_tar(tmp_path / "data.tar", 160)
-    manifest = make_manifest(str(tmp_path / "data.tar"), chunk_size=1 << 16)
-    content = Filed(tmp_path / "data.tar")
+@beside_others
+def test_an_evicted_stream_goes_on_at_the_exact_sample(condor_pool: Pool) -> None:
+    data = condor_pool.user_dir() / "data.tar"
+    write_tar(data, 160)
+    manifest = make_manifest(str(data), chunk_size=1 << 16)
+    content = Filed(data)
     objects = {"/data.tar": content, "/data.tar.headway": Held(manifest)}
     place = CondorPlace(condor_pool)
     place.write({"reader.py": READER})
-    with Server(objects, [Rate(1_200_000, scope="server")]) as server:
+    # half a minute for all of it, until the job has been evicted in the midst of it
+    with Server(objects, [Rate(300_000, scope="server")]) as server:
         run = place.start(JOB % (server.url("/data.tar"), digest_of(manifest)))
-        place.wait(run, lambda state: state.phase == "run")
-        time.sleep(3)
+        place.wait(run, lambda state: state.phase == "run" and server.sent > 400_000)
         place.headway("evict", run.label)
+        place.wait(run, lambda state: state.evictions == 1)
+        server.faults = []
         place.settle(run)
     content.close()
     state = run.jobs[0]

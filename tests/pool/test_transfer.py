@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 from tests.lab import Authority, Digests, Made, Rate, Reset, Server, Silent, Status
@@ -13,10 +11,10 @@ from tests.node.transfer.federation import Registry
 from headway.events import Outcome
 from headway.node.errors import Exit
 
-from .harness import Pool
+from .harness import STALL, Pool
 from .jobs import PlainJob
 from .places import CondorPlace, record
-from .together import Together, begun, promises
+from .together import Together, at_the_same_time, promises
 
 SMALL = '[resources]\nmemory = "64 MB"\ndisk = "80 MB"\n'
 ONE, TWO = Made(3_000_000, seed=1), Made(8_000_000, seed=2)
@@ -36,18 +34,15 @@ def stored(origin: Server) -> dict[str, bytes]:
 
 class Promises:
     def longer_than_the_starter_allows(self, pool: Pool) -> None:
-        """HTCondor's own plugin is cut, ours ends in time or is seen to live, the agent goes on.
-
-        However little STARTER_FILE_XFER_STALL_TIMEOUT allows, the starter looks every 20 s.
-        """
-        place, content = CondorPlace(pool), Made(24 << 20, seed=3)
+        """HTCondor's own plugin is cut, ours ends in time or is seen to live, the agent goes on."""
+        place, content = CondorPlace(pool), Made(14 << 20, seed=3)
         with Server({"/in/slow": content}, [Rate((1 << 20) / 2)]) as server:
             url = server.url("/in/slow")
             given = {"transfer_input_files": url, "request_disk": "50MB"}
             stock = PlainJob(pool, "STOCK").submit("true", **given)
             watched = PlainJob(pool, "WATCHES").submit("true", **given)
             ended = PlainJob(pool, "CUTS").submit(
-                "true", **given, **{"My.HeadwayStallTimeout": "5"}
+                "true", **given, **{"My.HeadwayStallTimeout": str(STALL)}
             )
             run = place.run(
                 'name = "uncut"\ncommand = "true"\n[sites]\nonly = ["STOCK"]\n'
@@ -58,11 +53,11 @@ class Promises:
             for job in (stock, ended):
                 job.remove()
         assert "Input File transfer stalled" in logs[0] and "\n001 (" not in logs[0], logs[0]
-        assert "was stopped after 4 s" in logs[1], logs[1]
+        assert f"was stopped after {STALL - 1} s" in logs[1], logs[1]
         assert "return value 0" in logs[2], logs[2]
         state = run.jobs[0]
         assert state.outcome is Outcome.SUCCESS and state.attempts == 1
-        assert state.site == "STOCK" and record(run)["inputs"][0]["seconds"] > 20
+        assert state.site == "STOCK" and record(run)["inputs"][0]["seconds"] > 2 * STALL
 
     def through_a_director_with_a_sick_cache(self, pool: Pool) -> None:
         """Inputs by a cache that says 404 at first and falls silent; the output by PUT."""
@@ -127,16 +122,7 @@ class Promises:
         assert kept.stat().st_size == 2_000_000
 
 
-@pytest.fixture(scope="module")
-def together(request: pytest.FixtureRequest, transfer_sites: Pool) -> Iterator[Together]:
-    def body(promise: str) -> Callable[[], None]:
-        return partial(getattr(Promises(), promise), transfer_sites)
-
-    Authority.get()  # once, before threads ask for it
-    with begun(request, "test_the_agent", body) as together:
-        yield together
-
-
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), long=True)
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_the_agent(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)

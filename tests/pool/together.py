@@ -3,14 +3,13 @@
 class Promises:
     def it_runs(self, pool: Pool) -> None: ...
 
-@pytest.fixture(scope="module")
-def together(request: pytest.FixtureRequest, condor_pool: Pool) -> Iterator[Together]:
-    with begun(request, "test_kept", lambda name: partial(getattr(Promises(), name), condor_pool)):
-        ...
-
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool))
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_kept(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)
+
+All of the session's begin when the first of them is asked for; conftest.py puts these tests before
+those that kill daemons, or fill the queue.
 """
 
 from __future__ import annotations
@@ -18,10 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import pytest
 
-HANDS = 4  # two cores: more of them would only make each other late
+from .harness import Pool
+
+HANDS = 6  # two cores: more of them would only make each other late
+MARK = "at_the_same_time"
+Body = Callable[[Pool, str], None]
 
 
 class Together:
@@ -35,23 +40,43 @@ class Together:
         self._under_way[request.node.nodeid].result()
 
 
+def at_the_same_time(body: Body, *, long: bool = False) -> pytest.MarkDecorator:
+    """Make `body` the body of a test, which gets the pool and the parameter `promise`, if any.
+
+    A `long` one begins before the others, so that none has to be waited for alone.
+    """
+    return getattr(pytest.mark, MARK).with_args(body, long=long)  # type: ignore[no-any-return]
+
+
+def beside_others(body: Callable[[Pool], None]) -> Callable[..., None]:
+    """Make a test of a body, a long one, which takes nothing but the pool."""
+
+    @at_the_same_time(lambda pool, _: body(pool), long=True)
+    def test(together: Together, request: pytest.FixtureRequest) -> None:
+        together.wait(request)
+
+    for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(test, name, getattr(body, name))
+    return test
+
+
 @contextmanager
-def begun(
-    request: pytest.FixtureRequest, test: str, body: Callable[[str], Callable[[], None]]
-) -> Iterator[Together]:
-    """Begin the bodies of those items of the module's test that this session runs."""
+def begun(items: list[pytest.Item], pool: Pool) -> Iterator[Together]:
+    """Begin the bodies of those items that have one."""
+    bodies = {item: mark for item in items if (mark := item.get_closest_marker(MARK)) is not None}
     with ThreadPoolExecutor(HANDS) as hands:
-        under_way = {}
-        for item in request.session.items:
-            if not isinstance(item, pytest.Function) or item.module is not request.module:
-                continue
-            if item.originalname == test:
-                promise = item.callspec.params["promise"]
-                under_way[item.nodeid] = hands.submit(body(str(promise)))
+        under_way = {
+            item.nodeid: hands.submit(partial(mark.args[0], pool, _promise(item)))
+            for item, mark in sorted(bodies.items(), key=lambda each: not each[1].kwargs["long"])
+        }
         try:
             yield Together(under_way)
         finally:
             hands.shutdown(cancel_futures=True)
+
+
+def _promise(item: Any) -> str:
+    return str(item.callspec.params["promise"]) if hasattr(item, "callspec") else ""
 
 
 def promises(of: type) -> list[str]:

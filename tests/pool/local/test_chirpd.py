@@ -45,7 +45,7 @@ class Listener:
 
     def connect(self, config: str) -> socket.socket:
         host, port, _ = config.split()
-        return socket.create_connection((host, int(port)), timeout=5)
+        return socket.create_connection((host, int(port)), timeout=60)
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def test_strays_are_found_however_they_hide(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     # Four; without the marked one; without the one in its folder; the hidden one stays till the
     # end, and so does what belongs to an attempt that runs.
@@ -277,7 +277,7 @@ def test_after_a_crash_strays_are_found_by_their_mark(tmp_path: Path) -> None:
         watcher = subprocess.Popen(["sleep", "300"], cwd=mine)  # a shell that looks around
         started.append(watcher)
         kill_marked(mine)
-        assert [process.wait(10) for process in started[:2]] == [-signal.SIGKILL] * 2
+        assert [process.wait(60) for process in started[:2]] == [-signal.SIGKILL] * 2
         assert [process.poll() for process in started[2:]] == [None] * 3
     finally:
         for process in started:
@@ -314,7 +314,7 @@ def test_who_is_killed_is_mourned(tmp_path: Path, killed: bool) -> None:
             assert gentle.wait(10) == -signal.SIGTERM
             assert deaf.wait(10) == -signal.SIGKILL
         else:
-            parent.communicate("\n", timeout=10)
+            parent.communicate("\n", timeout=120)
             assert parent.returncode == 0
             assert gentle.poll() is None and deaf.poll() is None
     finally:
