@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.lab.torch_loaded import TorchLoaded
 
 # How long an example takes depends on what else the machine does, so it is no reason to fail.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,3 +21,11 @@ def quick_torch() -> str:
     """Lines for a job.toml whose command has a torch optimizer: it starts in half the time."""
     folder = Path(__file__).parent / "lab" / "quick_torch"
     return f'[environment]\nPYTHONPATH = "{folder}"\n'
+
+
+@pytest.fixture(scope="session")
+def torch_loaded() -> Iterator[TorchLoaded]:
+    """Starts programs with torch in no time."""
+    loaded = TorchLoaded()
+    yield loaded
+    loaded.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import doctest
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.lab.torch_loaded import TorchLoaded
 from tests.loading.conftest import write
 from tests.node.transfer.made_tars import make_nested, make_tar
 
@@ -27,7 +27,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_examples_run(name: str, tmp_path: Path) -> None:
+def test_the_examples_run(name: str, tmp_path: Path, torch_loaded: TorchLoaded) -> None:
     assert set(EXAMPLES) == set(EXPECTED)
     images = {
         f"n{c}": {f"{i}.jpeg": bytes([c]) * (400 + i % 10) for i in range(30)} for c in range(4)
@@ -39,8 +39,10 @@ def test_the_examples_run(name: str, tmp_path: Path) -> None:
         for b in (1, 2)
     }
     write(tmp_path / "cifar-10-binary.tar", make_tar({"c/test_batch.bin": b"", **records}))
+    strict = "import warnings; warnings.simplefilter('error')\n"
+    (tmp_path / "example.py").write_text(strict + EXAMPLES[name])
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EXAMPLES[name]],
+        torch_loaded.command("example.py"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

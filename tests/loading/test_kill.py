@@ -6,16 +6,16 @@ import json
 import os
 import random
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
+from tests.lab.torch_loaded import Program, TorchLoaded
 from tests.loading.conftest import CLASSES, COUNT, EACH
 
 TRAINING = """
-    import json, os, sys
+    import json, os, signal, sys
     import torch
     from headway.checkpoint import Checkpoint
     from headway.torch import Loader, TarDataset
@@ -37,6 +37,7 @@ TRAINING = """
         checkpoint = Checkpoint("ckpt")
         kept = checkpoint.load(model=model, loader=loader)
         step = kept["step"] if kept else 0
+        left = int(sys.argv[3])  # steps until it waits to be killed
         log = os.open("steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         while loader.epoch < EPOCHS:
             for (numbers, noise), labels in loader:
@@ -49,20 +50,24 @@ TRAINING = """
                 os.write(log, (json.dumps(line) + "\\n").encode())
                 if step % 3 == 0:
                     checkpoint.save(model=model, loader=loader, step=step)
+                left -= 1
+                if left == 0:
+                    signal.pause()
         checkpoint.save(model=model, loader=loader, step=step)
         print(model.weight.item())
 """
 
 
-def start(folder: Path, path: Path, workers: int) -> subprocess.Popen[bytes]:
+def start(loaded: TorchLoaded, folder: Path, path: Path, workers: int, most: int = 0) -> Program:
     (folder / "train.py").write_text(textwrap.dedent(TRAINING))
-    return subprocess.Popen(
-        [sys.executable, "train.py", str(path), str(workers)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    with open(folder / "said", "wb") as said, open(folder / "errors", "wb") as errors:
+        words = ["train.py", str(path), str(workers), str(most)]
+        return loaded.start(words, cwd=folder, output=said.fileno(), errors=errors.fileno())
+
+
+def said_by(program: Program, folder: Path) -> str:
+    assert program.wait(100) == 0, (folder / "errors").read_text()
+    return (folder / "said").read_text()
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -73,31 +78,25 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.timeout(240)
-def test_killed_at_any_moment(path: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment(path: Path, tmp_path: Path, torch_loaded: TorchLoaded) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
-    undisturbed = start(whole, path, 0)
+    undisturbed = start(torch_loaded, whole, path, 0)
     moments = random.Random(5)
-    kills = 0
     for workers in (2, 0):
-        process = start(cut, path, workers)
+        process = start(torch_loaded, cut, path, workers, most=10)
         had = len(lines(cut))
+        enough = had + moments.randint(2, 8)
         end = time.monotonic() + 60
-        while len(lines(cut)) < had + moments.randint(2, 8) and process.poll() is None:
-            assert time.monotonic() < end
+        while len(lines(cut)) < enough:
+            assert time.monotonic() < end and process.poll() is None
             time.sleep(0.001)
         time.sleep(moments.random() * 0.003)
         process.kill()
-        kills += process.wait() == -9
-        process.communicate()
-    assert kills
-    last = start(cut, path, 2)
-    output, words = last.communicate(timeout=100)
-    assert last.returncode == 0, words.decode()
-    expected, words = undisturbed.communicate(timeout=100)
-    assert undisturbed.returncode == 0, words.decode()
-    assert output == expected  # the same weight to the last bit
+        assert process.wait() == -9
+    output = said_by(start(torch_loaded, cut, path, 2), cut)
+    assert output == said_by(undisturbed, whole) != ""  # the same weight to the last bit
 
     steps: dict[object, dict[str, object]] = {}
     for line in lines(cut):
@@ -111,7 +110,9 @@ def test_killed_at_any_moment(path: Path, tmp_path: Path) -> None:
         assert sorted(had_in_epoch) == list(range(COUNT)) == list(range(CLASSES * EACH))
 
 
-def test_from_the_file_that_comes_with_a_job(path: Path, tmp_path: Path) -> None:
+def test_from_the_file_that_comes_with_a_job(
+    path: Path, tmp_path: Path, torch_loaded: TorchLoaded
+) -> None:
     """headway-node.pyz on PYTHONPATH is all that a worker node has of Headway."""
     from headway.pool.prepare import build_agent
 
@@ -124,8 +125,9 @@ def test_from_the_file_that_comes_with_a_job(path: Path, tmp_path: Path) -> None
         loader = headway.torch.Loader(headway.torch.TarDataset(sys.argv[1]), 50, workers=1)
         print(sum(len(labels) for _, labels in loader), len(headway.files.Files(sys.argv[1])))
     """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(path)],
+        torch_loaded.command("program.py", str(path)),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "headway-node.pyz")},
         capture_output=True,

@@ -43,8 +43,11 @@ class _Gate(Bucket):
 
     def take(self, count: int) -> float:
         self._left -= count
-        self._open = self._open or (self._left < 0 and self._until())
-        return 0.0 if self._open or self._left >= 0 else 0.5
+        end = time.monotonic() + 0.5
+        while not self._open and self._left < 0 and time.monotonic() < end:
+            self._open = self._until()
+            time.sleep(0.0 if self._open else 0.02)
+        return 0.0
 
 
 def until_awaited(path: Path) -> Fault:

@@ -111,15 +111,12 @@ def stage(node: Node, tmp_path: Path) -> Stage:
 def fetchers_of(agent: int) -> list[int]:
     """The process ids of the fetchers that an agent has started."""
     found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == agent and b"fetcher" in words:
-                found.append(int(entry.name))
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in Path(f"/proc/{agent}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if b"fetcher" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                        found.append(int(child))
     return found
 
 
