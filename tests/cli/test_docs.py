@@ -120,7 +120,7 @@ def test_the_api_s_examples_run(name: str, tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(EXPECTED[name], done.stdout), done.stdout

@@ -97,7 +97,7 @@ def test_stopped_and_killed_it_goes_on_from_the_part(shell: Shell, tmp_path: Pat
         with shell.start(*words) as stopped:
             until(lambda: it.sent > 2 << 20)
             stopped.send_signal(signal.SIGINT)
-            _, said = stopped.communicate(timeout=20)
+            _, said = stopped.communicate(timeout=120)
         assert stopped.returncode == INTERRUPTED
         assert "a.tar.part stays, and the same command continues from there" in said
         assert names(tmp_path) == ["a.tar.part", "a.tar.part.journal"]
@@ -105,7 +105,7 @@ def test_stopped_and_killed_it_goes_on_from_the_part(shell: Shell, tmp_path: Pat
         with shell.start(*words) as killed:
             until(lambda: it.sent > sent + (1 << 20))
             killed.kill()
-            killed.communicate(timeout=20)
+            killed.communicate(timeout=120)
         assert killed.returncode == -signal.SIGKILL
         it.faults = []
         told = shell.json(*words)
@@ -232,7 +232,7 @@ def test_a_full_disk_and_a_folder_of_somebody_else(shell: Shell, tmp_path: Path)
             env=shell.environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
         assert done.returncode == FAILED
         assert "the disk is full" in done.stderr and "make room" in done.stderr
@@ -254,7 +254,7 @@ def test_a_full_disk_and_a_folder_of_somebody_else(shell: Shell, tmp_path: Path)
             env=shell.environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
         assert done.returncode == FAILED, done.stderr
         assert "theirs is not yours to write to" in done.stderr

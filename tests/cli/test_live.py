@@ -45,7 +45,7 @@ def on_terminal(
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     out = b""
     presses = [time.monotonic()] if press else []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if select.select([fd], [], [], 0.05)[0]:
             try:

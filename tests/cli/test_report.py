@@ -258,17 +258,18 @@ def test_a_closed_pipe_is_quiet(command: Sequence[str], tmp_path: Path) -> None:
 
 def test_status_and_help_load_no_frames(tmp_path: Path) -> None:
     log = write_log(tmp_path / "train.log", [0])
+    code = "import sys, headway.cli\n"
     for words in (["report", "--help"], ["status", str(log)], ["list"]):
-        code = f"import sys, headway.cli; headway.cli.main({words!r}); print(*sys.modules)"
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment(tmp_path),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert not {"polars", "numpy"} & set(done.stdout.splitlines()[-1].split()), words
+        code += f"headway.cli.main({words!r})\n"
+        code += f"assert not {{'polars', 'numpy'}} & set(sys.modules), {words!r}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def story(path: Path) -> None:
