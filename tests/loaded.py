@@ -51,7 +51,8 @@ def run_headway(
         timeout: seconds.
         errors: what becomes of bytes that are no text.
     """
-    if any(name.startswith(("PYTHON", "LD_")) for name in env if name != "PYTHONPATH"):
+    starting = {name for name in env if name.startswith(("PYTHON", "LD_"))} - {"PYTHONPATH"}
+    if any(env[name] != os.environ.get(name) for name in starting):
         return start_headway(words, cwd=cwd, env=env, timeout=timeout, errors=errors)
     (umask,) = re.findall(r"^Umask:\s*(\d+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     request = {"words": [*words], "cwd": str(cwd), "env": dict(env), "umask": int(umask, 8)}
@@ -127,13 +128,12 @@ def _hangs(words: object, timeout: float, out: str, err: str) -> str:
 def _loader() -> socket.socket:
     """The way to the process that has loaded Headway; it ends when this process does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=theirs.fileno(),
             cwd="/",
-            env={**kept, "PYTHONPATH": str(SOURCE), "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,
         )
 
