@@ -231,7 +231,7 @@ class TestWithoutATrace:
         """Though nobody noticed when the command began to heed SIGTERM, on a busy machine."""
         monkeypatch.setattr("headway.check.bench.listeners", lambda *_: set())
         been = tmp_path / "been"
-        command = f"test -e {been} && sleep 2; touch {been}; exec python3 printing.py"
+        command = f"test -e {been} && sleep 0.8; touch {been}; exec python3 printing.py"
         promises = found(command, shell=True, quick=True)
         assert broken(promises) == set()
         assert promises["sigterm"].verdict == promises["resume"].verdict == "kept"

@@ -19,8 +19,8 @@ if "--forget" in sys.argv:
 checkpoint = Checkpoint("ckpt")
 kept = checkpoint.load(**things)
 step = kept["step"] if kept else 0
-while step < 60:
-    time.sleep(0.02)  # long enough to be interrupted
+while step < 40:
+    time.sleep(0.015)  # long enough to be interrupted
     chosen = torch.randint(0, 64, (8,))
     loss = (model(data[chosen]).squeeze() - data[chosen].sum(1)).square().mean()
     optimizer.zero_grad()
