@@ -15,6 +15,7 @@ import pytest
 import headway.checkpoint
 
 ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests/lab/quick_torch")])
 PAGE = (ROOT / "docs/checkpoint.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 
@@ -23,7 +24,7 @@ def run(name: str, folder: Path, *words: str, **variables: str) -> subprocess.Co
     return subprocess.run(
         [sys.executable, "-c", EXAMPLES[name], *words],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **variables},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": PYTHONPATH, **variables},
         capture_output=True,
         text=True,
         timeout=120,

@@ -104,6 +104,7 @@ def test_a_child_passes_over_sigterm_of_others() -> None:
     assert child.exitcode == 0
 
 
+QUICK_TORCH = Path(__file__).parents[1] / "lab" / "quick_torch"
 TRAINING = """
     import sys, time, torch
     from headway.checkpoint import Checkpoint
@@ -133,6 +134,7 @@ def test_torchs_workers_outlive_an_eviction(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(TRAINING)],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(QUICK_TORCH)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -142,7 +144,7 @@ def test_torchs_workers_outlive_an_eviction(tmp_path: Path) -> None:
         assert process.stdout and process.pid > 0
         steps = [process.stdout.readline() for _ in range(5)]
         os.killpg(process.pid, signal.SIGTERM)
-        rest, said = process.communicate(timeout=30)
+        rest, said = process.communicate(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, said) == (85, "")

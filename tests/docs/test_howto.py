@@ -53,6 +53,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
         job.replace("https://example.org", f"file://{tmp_path}")
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     env["WANDB_API_KEY"] = "s3cret"
     for line, (words, code) in SAID.items():
         if "--only-missing" in line:
