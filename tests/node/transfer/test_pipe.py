@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
+import select
 import socket
 import ssl
 import struct
@@ -228,3 +231,19 @@ def test_a_bad_certificate_is_refused_in_the_handshake(kind: str) -> None:
             pipe.handshake()
         server.join(10.0)
         assert refused  # it was told why
+
+
+def test_a_reset_before_tls_begins_leaves_no_open_socket() -> None:
+    with socket.create_server((HOST, 0)) as listener:
+        raw = socket.create_connection(listener.getsockname(), 10.0)
+        place = raw.fileno()
+        other, _ = listener.accept()
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        select.select([raw], [], [], 10.0)
+        with pytest.raises(OSError) as caught:
+            TlsPipe(raw, Authority.get().client_context(), HOST)
+        raw.close()
+        with pytest.raises(OSError):
+            os.fstat(place)  # though the error, which holds on to all that it met, is still there
+        assert caught.value.errno == errno.ECONNRESET
