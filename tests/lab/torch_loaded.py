@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-_QUICK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quick_torch", "sitecustomize.py")
 _MOST = 1 << 17  # bytes of a request
 _FREE = 3  # the first file descriptor after stdin, stdout and stderr
 
@@ -191,12 +190,10 @@ def main() -> int:
     del sys.path[0]  # this folder
     import runpy
 
+    import torch._dynamo  # an optimizer, and the ranks of a training, load it
     import torch.distributed
     import torch.utils.data  # noqa: F401
 
-    loaded = {name: each for name, each in sys.modules.items() if name.startswith("torch.")}
-    runpy.run_path(_QUICK)  # of what is loaded later, only the compiler is left out
-    sys.modules.update(loaded)
     gc.freeze()  # so that a program's own rubbish is all there is to look through
     become(*_Forks(socket.socket(fileno=int(sys.argv[1]))).serve())
     runpy.run_path(sys.argv[0], run_name="__main__")
