@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from headway.node.errors import MEANING
 from headway.spec import (
-    Checkpoint,
+    CheckpointSettings,
     Gpus,
     Input,
     Job,
@@ -50,7 +50,7 @@ def test_every_key_of_a_job_is_documented() -> None:
     [
         ("## `inputs`", Input),
         ("## `outputs`", Output),
-        ("## `[checkpoint]`", Checkpoint),
+        ("## `[checkpoint]`", CheckpointSettings),
         ("## `[retries]`", Retries),
         ("## `[sites]`", Sites),
     ],
