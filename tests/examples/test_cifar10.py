@@ -107,8 +107,8 @@ def test_crops_and_flips_only_move_pixels() -> None:
 
 def test_it_learns_from_a_gzipped_tar(tmp_path: Path) -> None:
     made = tmp_path / "shapes.tar.gz"
-    assert make_data.main(["--per-class", "100", "--output", str(made)]) == 0
-    bigger = ["--width", "8", "--epochs", "6"]
+    assert make_data.main(["--per-class", "60", "--output", str(made)]) == 0
+    bigger = ["--width", "8", "--epochs", "6", "--batch-size", "16"]
     assert start(made, *bigger) == 0
     result = metrics()
     assert result["test_accuracy"] > 0.5
@@ -196,18 +196,22 @@ def test_sigterm_during_the_test_changes_nothing(
     assert_same_result(uninterrupted)
 
 
-def test_a_real_process_takes_sigterm_and_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_real_process_takes_sigterm_and_goes_on(
+    data: Path, tmp_path: Path, quick_start: dict[str, str]
+) -> None:
     command = [sys.executable, str(EXAMPLE / "train.py"), "--data", str(data), *TINY, "--epochs"]
-    process = subprocess.Popen([*command, "3000"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "3000"], env=quick_start, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout and process.stdout.readline().startswith("epoch 1/3000 ")
         process.send_signal(signal.SIGTERM)
-        rest = process.communicate(timeout=30)[0]
+        rest = process.communicate(timeout=120)[0]
     finally:
         process.kill()
     assert process.returncode == 85
     assert rest.splitlines()[-1].endswith("(SIGTERM), exit 85")
-    environment = os.environ | {INTERVAL: "0.000001"}
+    environment = quick_start | {INTERVAL: "0.000001"}
     again = subprocess.run([*command, "3000"], env=environment, capture_output=True, text=True)
     assert again.returncode == 85
     assert again.stdout.startswith("resumed from ckpt/checkpoint.pt after ")

@@ -13,15 +13,18 @@ pytest.importorskip("torch", reason="the demo trains with torch; install the ext
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cifar10"
 COMMAND = (
-    "python3 train.py --data cifar10-small.tar --epochs 4 --width 16 --blocks 1 --batch-size 32"
+    "python3 train.py --data cifar10-small.tar --epochs 4 --width 8 --blocks 1 --batch-size 32"
     " --threads 1"
 )
 
 
 @pytest.mark.timeout(280)
-def test_the_demo_is_evicted_goes_on_and_learns(tmp_path: Path) -> None:
+def test_the_demo_is_evicted_goes_on_and_learns(
+    tmp_path: Path, quick_start: dict[str, str]
+) -> None:
+    quick = f'environment.PYTHONPATH="{quick_start["PYTHONPATH"]}"'
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE / "demo.py"), "--set", f'command="{COMMAND}"'],
+        [sys.executable, str(EXAMPLE / "demo.py"), "--set", f'command="{COMMAND}"', "--set", quick],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -75,10 +75,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted(
+    data: Path, tmp_path_factory: pytest.TempPathFactory, quick_start: dict[str, str]
+) -> Path:
     folder = tmp_path_factory.mktemp("uninterrupted")
     command = [sys.executable, "-W", "error", str(EXAMPLE / "train.py"), "--data", str(data)]
-    environment = os.environ | {"HEADWAY_TRACE": "trace.jsonl"}
+    environment = quick_start | {"HEADWAY_TRACE": "trace.jsonl"}
     environment.pop(INTERVAL, None)
     subprocess.run([*command, *TINY.split()], cwd=folder, env=environment, check=True)
     return folder
@@ -273,16 +275,25 @@ def test_an_end_at_every_batch_changes_nothing(
 
 
 def test_sigterm_in_the_middle_of_an_epoch_changes_nothing(
-    data: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+    data: Path,
+    uninterrupted: Path,
+    capsys: pytest.CaptureFixture[str],
+    quick_start: dict[str, str],
 ) -> None:
     command = [sys.executable, str(EXAMPLE / "train.py"), "--data", str(data), *TINY.split()]
     trace = Path("trace.jsonl")
-    environment = os.environ | {"HEADWAY_TRACE": str(trace.absolute())}
+    os.mkfifo(trace)  # a step that nobody reads keeps the training waiting
+    environment = quick_start | {"HEADWAY_TRACE": str(trace.absolute())}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        while not trace.exists() or trace.read_bytes().count(b'"step"') < 2:
-            assert process.poll() is None
+        said = b""
+        while said.count(b'"step"') < 2:
+            said += trace.read_bytes()
         process.terminate()
-    done = [json.loads(line) for line in trace.read_text().splitlines()]
+        rest = os.open(trace, os.O_RDONLY | os.O_NONBLOCK)
+        process.wait()
+        said += os.read(rest, 1 << 16)
+        os.close(rest)
+    done = [json.loads(line) for line in said.splitlines()]
     assert process.returncode == 85 and done[-1] == {"event": "leave", "code": 85}
     steps = [row for row in done if "step" in row]
     assert 2 <= len(steps) < 9

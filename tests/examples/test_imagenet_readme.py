@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -62,7 +63,9 @@ def test_the_commands_run(tmp_path: Path, quick_torch: str) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_the_job_for_the_ospool_trains_while_its_data_arrives(tmp_path: Path) -> None:
+def test_the_job_for_the_ospool_trains_while_its_data_arrives(
+    tmp_path: Path, quick_torch: str
+) -> None:
     """Its manifest is made by the job for that, and travels with it: at the source is none."""
     for name in ("train.py", "job.toml", "publish.py", "publish.toml"):
         shutil.copy(EXAMPLE / name, tmp_path)
@@ -81,7 +84,7 @@ def test_the_job_for_the_ospool_trains_while_its_data_arrives(tmp_path: Path) ->
         text = re.sub(r'command = "python3 train.py[^\n]*', f'command = "{command}"', text)
         text = re.sub(r"\[\[inputs\]\]\nurl = \"https.*?\n\n", "", text, flags=re.DOTALL)
         text = re.sub(r"container = [^\n]*\n", "", text)
-        job.write_text(text, encoding="utf-8")
+        job.write_text(f"{text}\n{quick_torch}", encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def run(job: str, **values: object) -> subprocess.Popen[str]:
@@ -105,14 +108,16 @@ def test_the_job_for_the_ospool_trains_while_its_data_arrives(tmp_path: Path) ->
         whole(run("publish.toml", **url, **{"inputs[0].checksum": f"sha256:{digest}"}))
     manifest = tmp_path / f"{name}.headway"
     pin = f"sha256:{hashlib.sha256(manifest.read_bytes()).hexdigest()}"
-    # The second half comes only once the training is under way, however slow the machine is.
-    faults = [Rate(size // 10, scope="server"), Trickle(trace.exists, after=size // 2)]
+    # Most of it comes only once the training was seen under way, however slow the machine is.
+    seen = threading.Event()
+    faults = [Rate(size // 4, scope="server"), Trickle(seen.is_set, after=size // 4)]
     with Filed(data) as content, Server({f"/{name}": content}, faults) as server:
         url = {"inputs[0].url": server.url(f"/{name}")}
         process = run("job.toml", **url, **{"inputs[0].manifest": pin})
         while process.poll() is None and not trace.exists():
             time.sleep(0.01)
         sent = server.sent
+        seen.set()
         assert trace.exists(), whole(process)
         said = whole(process)
         asked = [request.path for request in server.requests]
