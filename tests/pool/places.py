@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.loaded import Done, run_headway
+from tests.loaded import ENOUGH, Done, run_headway
 
 from headway.api import Run
 from headway.events import JobState
@@ -34,6 +34,9 @@ class Place:
 
     def popen(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         raise NotImplementedError
+
+    def wait_for_what_it_takes_along(self) -> None:
+        """After a command was killed: nothing of it goes on but jobs in a queue."""
 
     def give(self) -> None:
         """Hand over what the test has written to the user."""
@@ -136,6 +139,13 @@ class LocalPlace(Place):
             said = f"{done.stdout}\n{done.stderr}\n{self.story()}"
             raise AssertionError(f"headway {args}: exit {done.returncode}\n{said}")
         return done
+
+    def wait_for_what_it_takes_along(self) -> None:
+        """Its pool, which notices a moment later; who asks again now would be answered by it."""
+        folder, deadline = self.newest().folder, time.monotonic() + ENOUGH
+        while folder.is_locked("supervisor"):
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.02)
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join(part for part in (self.path, os.environ["PATH"]) if part)

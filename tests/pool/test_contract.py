@@ -293,6 +293,7 @@ class Contract:
             deadline.wait(0.1)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        place.wait_for_what_it_takes_along()
         place.headway(*command)
         run = place.newest()
         assert run.label == "orphan-1", "asking again doubles the jobs"
@@ -300,7 +301,7 @@ class Contract:
         assert run.folder.events.read_text().count("Job submitted") == 2
 
     def a_running_job_can_be_listened_to(self, place: Place) -> None:
-        run = place.start('name = "talks"\ncommand = ["sh", "-c", "echo now; sleep 15"]\n' + SMALL)
+        run = place.start('name = "talks"\ncommand = ["sh", "-c", "echo now; sleep 300"]\n' + SMALL)
         place.wait(run, lambda state: state.phase == "run")
         for _ in range(50):
             heard = place.headway("logs", run.label, code=None).stdout
