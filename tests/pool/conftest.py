@@ -108,7 +108,7 @@ def only_worker() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker of xdist where xdist is not installed."""
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
-    config.addinivalue_line("markers", f"{MARK}(body, long): its body runs beside others")
+    config.addinivalue_line("markers", f"{MARK}(body, seconds): its body runs beside others")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -127,10 +127,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[place] = item
 
 
-def _turn(item: pytest.Item) -> int:
+def _turn(item: pytest.Item) -> tuple[int, int]:
     if "four_sites" in getattr(item, "fixturenames", ()):
-        return 0
-    return 1 if item.get_closest_marker(MARK) else 2
+        return 0, 0
+    mark = item.get_closest_marker(MARK)
+    return (1, -mark.kwargs["seconds"]) if mark else (2, 0)  # in the order in which they begin
 
 
 @pytest.hookimpl(tryfirst=True)

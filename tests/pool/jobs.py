@@ -53,7 +53,7 @@ class PlainJob:
             text = path.read_text() if path.exists() else ""
             return text if any(f"\n{number} (" in f"\n{text}" for number in events) else ""
 
-        return self.pool.wait_for(log, 90, f"event {' or '.join(events)} in {path}")
+        return self.pool.wait_for(log, 180, f"event {' or '.join(events)} in {path}")
 
     def input_record(self) -> str:
         """What HTCondor keeps of the input transfer, which is more than the log says."""

@@ -37,7 +37,9 @@ class Administrator:
         env = {**self.pool.env, "HOME": "/root"}
         if config is not None:
             env["CONDOR_CONFIG"] = str(config)
-        done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            line, shell=True, env=env, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -82,7 +84,7 @@ def test_the_plugin_is_put_in_verified_and_taken_out(condor_pool: Pool) -> None:
     with Server({"/a.bin": Made(1000)}) as server:
         config = condor_pool.home / "etc" / f"site-{SITE}"
         with admin.configured(config, lines, "condor_reconfig"):
-            condor_pool.wait_for(lambda: "osdf" in admin.type(slots), 30, "osdf among the schemes")
+            condor_pool.wait_for(lambda: "osdf" in admin.type(slots), 180, "osdf among the schemes")
             assert which_plugin(server) == plugin.name
         assert which_plugin(server) == "curl_plugin"
 
@@ -104,7 +106,7 @@ def test_the_event_log_is_switched_on_and_heal_may_act_for_all(condor_pool: Pool
             cwd=home,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -125,7 +127,7 @@ def test_the_event_log_is_switched_on_and_heal_may_act_for_all(condor_pool: Pool
         )
         job.log_with("012")
         would = f"release  {job.cluster}.0"
-        condor_pool.wait_for(lambda: would in heal(), 30, "a release that heal would make")
+        condor_pool.wait_for(lambda: would in heal(), 180, "a release that heal would make")
         condor_pool.run_as_user(["condor_qedit", job.cluster, "Dead", "false"])
         heal("--do", "--once")
         log = job.log_with("005")

@@ -21,7 +21,7 @@ def advised(pool: Pool, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-@beside_others
+@beside_others(10)
 def test_a_queue_s_held_jobs_get_a_command_each_that_works(condor_pool: Pool) -> None:
     pool = condor_pool
     missing = PlainJob(pool)

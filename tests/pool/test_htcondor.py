@@ -71,7 +71,7 @@ def configured(pool: Pool, lines: str, *, site: str = "") -> Iterator[None]:
 
 
 def ask(
-    place: CondorPlace, *args: str, env: Mapping[str, str] | None = None, timeout: float = 60
+    place: CondorPlace, *args: str, env: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run a headway command that may fail; it never shows a traceback."""
     done = place.condor.headway(args, cwd=place.folder, env=env, timeout=timeout)
@@ -133,7 +133,7 @@ class TestSchedd:
         def asked_again() -> bool:
             return ask(place, *command).returncode == 0
 
-        pool.wait_for(asked_again, 60, "a submit after the schedd was killed")
+        pool.wait_for(asked_again, 180, "a submit after the schedd was killed")
         killed = place.newest()
         assert killed.label == "killed-1"
         assert list(clusters(pool, killed.folder.facts.id).values()) == [1]
@@ -160,7 +160,7 @@ class TestSchedd:
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             process = place.popen(*command, **quiet)
             rows = place.folder / f".headway/runs/round{number}-1/job.rows"
-            pool.wait_for(rows.exists, 60, "a submit that begins")
+            pool.wait_for(rows.exists, 180, "a submit that begins")
             time.sleep(0.03 * number)  # the child needs 0.15 to 0.3 s
             children = _children(process.pid)
             for pid in {0: [process.pid], 1: children, 2: [process.pid, *children]}[number % 3]:
@@ -365,10 +365,10 @@ class Promises:
             cluster = str(runs["gone"].folder.facts.cluster)
             edited = pool.run_as_user(["condor_qedit", cluster, "Requirements", "True"])
             assert edited.returncode == 0, edited.stderr
-            places["late"].wait(runs["late"], lambda state: state.holds, timeout=90)
+            places["late"].wait(runs["late"], lambda state: state.holds)
             Server.is_there = True
             for name, run in runs.items():
-                places[name].settle(run, timeout=100)
+                places[name].settle(run)
 
         def told(name: str) -> dict[str, Any]:
             state = runs[name].jobs[0]
@@ -451,12 +451,12 @@ class Promises:
             path = place.folder / ("plain.events.log" if stem == "plain" else f"{stem}.log")
             return path.read_text() if path.exists() else ""
 
-        pool.wait_for(lambda: log("plain").count("return value 0") == 2, 60, "plain jobs")
+        pool.wait_for(lambda: log("plain").count("return value 0") == 2, 180, "plain jobs")
         assert log("plain").count("\n001 (") == 2
         for event in log("plain").split("\n001 (")[1:]:
             assert 'GLIDEIN_ResourceName = "' in event.partition("\n...")[0]
         assert log("plain").count("MachineAttrGLIDEIN_ResourceName0 = ") >= 4, "028 after each 040"
-        pool.wait_for(lambda: log("picky").count("return value 0") == 2, 60, "picky jobs")
+        pool.wait_for(lambda: log("picky").count("return value 0") == 2, 180, "picky jobs")
         assert log("picky").count("return value 7") == 2, (
             "it went back to the bad site, or never there"
         )
@@ -464,7 +464,7 @@ class Promises:
             "a\n",
             "b\n",
         ]
-        pool.wait_for(lambda: log("starved").count("\n012 (") == 2, 60, "two holds")
+        pool.wait_for(lambda: log("starved").count("\n012 (") == 2, 180, "two holds")
         time.sleep(5)  # as long as the rule would need for another release
         assert log("starved").count("\n012 (") == 2 and log("starved").count("\n013 (") == 1
         before = log("starved").partition("\n012 (")[0]
@@ -477,7 +477,7 @@ class Promises:
         place = CondorPlace(pool)
         # not where another promise waits for a place
         avoid = f'[sites]\navoid = ["{BAD_GPU_SITE}"]\n'
-        run = submit(place, 'name = "act"\ncommand = "sleep 120"\ncount = 4\n' + avoid + SMALL)
+        run = submit(place, 'name = "act"\ncommand = "sleep 900"\ncount = 4\n' + avoid + SMALL)
         for job in range(4):
             place.wait(run, lambda state: state.phase == "run", job=job)
         assert place.headway("hold", "act-1.0").stdout == "held act-1.0\n"
@@ -591,7 +591,7 @@ class Promises:
             assert (run.outputs(job) / "folder/d/e/x y.txt").read_text() == f"{name}\n"
 
 
-@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), long=True)
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), seconds=30)
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_at_the_same_time(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)
@@ -630,9 +630,9 @@ class TestManyJobs:
         assert 0 < there <= 1100, "they are put into the queue bit by bit"
         said = place.headway("remove", run.label).stdout
         assert said.startswith("removed 19,") and "jobs of wide-1" in said
-        place.condor.wait_for(lambda: not clusters(place.condor, facts.id), 60, "an empty queue")
+        place.condor.wait_for(lambda: not clusters(place.condor, facts.id), 180, "an empty queue")
         log = run.folder.events.read_text
-        place.condor.wait_for(lambda: "Cluster removed" in log(), 30, "the factory's end")
+        place.condor.wait_for(lambda: "Cluster removed" in log(), 180, "the factory's end")
         place.settle(run)
         ends = Counter(state.outcome for state in run.jobs.values())
         assert ends[Outcome.SUCCESS] + ends[Outcome.REMOVED] == ROWS

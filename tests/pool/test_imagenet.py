@@ -75,7 +75,7 @@ def uninterrupted(libraries: Path, data: Path, folder: Path) -> subprocess.Popen
 
 
 @pytest.mark.timeout(600)  # the first time, PyTorch is installed for the jobs
-@beside_others
+@beside_others(40)
 def test_an_evicted_training_ends_with_the_same_model(condor_pool: Pool) -> None:
     libraries = install_extra("examples", condor_pool.image.parent)
     folder = condor_pool.user_dir()

@@ -405,7 +405,7 @@ print("spoken of:", [finding.id for finding in run.findings if "slot" in finding
 """
 
 
-@beside_others
+@beside_others(15)
 def test_a_static_pool_refuses_what_it_can_never_run(condor_pool: Pool) -> None:
     """One machine that no pilot brought; the session's pool lends its Python."""
     pool = Pool({"POOL_SITES": "DESK|2|2048||STARTD_ATTRS =;START = TARGET.Robot =!= true"})

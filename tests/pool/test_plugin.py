@@ -120,7 +120,7 @@ class Promises:
         job.remove()
 
 
-@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool))
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), seconds=10)
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_the_plugin(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)

@@ -45,7 +45,7 @@ def wait_for_event(pool: Pool, folder: Path, *numbers: str) -> str:
         log = path.read_text() if path.exists() else ""
         return log if any(f"\n{number} (" in "\n" + log for number in numbers) else ""
 
-    return pool.wait_for(log_with_event, 90, f"event {' or '.join(numbers)} in {path}")
+    return pool.wait_for(log_with_event, 180, f"event {' or '.join(numbers)} in {path}")
 
 
 def run_job(pool: Pool, **description: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def at(site: str) -> str:
     return f'GLIDEIN_ResourceName == "{site}"'
 
 
-@beside_others
+@beside_others()
 def test_a_users_job_runs_at_a_site(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     assert submit(condor_pool, folder, executable="/usr/bin/id", arguments="-un") == USER
@@ -71,7 +71,7 @@ def test_a_users_job_runs_at_a_site(condor_pool: Pool) -> None:
     assert (folder / "job.out").read_text().strip() == POOL_USER
 
 
-@beside_others
+@beside_others()
 def test_the_user_may_not_touch_the_jobs_of_others(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     description = "executable = /bin/true\nhold = true\nqueue\n"
@@ -168,7 +168,7 @@ def test_sites_go_and_come_back(condor_pool: Pool) -> None:
         assert "return value 0" in wait_for_event(condor_pool, folder, "005", "009", "012")
 
 
-@beside_others
+@beside_others()
 def test_the_user_has_the_checkouts_headway(condor_pool: Pool) -> None:
     assert condor_pool.run_as_user(["id", "-un"]).stdout.strip() == USER
     done = condor_pool.headway(["--version"])
@@ -198,7 +198,7 @@ def children(parents: set[int]) -> set[int]:
     return found | children(found) if found else found
 
 
-@beside_others
+@beside_others(15)
 def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
     """A second pool at the same time, its masters, schedd and starters killed while jobs run."""
     ruin = Pool({"POOL_EXTRA_CM": "SCHEDD_NAME = ruin"})
@@ -235,7 +235,7 @@ def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
             ends = [f"sleep {seconds} " for seconds in range(4001, 4005)]
             return all(any(line.endswith(end) for line in before.values()) for end in ends)
 
-        ruin.wait_for(all_sleep, 30, "four jobs that sleep")
+        ruin.wait_for(all_sleep, 180, "four jobs that sleep")
         doomed = [
             pid
             for pid, line in before.items()

@@ -17,7 +17,7 @@ SMALL = '[resources]\nmemory = "64 MB"\ndisk = "20 MB"\n'
 CONTENT = Made(400_000, seed=21)
 
 
-@beside_others
+@beside_others(10)
 def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
     condor_pool: Pool,
 ) -> None:
@@ -37,7 +37,6 @@ def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
             '[[inputs]]\nurl = "osdf:///lab/in.bin"\npath = "data/in.bin"\nvia = "plugin"\n'
             f'checksum = "{CONTENT.checksum()}"\npatience = "20 s"\n'
             f'[sites]\nonly = ["FED"]\n[submit]\n"+WantsSite" = \'"FED"\'\n{SMALL}',
-            timeout=50,
         )
         agents = [request.headers["user-agent"] for request in cache.requests]
     assert run.jobs[0].outcome is Outcome.SUCCESS, place.story()
@@ -47,7 +46,7 @@ def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
     assert agents and all("headway" in agent for agent in agents)
 
 
-@beside_others
+@beside_others(10)
 def test_where_the_agent_has_no_way_out_the_plugin_takes_over(condor_pool: Pool) -> None:
     """The job's proxy is dead, and no plugin sees a job's environment."""
     place = CondorPlace(condor_pool)
@@ -71,7 +70,7 @@ def test_where_the_agent_has_no_way_out_the_plugin_takes_over(condor_pool: Pool)
     assert "geheim" not in log
 
 
-@beside_others
+@beside_others(10)
 def test_wrapped_jobs_stage_in_by_the_agent(condor_pool: Pool) -> None:
     folder = condor_pool.user_dir()
     (folder / "work.sh").write_text(
@@ -104,7 +103,7 @@ def test_wrapped_jobs_stage_in_by_the_agent(condor_pool: Pool) -> None:
             text = log.read_text() if log.exists() else ""
             return text if text.count("\n005 (") == 2 else ""
 
-        text = condor_pool.wait_for(ended, 60, f"two jobs in {folder}")
+        text = condor_pool.wait_for(ended, 180, f"two jobs in {folder}")
         agents = {request.headers.get("user-agent", "") for request in server.requests}
     errors = "".join(path.read_text() for path in folder.glob("err-*"))
     assert "(return value 0)" in text and "(return value 3)" in text, text + errors

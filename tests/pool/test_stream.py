@@ -66,7 +66,7 @@ def write_tar(path: Path, count: int) -> None:
             tar.addfile(member, io.BytesIO(data))
 
 
-@beside_others
+@beside_others(15)
 def test_an_evicted_stream_goes_on_at_the_exact_sample(condor_pool: Pool) -> None:
     data = condor_pool.user_dir() / "data.tar"
     write_tar(data, 160)

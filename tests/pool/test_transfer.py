@@ -122,7 +122,7 @@ class Promises:
         assert kept.stat().st_size == 2_000_000
 
 
-@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), long=True)
+@at_the_same_time(lambda pool, promise: getattr(Promises(), promise)(pool), seconds=15)
 @pytest.mark.parametrize("promise", promises(Promises))
 def test_the_agent(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)

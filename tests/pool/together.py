@@ -8,8 +8,8 @@ class Promises:
 def test_kept(together: Together, request: pytest.FixtureRequest, promise: str) -> None:
     together.wait(request)
 
-All of the session's begin when the first of them is asked for; conftest.py puts these tests before
-those that kill daemons, or fill the queue.
+All of the session's begin when the first of them is asked for; conftest.py puts these tests, the
+longest first, before those that kill daemons, or fill the queue.
 """
 
 from __future__ import annotations
@@ -40,34 +40,38 @@ class Together:
         self._under_way[request.node.nodeid].result()
 
 
-def at_the_same_time(body: Body, *, long: bool = False) -> pytest.MarkDecorator:
+def at_the_same_time(body: Body, *, seconds: int = 5) -> pytest.MarkDecorator:
     """Make `body` the body of a test, which gets the pool and the parameter `promise`, if any.
 
-    A `long` one begins before the others, so that none has to be waited for alone.
+    `seconds` is roughly what it takes: the longest begin first, so that none is waited for alone.
     """
-    return getattr(pytest.mark, MARK).with_args(body, long=long)  # type: ignore[no-any-return]
+    marked = getattr(pytest.mark, MARK)
+    return marked.with_args(body, seconds=seconds)  # type: ignore[no-any-return]
 
 
-def beside_others(body: Callable[[Pool], None]) -> Callable[..., None]:
-    """Make a test of a body, a long one, which takes nothing but the pool."""
+def beside_others(seconds: int = 5) -> Callable[[Callable[[Pool], None]], Callable[..., None]]:
+    """Make a test of a body that takes nothing but the pool."""
 
-    @at_the_same_time(lambda pool, _: body(pool), long=True)
-    def test(together: Together, request: pytest.FixtureRequest) -> None:
-        together.wait(request)
+    def make(body: Callable[[Pool], None]) -> Callable[..., None]:
+        @at_the_same_time(lambda pool, _: body(pool), seconds=seconds)
+        def test(together: Together, request: pytest.FixtureRequest) -> None:
+            together.wait(request)
 
-    for name in ("__name__", "__qualname__", "__doc__", "__module__"):
-        setattr(test, name, getattr(body, name))
-    return test
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            setattr(test, name, getattr(body, name))
+        return test
+
+    return make
 
 
 @contextmanager
 def begun(items: list[pytest.Item], pool: Pool) -> Iterator[Together]:
-    """Begin the bodies of those items that have one."""
+    """Begin the bodies of those items that have one, in their order."""
     bodies = {item: mark for item in items if (mark := item.get_closest_marker(MARK)) is not None}
     with ThreadPoolExecutor(HANDS) as hands:
         under_way = {
             item.nodeid: hands.submit(partial(mark.args[0], pool, _promise(item)))
-            for item, mark in sorted(bodies.items(), key=lambda each: not each[1].kwargs["long"])
+            for item, mark in bodies.items()
         }
         try:
             yield Together(under_way)
