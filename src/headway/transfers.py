@@ -91,7 +91,7 @@ def fetch(
         Stopped: `should_stop` returned True.
     """
     begin = time.monotonic()
-    grace = min(grace, patience)
+    grace = min(grace, patience / 2)  # `patience` counts from the start, and would end first
     given = [urls] if isinstance(urls, str) else list(urls)
     _check_urls(given)
     target = target_of(given[0], path)

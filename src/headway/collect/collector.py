@@ -31,7 +31,7 @@ from headway.collect.masks import Masks, Pseudonyms, key_of
 from headway.collect.tail import Cursor, EventRow, Gap, OpenLog, StoredLog, Tail
 from headway.errors import CollectError, EventLogError
 from headway.events.collected import LEDGER
-from headway.events.files import Rotation, find_logs
+from headway.events.files import Rotation, find_logs, user_name
 from headway.events.opening import HEAD_SIZE, Format, LogReader, sniff
 
 _log = logging.getLogger(__name__)
@@ -97,11 +97,11 @@ class Finder:
         if base in self._logs or any(one.path == base for one in logs):
             self._logs[base] = None
             owner = next((one for one in logs if one.path == base), logs[-1])
-            yield FoundLog(base, len(members) > 1, _user(owner.stat.st_uid), size)
+            yield FoundLog(base, len(members) > 1, user_name(owner.stat.st_uid) or "", size)
             return
         for one in logs:
             if one.path in self._logs:
-                yield FoundLog(one.path, False, _user(one.stat.st_uid), one.stat.st_size)
+                yield FoundLog(one.path, False, user_name(one.stat.st_uid) or "", one.stat.st_size)
         fresh = [one for one in logs if one.path not in self._logs]
         if not fresh:
             return
@@ -211,15 +211,6 @@ def _contains(place: str, path: Path) -> bool:
     if os.path.isdir(place):
         return Path(here) in path.parents
     return fnmatch.fnmatchcase(str(path), here)
-
-
-def _user(uid: int) -> str:
-    try:
-        import pwd
-
-        return pwd.getpwuid(uid).pw_name
-    except (ImportError, KeyError):
-        return ""
 
 
 #: The most events, and bytes of logs, that are committed together.

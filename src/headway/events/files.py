@@ -198,7 +198,7 @@ class _Search:
             return _NO_LOG if head else _EMPTY
         first = _first_time(head, status.st_mtime)
         self._found[path] = LogFile(
-            path, found, status.st_size, status.st_mtime, _user(status.st_uid), first
+            path, found, status.st_size, status.st_mtime, user_name(status.st_uid), first
         )
         return ""
 
@@ -288,7 +288,8 @@ def _first_time(head: bytes, mtime: float) -> float | None:
     return None
 
 
-def _user(uid: int) -> str | None:
+def user_name(uid: int) -> str | None:
+    """The name of a user of this machine; None if there is none."""
     try:
         import pwd
 

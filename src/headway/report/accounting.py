@@ -357,25 +357,20 @@ def account_parts(
         The accounts of all jobs.
     """
     tables, left_out = TableBuilder(), 0
-    waiting = iter(parts)
-
-    def next_part() -> tuple[AccountedJobs, int] | None:
-        columns = next(waiting, None)
-        return None if columns is None else _accounted(columns, ends, until, since, outputs)
-
+    waiting = (_accounted(columns, ends, until, since, outputs) for columns in parts)
     # The next jobs are accounted while the tables of these are made, if there is room for both.
     room = events <= MANY
     with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(next_part)
+        coming = ahead.submit(next, waiting, None)
         while (part := coming.result()) is not None:
             if room:
-                coming = ahead.submit(next_part)
+                coming = ahead.submit(next, waiting, None)
             made, left = part
             left_out += left
             tables.add(made)
             del part, made  # before the next ones are made
             if not room:
-                coming = ahead.submit(next_part)
+                coming = ahead.submit(next, waiting, None)
     return tables.accounts(events, left_out)
 
 

@@ -25,17 +25,6 @@ _MORE = 1.0  # milliseconds to wait for more, where something is here
 _GATHER = 0.05  # seconds for which that may go on
 
 
-def _close_half_made(error: OSError) -> None:
-    """Close the socket in whose making the error came: Python has taken the old one for it, and
-    leaves it open where the other side has hung up by then."""
-    at = error.__traceback__
-    while at is not None:
-        made = at.tb_frame.f_locals.get("self")
-        if isinstance(made, ssl.SSLSocket):
-            made.close()
-        at = at.tb_next
-
-
 class TlsPipe:
     """A TLS connection with as much of a socket's methods as `Connection` needs.
 
@@ -45,13 +34,12 @@ class TlsPipe:
     def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._timeout = raw.gettimeout()
         raw.setblocking(False)
-        try:
-            self.socket = context.wrap_socket(
-                raw, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False
-            )
-        except OSError as error:
-            _close_half_made(error)
-            raise
+        # Where the other side has hung up, `wrap_socket` fails and leaves its new socket open.
+        if trouble := raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(trouble, os.strerror(trouble))
+        self.socket = context.wrap_socket(
+            raw, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
         self._poll = select.poll()
         self._trouble: OSError | None = None  # that came behind bytes, which are told first
 
