@@ -29,6 +29,7 @@ class Cost(NamedTuple):
     cpu: float  # seconds, of all processes
     memory: int  # bytes at the worst moment, of all processes; what they share counts once
     outputs: list[str]  # what each command printed
+    stolen: float = 0.0  # of the processors' time, the share that other virtual machines took
 
 
 def measure(*commands: list[str], watch: bool = False) -> Cost:
@@ -44,7 +45,7 @@ def measure(*commands: list[str], watch: bool = False) -> Cost:
         outs, errors = (
             [stack.enter_context(tempfile.TemporaryFile()) for _ in commands] for _ in range(2)
         )
-        begin = time.perf_counter()
+        begin, stolen = time.perf_counter(), _stolen()
         processes = [
             subprocess.Popen(command, stdout=out, stderr=error, env=environment)
             for command, out, error in zip(commands, outs, errors, strict=True)
@@ -52,6 +53,7 @@ def measure(*commands: list[str], watch: bool = False) -> Cost:
         watcher = _Watch([process.pid for process in processes]) if watch else None
         usages = [_wait(process) for process in processes]
         wall = time.perf_counter() - begin
+        stolen = (_stolen() - stolen) / (wall * (os.cpu_count() or 1))
         memory = watcher.stop() if watcher else 0
         outputs = []
         for process, out, error in zip(processes, outs, errors, strict=True):
@@ -64,7 +66,15 @@ def measure(*commands: list[str], watch: bool = False) -> Cost:
             outputs.append(out.read().decode(errors="replace"))
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(wall, cpu, memory or unit * sum(u.ru_maxrss for u in usages), outputs)
+    memory = memory or unit * sum(u.ru_maxrss for u in usages)
+    return Cost(wall, cpu, memory, outputs, stolen)
+
+
+def _stolen() -> float:
+    """Seconds that the processors were not given to this machine since it started; 0 if unknown."""
+    with suppress(OSError, IndexError, ValueError), open("/proc/stat") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 @cache
