@@ -18,9 +18,9 @@ each reader in a process of its own:
 HTCondor's reader stops at a blank line without a word. So it is given the log of shapes without
 blank lines between the events, Headway the same log with them.
 
-On a virtual machine others may take a part of the processors' time, from a reader with two processes
-more than from one with one. So each reader runs twice as often as asked for, in turns, and those
-runs count of which others took least; of these the table has the median.
+On a virtual machine others may take a part of the processors' time, and more from a reader with two
+processes than from one with one. So each reader runs twice as often as asked for, in turns, and
+those runs count from which others took least; of these the table has the median.
 
 Then the time that each shape of event takes by itself, in one process, beside the mean event of the
 pool's log: an event that is larger may take longer in proportion.
