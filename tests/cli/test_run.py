@@ -28,6 +28,14 @@ Write = Callable[..., Path]
 POOL = ("--pool", "local:cpus=4")
 
 
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A command of a user in this folder, whose output can be read while it runs."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=pipe, stderr=pipe, text=True
+    )
+
+
 def test_a_run_that_succeeds(headway: Call, job_toml: Write, tmp_path: Path) -> None:
     job_toml((0, 0))
     done = headway("run", "job.toml", *POOL)
@@ -125,14 +133,7 @@ def test_logs_follow_until_the_job_is_over(
 ) -> None:
     go_on = waits_to_end(job_toml((0, 0)))
     headway("run", "job.toml", "--detach", *POOL)
-    with subprocess.Popen(
-        [*command, "logs", "-f"],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(tmp_path, *command, "logs", "-f") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "out 0 0\n"
         assert process.poll() is None
@@ -146,14 +147,7 @@ def test_ctrl_c_stops_and_resume_goes_on(
     job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path, number: signal.Signals
 ) -> None:
     go_on = waits_to_end(job_toml((0, 0)))
-    with subprocess.Popen(
-        [*command, "run", "job.toml", *POOL],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(tmp_path, *command, "run", "job.toml", *POOL) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "running, run" in line:
@@ -177,14 +171,7 @@ def test_a_reader_that_goes_away_stops_the_run(
     job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path
 ) -> None:
     job_toml((5, 0), (0.5, 0))
-    with subprocess.Popen(
-        [*command, "run", "job.toml", *POOL],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(tmp_path, *command, "run", "job.toml", *POOL) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -198,14 +185,7 @@ def test_a_killed_pool_is_noticed(
     job_toml: Write, headway: Call, command: Sequence[str], tmp_path: Path
 ) -> None:
     job_toml((20, 0))
-    with subprocess.Popen(
-        [*command, "run", "job.toml", *POOL],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(tmp_path, *command, "run", "job.toml", *POOL) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "running, run" in line:

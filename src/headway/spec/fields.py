@@ -369,7 +369,9 @@ def _runtime(value: object) -> object:
 def _checkpoint_path(text: str) -> str:
     path = folder_path(text)
     if "," in path:
-        raise Wrong(f"{show(path)} contains a comma; HTCondor separates files by it", "rename it")
+        raise Wrong(
+            f"{show(path)} contains a comma, which HTCondor reads as a separator", "rename it"
+        )
     return path
 
 

@@ -254,7 +254,9 @@ def _check_url(text: str, scheme: str) -> None:
     if _SPACE_OR_CONTROL.search(text):
         raise Wrong(f"{show(text)} contains a space or control character", "write a space as %20")
     if "," in text and scheme in FEDERATION_SCHEMES:
-        raise Wrong(f"{show(text)} contains a comma; HTCondor separates files by it", "write %2C")
+        raise Wrong(
+            f"{show(text)} contains a comma, which HTCondor reads as a separator", "write %2C"
+        )
     path = rest[len(authority) :]
     if scheme == "file":
         if authority not in ("", "localhost"):
