@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -70,6 +71,24 @@ def test_a_file_that_is_written_over(tmp_path: Path) -> None:
     seen = watched(tmp_path, save)
     assert seen[0] == [FileChange("ckpt/state", WRITTEN)]
     assert laid(tmp_path, seen) == [{"state": "new "}]
+
+
+def test_files_that_were_there_before_their_folder_was_watched(tmp_path: Path) -> None:
+    def made(name: str) -> SaveWatch:
+        (tmp_path / "ckpt").mkdir()
+        watch = SaveWatch(tmp_path, ["ckpt"])
+        with watch._lock:  # it reads nothing until all is done
+            (tmp_path / "ckpt/new").mkdir()
+            (tmp_path / "ckpt/new/state").write_text("new")
+        watch.mark()
+        if name:
+            (tmp_path / "ckpt/new").rename(tmp_path / "ckpt" / name)
+        watch.close()
+        return watch
+
+    assert made("").blind
+    shutil.rmtree(tmp_path / "ckpt")
+    assert not made("step-1").blind  # whatever was before, the folder is put in place at once
 
 
 def test_a_file_that_is_put_in_place(tmp_path: Path) -> None:

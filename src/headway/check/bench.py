@@ -163,12 +163,13 @@ def _remove(path: Path) -> None:
 
 
 class SaveWatch:
-    """Watches the paths of a checkpoint below a folder; without inotify it is blind."""
+    """Watches the paths of a checkpoint below a folder; `blind` if it missed a change."""
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         self.root, self.paths = root, tuple(paths)
         self.events: list[tuple[int, str]] = []
         self.blind = sys.platform != "linux"
+        self._unseen: set[str] = set()  # files that were there before their folder was watched
         self._folders: dict[int, str] = {}
         self._moved: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -196,6 +197,7 @@ class SaveWatch:
             self._thread.join()
             os.close(self._handle)
             self._thread = None
+        self.blind = self.blind or bool(self._unseen)
         return fold(self.events, self.paths)
 
     def mark(self) -> int:
@@ -214,7 +216,7 @@ class SaveWatch:
     def _add_below(self, path: str, *, new: bool) -> None:
         """Watch a folder and those in it.
 
-        The files of a `new` folder count as moved, until a write to them is seen.
+        How the files of a `new` folder came there was not seen, unless they change once more.
         """
         folder = self.root / path
         if not folder.is_dir() or folder.is_symlink():
@@ -227,6 +229,7 @@ class SaveWatch:
                     self._add_below(inner, new=new)
                 elif new:
                     self.events.append((_TO, inner))
+                    self._unseen.add(inner)
 
     def _matters(self, folder: str) -> bool:
         """Whether a folder contains a checkpoint, or lies in one."""
@@ -255,10 +258,12 @@ class SaveWatch:
                 continue
             path = os.path.join(self._folders[number], name)
             self.events.append((mask, path))
+            self._unseen.discard(path)
             if not mask & _FOLDER:
                 continue
             if mask & _FROM:
                 self._moved[cookie] = path
+                self._unseen = {each for each in self._unseen if not each.startswith(f"{path}/")}
             elif mask & _TO and cookie in self._moved:
                 old = self._moved.pop(cookie)
                 for watched, folder in self._folders.items():
@@ -303,7 +308,7 @@ class Start:
     programs: list[str] = field(default_factory=list)  # that ran when it was interrupted
     changes: list[FileChange] = field(default_factory=list)  # of the checkpoint
     late: bool = False  # the checkpoint was written to after the interruption
-    blind: bool = False  # the changes could not be watched
+    blind: bool = False  # not all changes were seen
     had: bool = False  # there was a checkpoint when it began
     before: Path = Path()  # copies of the checkpoint, as long as they are needed
     after: Path = Path()
@@ -678,11 +683,11 @@ class Bench:
     def _keep_one(self, made: Start, *, candidate: bool) -> None:
         """Keep only the copies of the best save, because checkpoints are large.
 
-        The best one began with a checkpoint and was not killed while it wrote.
+        The best one was seen, began with a checkpoint and was not killed while it wrote.
         """
 
-        def rank(start: Start) -> tuple[bool, bool, bool]:
-            return (not start.saved, not start.had, start.code is None)
+        def rank(start: Start) -> tuple[bool, bool, bool, bool]:
+            return (not start.saved, start.blind, not start.had, start.code is None)
 
         best = self.best_save
         if candidate and made.saved and (best is None or rank(made) < rank(best)):

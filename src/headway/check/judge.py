@@ -414,7 +414,7 @@ class ContractJudge:
             why = "the time was over" if self._found.over else "no save was seen"
             return _not_tried(_QUICK if self._found.quick else why)
         if saving.blind:
-            return _not_tried("this system does not report how files change")
+            return _not_tried("how the files of a checkpoint were written was not seen")
         rows = self._compared([saving])
         reached = rows.ends[0]
         torn = [(f"if {state.words}, the next start", life) for state, life in self._found.torn]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headway.cli.commands import FAILED, INTERRUPTED, OK, WRONG
 from headway.cli.parser import Parser, UsageError
-from headway.cli.terminal import near, patience, print_json, print_stderr
+from headway.cli.terminal import StopSignal, near, patience, print_json, print_stderr
 from headway.pool.lint.traps import LintFinding, Severity, errors_of, worst_first
 from headway.text import many, printable
 
@@ -201,14 +201,17 @@ def _submit(run: Run, arguments: Namespace) -> int:
 
 
 def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
-    from headway.cli.run_summary import print_ending, summary
-    from headway.cli.view import RunView, RunWatcher, choose_view
-    from headway.holds.heal import BackgroundHealer
+    stop = StopSignal()
+    with stop.listening():  # the jobs may run already while these modules are loaded
+        from headway.cli.run_summary import print_ending, summary
+        from headway.cli.view import RunView, RunWatcher, choose_view
+        from headway.holds.heal import BackgroundHealer
 
-    run = run_jobs.run
-    # The local pool releases transient holds itself, and ends when it has nothing more to do.
-    heal = BackgroundHealer(run.folder, run.pool) if heals and run.pool.kind != "local" else None
-    watcher = RunWatcher(run_jobs, choose_view(run_jobs, as_json=as_json), heal)
+        run = run_jobs.run
+        # The local pool releases transient holds itself, and ends when it has nothing more to do.
+        heals = heals and run.pool.kind != "local"
+        heal = BackgroundHealer(run.folder, run.pool) if heals else None
+        watcher = RunWatcher(run_jobs, choose_view(run_jobs, as_json=as_json), heal, stop)
     left = ""
     try:
         with contextlib.closing(watcher.view), contextlib.ExitStack() as stack:
@@ -227,5 +230,5 @@ def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
         if left:
             print_stderr(left)
     if left:
-        return watcher.stop.exit_code
+        return stop.exit_code
     return OK if run.succeeded() else FAILED

@@ -264,13 +264,13 @@ class RunWatcher:
     """Feeds a view from the event log; Ctrl-C asks it to end but never interrupts a step."""
 
     def __init__(
-        self, run_jobs: RunJobs, view: RunView, heal: BackgroundHealer | None = None
+        self, run_jobs: RunJobs, view: RunView, heal: BackgroundHealer | None, stop: StopSignal
     ) -> None:
         self.run = run_jobs.run
         self.run_jobs = run_jobs
         self.view = view
         self.heal = heal
-        self.stop = StopSignal()
+        self.stop = stop
         self._checked = time.monotonic()
         self.run.saw = self._saw
 

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from headway.errors import HeadwayError, ReportError
 from headway.events import inert
+from headway.events.columnar.thin import MANY, Thin
+from headway.events.columnar.workers import trim_memory
 from headway.events.event import Kind
 from headway.pool.folder import RunFolder
 from headway.report.accounting import account_parts
@@ -25,9 +27,6 @@ from headway.report.enums import JobOutcome
 from headway.report.reading import names_of
 from headway.report.records import RECORDS, filled, matched, read_records, served, with_phases
 from headway.text import RowWords, many
-
-if TYPE_CHECKING:
-    from headway.events.columnar.thin import Thin
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,10 @@ def load(
     notes += _without_year(events)
     if since is not None:
         notes += _left_out(newest, accounts, since)
-    del events  # its memory is better used by what is worked out from here on
+    large = events.events > MANY
+    del events
+    if large:
+        trim_memory()  # it is better used by what is worked out from here on
     records = matched(accounts, rows)
     name = names_of(found) + (f" and {len(found) - 3} more" if found[3:] else "")
     accounts = replace(filled(accounts, records), sources=served(records, rows))
