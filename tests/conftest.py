@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,9 @@ unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 settings.register_profile("steady", unhurried, derandomize=True)
 settings.register_profile("explore", unhurried, print_blob=True)
 settings.load_profile("steady")
+
+# Jobs start `python3` a thousand times, and pyenv's is a script that looks for one each time.
+os.environ["PATH"] = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.fixture

@@ -214,9 +214,15 @@ class Run:
         return words if words and not self.settled() else ""
 
     def check_pool(self) -> None:
-        """Raise PoolError if the local pool has ended before its jobs."""
+        """Raise PoolError if the local pool has ended before its jobs.
+
+        If another command had started that pool, as a rule one that was interrupted, the jobs go on
+        in a pool of this one's own.
+        """
         words = self.lost()
-        if words:
+        if words and self.pool.joined:
+            self.submit()
+        elif words:
             raise PoolError(
                 f"the local pool of {self.label} ended before its jobs did",
                 remedy=f"its last words: {words}; go on with `headway run --resume {self.label}`",

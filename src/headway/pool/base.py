@@ -52,6 +52,7 @@ class Pool(ABC):
 
     kind: ClassVar[str]
     name: str  # as in --pool
+    joined = False  # `submit` found the jobs run by another command, and with it they may end
 
     @abstractmethod
     def limits(self) -> Limits:

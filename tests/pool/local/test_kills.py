@@ -126,6 +126,24 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_goes_on_from_it(house: House) -> N
     check_log(run)
 
 
+def test_a_second_command_goes_on_where_the_first_was_interrupted(house: House) -> None:
+    house.write(COUNTER.replace("25", "80"), "counter.py")
+    there = house.folder / "there"
+    house.write(CHECKPOINTED.replace("{there}", str(there)))
+    first = house.popen("run", "job.toml", "--pool", house.pool)
+    wait(there.exists)
+    run = house.newest()
+    second = house.popen("run", "--resume", run.label, "--json")
+    assert second.stdout is not None and second.stdout.readline()
+    time.sleep(0.2)  # it watches
+    first.send_signal(signal.SIGINT)
+    assert finished(first).returncode == 130
+    assert finished(second).returncode == 0
+    assert (run.outputs() / "total.txt").read_text() == "80"
+    assert len(starts(run)) == 2 and starts(run)[1] >= 5
+    check_log(run)
+
+
 def test_a_command_that_does_not_end_is_killed_when_the_grace_is_over(house: House) -> None:
     house.write(
         'name = "stubborn"\ngrace = "1 s"\nshell = true\n'

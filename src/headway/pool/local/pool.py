@@ -79,11 +79,13 @@ class LocalPool(Pool):
 
     def submit(self, folder: RunFolder) -> None:
         folder.check_own()
-        if not folder.is_locked(LOCK):
+        self.joined = folder.is_locked(LOCK)
+        if not self.joined:
             try:
                 self._start_supervisor(folder)
             except PoolError:
-                if not folder.is_locked(LOCK):  # otherwise another one was quicker
+                self.joined = folder.is_locked(LOCK)  # another one was quicker
+                if not self.joined:
                     raise
         facts = folder.facts
         if facts.cluster is None:
