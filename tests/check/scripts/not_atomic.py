@@ -12,7 +12,6 @@ def save(state):
         json.dump(state, file)
 
 
-toy.PAUSE = 0.05  # time for an interruption in the middle, also on a busy machine
 training = toy.Toy()
 kept = toy.load("ckpt/state.json")
 if kept:

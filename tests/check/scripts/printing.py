@@ -6,7 +6,7 @@ import toy
 
 if "--buffered" in sys.argv:
     # it is interrupted by time, which a busy machine must not stretch
-    toy.PAUSE, toy.PACED = 0.03, True
+    toy.PACED = True
 
 
 def tell(epoch, step, loss, samples):

@@ -3,7 +3,7 @@
 import toy
 
 # without steps it is interrupted by time, which a busy machine must not stretch
-toy.PAUSE, toy.PACED = 0.03, True
+toy.PACED = True
 training = toy.Toy()
 kept = toy.load("ckpt/state.json")
 if kept:

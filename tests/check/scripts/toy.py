@@ -8,7 +8,7 @@ import sys
 import time
 
 EPOCHS, BATCHES, BATCH = 4, 8, 4
-PAUSE = 0.012  # seconds of a step
+PAUSE = 0.03  # seconds of a step; enough to be interrupted in time on a busy machine
 PACED = False  # all steps together take their time, however late the machine wakes one of them
 
 
