@@ -64,7 +64,7 @@ def get(
             how = "reset"
         except TimeoutError:
             how = "silent"
-        except (http.client.IncompleteRead, ssl.SSLEOFError):
+        except (http.client.IncompleteRead, ssl.SSLError):
             how = "short"
         return Got(answer.status, answer.headers, data, how)
     finally:

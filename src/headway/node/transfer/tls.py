@@ -34,6 +34,8 @@ class TlsPipe:
     def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._timeout = raw.gettimeout()
         raw.setblocking(False)
+        # With OpenSSL 3, older Pythons (3.11.2) would take a connection that was cut for an end.
+        context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
         # Where the other side has hung up, `wrap_socket` fails and leaves its new socket open.
         if trouble := raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(trouble, os.strerror(trouble))
@@ -77,9 +79,9 @@ class TlsPipe:
                     break
                 continue
             except OSError as error:
+                self._trouble = _as_cut(error)
                 if not filled:
-                    raise
-                self._trouble = error
+                    raise self._trouble from None
                 break
             if not count:
                 break
@@ -106,6 +108,8 @@ class TlsPipe:
                 event = select.POLLIN
             except ssl.SSLWantWriteError:
                 event = select.POLLOUT
+            except ssl.SSLError as error:
+                raise _as_cut(error) from None
             left = None if end is None else 1000 * (end - time.monotonic())
             if (left is not None and left <= 0) or not self._waits(event, left):
                 raise socket.timeout("nothing came in time")
@@ -114,6 +118,12 @@ class TlsPipe:
         """Whether the other side does what is waited for."""
         self._poll.register(self.socket, event)
         return bool(self._poll.poll(milliseconds))
+
+
+def _as_cut(error: OSError) -> OSError:
+    """The same error, as newer Pythons raise it."""
+    cut = getattr(error, "reason", "") == "UNEXPECTED_EOF_WHILE_READING"
+    return ssl.SSLEOFError(*error.args) if cut else error
 
 
 # Certificates are always verified, and a node without any authorities says so in its message.
