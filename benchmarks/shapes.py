@@ -82,10 +82,7 @@ SHAPES: dict[str, tuple[int, str]] = {
     ),
     "002": (2, "(1) Job not properly linked for Condor.\n"),
     "003": (3, f"Job was checkpointed.\n{_RUN}"),
-    "004 no code": (
-        4,
-        f"Job was evicted.\n\t(0) Job was not checkpointed.\n{_RUN}{_RUN_BYTES}",
-    ),
+    "004 no code": (4, f"Job was evicted.\n\t(0) Job was not checkpointed.\n{_RUN}{_RUN_BYTES}"),
     "004 no code, no bytes": (4, f"Job was evicted.\n\t(1) Job was checkpointed.\n{_RUN}"),
     "004 no code, table": (
         4,

@@ -280,12 +280,7 @@ class Bench:
     """A run of the benchmark: every tool on every column, in turns."""
 
     def __init__(
-        self,
-        tools: list[Tool],
-        made: Made,
-        runs: int,
-        folders: dict[str, Path],
-        seconds: float,
+        self, tools: list[Tool], made: Made, runs: int, folders: dict[str, Path], seconds: float
     ) -> None:
         self.tools, self.runs, self.folders = tools, runs, folders
         self.columns: list[Column] = []

@@ -139,11 +139,7 @@ def _start(world: World) -> str:
     else:
         long, all_turns = max(1, world.spacing - 1), world.spacing * (world.jobs + 1)
         new = _IN_TURN.format(turn=turn, long=long, all_turns=all_turns)
-    return _START.format(
-        turn=turn,
-        new=new,
-        elsewhere=round(world.patience(ELSEWHERE)),
-    )
+    return _START.format(turn=turn, new=new, elsewhere=round(world.patience(ELSEWHERE)))
 
 
 def _nodes(world: World, era: Era, folder: Path) -> str:

@@ -118,10 +118,7 @@ def make_weather(world: World) -> Weather:
         episodes = [one for each in episodes for one in _certain(world, each)]
     return Weather(
         tuple(episodes),
-        (
-            Eviction(midst, evicted.label, warned=False),
-            Eviction(late - 1.0, computing.label),
-        ),
+        (Eviction(midst, evicted.label, warned=False), Eviction(late - 1.0, computing.label)),
     )
 
 

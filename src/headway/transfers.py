@@ -9,14 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headway.errors import (
-    DiskError,
-    HeadwayError,
-    NodeError,
-    NotFoundError,
-    Stopped,
-    TransferError,
-)
+from headway.errors import DiskError, HeadwayError, NodeError, NotFoundError, Stopped, TransferError
 from headway.node.outputs import below
 from headway.node.transfer import Fetched, Sent, Snapshot, prove, shown
 from headway.node.transfer import fetch as _fetch

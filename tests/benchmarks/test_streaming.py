@@ -40,18 +40,12 @@ def test_every_column_that_is_not_led_is_told_with_both_figures() -> None:
         OURS: runs((4.0, 3000.0), (4.0, 3000.0)),
     }
     found = standings("present", (SECONDS, RATE), taken)
-    assert found == {
-        "level": [],
-        "behind": ["present: behind in images/s: 3,000, one 4,000"],
-    }
+    assert found == {"level": [], "behind": ["present: behind in images/s: 3,000, one 4,000"]}
     assert standings("present", (RATE,), {"one": taken["one"]}) == {"level": [], "behind": []}
 
 
 def test_an_epoch_that_ends_late_is_told_even_where_it_leads() -> None:
-    taken = {
-        "one": [{"late": 2.0}],
-        OURS: [{"late": 1.2}, {"late": 1.11}, {"late": 1.0}],
-    }
+    taken = {"one": [{"late": 2.0}], OURS: [{"late": 1.2}, {"late": 1.11}, {"late": 1.0}]}
     late = Column("late", "late", False, ".3f")
     told = ["arriving: the epoch ends at 1.110 of the download's time"]
     assert standings("arriving", (late,), taken)["behind"] == told

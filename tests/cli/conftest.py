@@ -80,10 +80,7 @@ def headway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Do
     monkeypatch.chdir(tmp_path)
 
     def call(
-        *words: str,
-        code: int | None = 0,
-        env: Mapping[str, str] | None = None,
-        anew: bool = False,
+        *words: str, code: int | None = 0, env: Mapping[str, str] | None = None, anew: bool = False
     ) -> Done:
         run = start_headway if anew else run_headway
         seen = {**environment(tmp_path), **(env or {})}

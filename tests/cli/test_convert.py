@@ -311,8 +311,7 @@ def test_a_value_of_the_shell_is_not_written_down(
 
 def test_the_largest_request_of_a_table(folder: Path) -> None:
     job, text = job_of(
-        folder,
-        "executable = run.sh\nrequest_memory = $(mem)\nqueue mem in (2GB 512MB)\n",
+        folder, "executable = run.sh\nrequest_memory = $(mem)\nqueue mem in (2GB 512MB)\n"
     )
     assert job.resources.memory == 2 * 2**30
     assert "request_memory differs from job to job" in text

@@ -86,9 +86,7 @@ def test_the_api_is_documented() -> None:
         assert hasattr(headway.Run, attribute)
 
 
-EXAMPLES = dict(
-    re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", API, re.DOTALL),
-)
+EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", API, re.DOTALL))
 EXPECTED = {
     "succeeds": r'\{"seed": null\}\n',
     "many": r'0 completed \S+ 1\n\{"seed": "1"\}\n1 completed \S+ 1\n\{"seed": "2"\}\n',

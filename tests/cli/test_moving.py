@@ -76,10 +76,7 @@ def test_nothing_secret_is_printed(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"data")
     evil = f"see https://h/?authz={TRACER}, Bearer {TRACER}".encode()
     for fault in (Status(403, body=evil), Status(500, body=evil), Headers((("ETag", TRACER),))):
-        with (
-            cache(fault) as one,
-            Registry("/lab", [one], [one], require_token=True) as it,
-        ):
+        with cache(fault) as one, Registry("/lab", [one], [one], require_token=True) as it:
             url = it.pelican_url("/a", query=f"authz={TRACER}")
             code = 0 if isinstance(fault, Headers) else 1
             for more in ([], ["--json"], ["--debug"]):

@@ -328,10 +328,7 @@ def test_status_knows_logs_from_runs(headway: Call, tmp_path: Path, make_run: Ma
 
 @pytest.mark.parametrize("most", [200, 3])
 def test_status_of_big_logs_is_the_same_and_quicker(
-    tmp_path: Path,
-    most: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(path) for path in sorted(LOGS.glob("*.log"))]
     for name, data in study_logs().items():

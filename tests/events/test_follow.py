@@ -297,8 +297,7 @@ def test_the_pool_s_own_log(path: Path) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["append", "rotate", "poll", "compress"]), max_size=30),
-    st.booleans(),
+    st.lists(st.sampled_from(["append", "rotate", "poll", "compress"]), max_size=30), st.booleans()
 )
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_event_once_through_rotations(tmp_path: Path, steps: list[str], first: bool) -> None:

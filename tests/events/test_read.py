@@ -283,12 +283,7 @@ def test_agent_lines() -> None:
             number="008",
         )
     )
-    assert line.agent == {
-        "nonce": "5f3a",
-        "phase": "stage-in",
-        "state": "begin",
-        "path": "a b\né",
-    }
+    assert line.agent == {"nonce": "5f3a", "phase": "stage-in", "state": "begin", "path": "a b\né"}
     for text in ("", "headwayx nonce=1", "my headway nonce=1"):
         assert events(event(text, number="008"))[0].agent is None
     assert events(event("headway nonce=1", number="007"))[0].agent is None

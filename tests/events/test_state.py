@@ -53,11 +53,7 @@ def test_a_job_from_beginning_to_end(job: Job) -> None:
     state = job(act)
     assert (state.submitted, state.started, state.ended, state.since) == (100, 112, 202, 202)
     assert (state.attempts, state.checkpoints, state.site) == (1, 0, "node")
-    assert (state.status, state.outcome, state.failure) == (
-        Status.COMPLETED,
-        Outcome.SUCCESS,
-        None,
-    )
+    assert (state.status, state.outcome, state.failure) == (Status.COMPLETED, Outcome.SUCCESS, None)
     assert json.loads(json.dumps(state.as_dict()))["outcome"] == "success"
 
 

@@ -247,14 +247,8 @@ def with_member(members: dict[str, bytes], name: str, payload: bytes | None) -> 
             lambda m: with_member(m, "test_batch.bin", m["test_batch.bin"] + b"\xff" + bytes(3072)),
             "test_batch.bin: record 20 has label 255, not 0 to 9",
         ),
-        (
-            lambda m: with_member(m, "data_batch_5.bin", None),
-            f"has no {FOLDER}/data_batch_5.bin",
-        ),
-        (
-            lambda m: with_member(m, "batches.meta.txt", b"cat\ndog\n"),
-            "names 2 classes, not 10",
-        ),
+        (lambda m: with_member(m, "data_batch_5.bin", None), f"has no {FOLDER}/data_batch_5.bin"),
+        (lambda m: with_member(m, "batches.meta.txt", b"cat\ndog\n"), "names 2 classes, not 10"),
     ],
 )
 def test_bad_data_is_one_line_and_exit_2(

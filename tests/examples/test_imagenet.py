@@ -275,10 +275,7 @@ def test_an_end_at_every_batch_changes_nothing(
 
 
 def test_sigterm_in_the_middle_of_an_epoch_changes_nothing(
-    data: Path,
-    uninterrupted: Path,
-    capsys: pytest.CaptureFixture[str],
-    quick_start: dict[str, str],
+    data: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str], quick_start: dict[str, str]
 ) -> None:
     command = [sys.executable, str(EXAMPLE / "train.py"), "--data", str(data), *TINY.split()]
     trace = Path("trace.jsonl")

@@ -248,10 +248,7 @@ def test_another_heal_is_respected_and_taken_over_from() -> None:
 
 def test_breakers_are_by_source_site_and_cause() -> None:
     job = held(site="BAD-SITE")
-    assert breakers_of(advice(job)) == (
-        "source cache.example.org",
-        "cause input-object-not-found",
-    )
+    assert breakers_of(advice(job)) == ("source cache.example.org", "cause input-object-not-found")
     there = breakers_of(advice(held(reason="no word of where", site="BAD-SITE"), avoid_site=True))
     assert there[0] == "site BAD-SITE, input-object-not-found"
     assert breakers_of(advice(held(reason="no"))) == ("only cause input-object-not-found",)

@@ -9,12 +9,7 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from tests.lab import (
-    Authority,
-    Fault,
-    Made,
-    Server,
-)
+from tests.lab import Authority, Fault, Made, Server
 
 MB = 1 << 20
 CONTENT = Made(3 * MB + 123, seed=7)

@@ -11,18 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.lab import (
-    Digests,
-    Drop,
-    Filed,
-    Held,
-    Made,
-    Object,
-    Reset,
-    Server,
-    Status,
-    Truncate,
-)
+from tests.lab import Digests, Drop, Filed, Held, Made, Object, Reset, Server, Status, Truncate
 from tests.lab.client import CONTENT, MB, OTHER, WHOLE, connect, get
 from tests.lab.content import crc32c
 

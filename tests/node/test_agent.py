@@ -28,14 +28,14 @@ def test_a_plain_command_succeeds_and_is_recorded(node: Node) -> None:
     assert (folder / "stdout").read_text() == "out\n"
     assert (folder / "stderr").read_text() == "err\n"
     assert sorted(p.name for p in folder.iterdir()) == [
-        *("agent.log", "record.json", "stderr", "stdout"),
+        *("agent.log", "record.json", "stderr", "stdout")
     ]
     record = node.record()
     assert record["format"] == 1
     assert record["attempt"] == folder.name
     assert (record["exit"], record["command"]["status"]) == (0, 0)
     assert [phase["name"] for phase in record["phases"]] == [
-        *("check", "stage-in", "run", "stage-out"),
+        *("check", "stage-in", "run", "stage-out")
     ]
     assert all(phase["begin"] <= phase["end"] and phase["ok"] for phase in record["phases"])
     assert (record["run"], record["name"], record["job"]) == ("4b1f", "test", "0")
@@ -255,9 +255,7 @@ def test_a_command_that_cleans_up_too_much(node: Node) -> None:
 
 def test_names_with_spaces_and_unicode(node: Node) -> None:
     node.row(job="0", name="mödel ☃")
-    node.python(
-        "import sys; open(sys.argv[1], 'w').write('x'); print(sys.argv[1])",
-    )
+    node.python("import sys; open(sys.argv[1], 'w').write('x'); print(sys.argv[1])")
     plan = json.loads((node.folder / "plan.json").read_text())
     plan["command"].append("{name}.pt")
     plan["outputs"] = [{"path": "{name}.pt"}]

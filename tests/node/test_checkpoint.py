@@ -25,12 +25,7 @@ secret = '"nonce": "' in open(record).read()
 if found or secret: sys.exit(1)
 sys.exit(0 if step == 2 else 85)
 """
-CHECKPOINT: dict[str, Any] = {
-    "paths": ["ckpt"],
-    "exit_code": 85,
-    "interval": None,
-    "signal": None,
-}
+CHECKPOINT: dict[str, Any] = {"paths": ["ckpt"], "exit_code": 85, "interval": None, "signal": None}
 
 
 def test_segments_continue_the_attempt(node: Node) -> None:

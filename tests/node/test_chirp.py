@@ -44,11 +44,7 @@ def test_the_request_is_one_word(tmp_path: Path, chirp: Chirp) -> None:
     assert client.send("headway a=b c=d")
     assert client.send("headway e=f")
     client.close()
-    assert chirp.raw == [
-        b"cookie c0ffee\n",
-        b"ulog headway\\ a=b\\ c=d\n",
-        b"ulog headway\\ e=f\n",
-    ]
+    assert chirp.raw == [b"cookie c0ffee\n", b"ulog headway\\ a=b\\ c=d\n", b"ulog headway\\ e=f\n"]
     assert chirp.lines == ["headway a=b c=d", "headway e=f"]
     assert notes == []
 

@@ -99,12 +99,7 @@ def test_inputs_that_htcondor_brought(node: Node) -> None:
     node.plan(
         "ls data/train.tar b",
         inputs=[
-            {
-                "urls": [],
-                "path": "data/train.tar",
-                "arrives_as": "train.tar",
-                "checksum": SHA,
-            },
+            {"urls": [], "path": "data/train.tar", "arrives_as": "train.tar", "checksum": SHA},
             {"urls": [], "path": "b"},
         ],
     )

@@ -89,7 +89,7 @@ def test_links_go_home_as_what_they_point_to(node: Node) -> None:
     )
     assert node.run() == 0, node.stderr
     assert tree(home(node)) == [
-        *("model", "out/last", "out/latest", "out/locked/x", "out/runs/best"),
+        *("model", "out/last", "out/latest", "out/locked/x", "out/runs/best")
     ]
     assert not any(path.is_symlink() for path in home(node).rglob("*"))
     assert (home(node) / "model").read_text() == "1\n"

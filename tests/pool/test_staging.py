@@ -36,7 +36,7 @@ def test_via_plugin_is_brought_from_the_federation_by_the_jobs_own_plugin(
             'name = "brought"\ncommand = "cp data/in.bin out.bin"\noutputs = ["out.bin"]\n'
             '[[inputs]]\nurl = "osdf:///lab/in.bin"\npath = "data/in.bin"\nvia = "plugin"\n'
             f'checksum = "{CONTENT.checksum()}"\npatience = "20 s"\n'
-            f'[sites]\nonly = ["FED"]\n[submit]\n"+WantsSite" = \'"FED"\'\n{SMALL}',
+            f'[sites]\nonly = ["FED"]\n[submit]\n"+WantsSite" = \'"FED"\'\n{SMALL}'
         )
         agents = [request.headers["user-agent"] for request in cache.requests]
     assert run.jobs[0].outcome is Outcome.SUCCESS, place.story()

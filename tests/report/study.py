@@ -334,10 +334,7 @@ def _terminated(row: Row, attempt: Try) -> list[str]:
     busy = row.busy or attempt.execute + attempt.transfer
     used = used_ad(Usage(user=attempt.execute), MODEL if good else 0, TAR)
     ad = ending_ad(0 if good else 1, None) | used
-    return [
-        *event_lines(ad, EventType.TERMINATED)[1:],
-        *_resources(attempt.execute, busy),
-    ]
+    return [*event_lines(ad, EventType.TERMINATED)[1:], *_resources(attempt.execute, busy)]
 
 
 def _resources(execute: int | None = None, busy: int | None = None) -> list[str]:

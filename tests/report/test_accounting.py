@@ -25,8 +25,7 @@ IN, ARRIVED, RUN = Kind.INPUT_STARTED, Kind.INPUT_FINISHED, Kind.EXECUTING
 OUT, SENT = Kind.OUTPUT_STARTED, Kind.OUTPUT_FINISHED
 
 MOMENTS = st.one_of(
-    st.integers(0, 10_000).map(float),
-    st.floats(0, 1e6, allow_nan=False, allow_infinity=False),
+    st.integers(0, 10_000).map(float), st.floats(0, 1e6, allow_nan=False, allow_infinity=False)
 )
 EVENTS = st.builds(
     Made,

@@ -22,9 +22,7 @@ from headway.errors import ReportError
 from headway.report import report
 from headway.report.accounts import JOBS, Accounts
 from headway.report.document import Report
-from headway.report.export import (
-    csv as to_csv,
-)
+from headway.report.export import csv as to_csv
 from headway.report.export import (
     harmless,
     losses_table,

@@ -66,11 +66,7 @@ ATTEMPTS = [
     attempt(6, "A", 7000, "open", transfer_in_s=70),
     attempt(7, "A", 40, "hold", transfer_in_s=20, compute_s=30, code=34, subcode=102),
 ]
-PHASES = {
-    "transfer_in_s": "transfer-in",
-    "compute_s": "compute",
-    "transfer_out_s": "transfer-out",
-}
+PHASES = {"transfer_in_s": "transfer-in", "compute_s": "compute", "transfer_out_s": "transfer-out"}
 
 
 def job(place: int, outcome: str, end: float, **more: Any) -> Row:

@@ -108,10 +108,7 @@ def test_what_two_findings_claim_is_said_and_counted_once() -> None:
     assert second.shared_s == second.cost_s == 24 * 3660
     assert second.shared_with == ("transfer-cut:3600",)
     assert second.weight_s == 0
-    assert second.evidence[-1] == (
-        "also counted in another finding",
-        f"24.4 h: {first.title}",
-    )
+    assert second.evidence[-1] == ("also counted in another finding", f"24.4 h: {first.title}")
 
 
 def test_a_loop_that_another_finding_explains_is_left_out() -> None:

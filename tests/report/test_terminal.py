@@ -134,10 +134,7 @@ def test_short_runs_are_told_in_seconds(tmp_path: Path) -> None:
 def test_many_sites_and_much_damage_are_counted() -> None:
     accounts = many_jobs(200, sites=[f"site{n:02}" for n in range(40)])
     damaged = dataclasses.replace(
-        accounts,
-        skipped=accounts.skipped * 20,
-        unread=[("b.log", "cannot be read")] * 9,
-        others=7,
+        accounts, skipped=accounts.skipped * 20, unread=[("b.log", "cannot be read")] * 9, others=7
     )
     text = of(damaged).text()
     assert "… and 20 sites more" in text

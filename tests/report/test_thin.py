@@ -70,11 +70,7 @@ STEP = st.tuples(
     st.booleans(),
 )
 def test_any_log(
-    tmp_path: Path,
-    logs: list[list[tuple[str, int, int, int]]],
-    header: str,
-    size: int,
-    since: bool,
+    tmp_path: Path, logs: list[list[tuple[str, int, int, int]]], header: str, size: int, since: bool
 ) -> None:
     """Also where a log is read in small ranges."""
     paths = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -300,30 +299,19 @@ class RunWatcher:
 
     def leave(self) -> str:
         """Tell the pool that nobody watches any more; goes on showing while the jobs stop."""
-        said: list[str] = []
-        failed: list[Exception] = []
+        from concurrent.futures import ThreadPoolExecutor, wait
 
-        def work() -> None:
-            try:
-                said.append(self.run.pool.leave(self.run.folder))
-            except Exception as error:
-                failed.append(error)
-
-        with self.stop.listening():
-            thread = threading.Thread(target=work)
-            thread.start()
-            thread.join(0.5)
-            if thread.is_alive():
+        with self.stop.listening(), ThreadPoolExecutor(1) as beside:
+            leaving = beside.submit(self.run.pool.leave, self.run.folder)
+            if not wait([leaving], 0.5).done:
                 grace = format_duration(self.run.folder.job.grace)
                 self.view.note(f"stopping; commands have {grace} to save their work")
-            while thread.is_alive():
+            while not leaving.done():
                 self.look()
-                thread.join(LOOK)
+                wait([leaving], LOOK)
             self.look()
-        if failed:
-            raise failed[0]
-        label = self.run.label
-        return said[0] if said[0].startswith(label) else f"{label}: {said[0]}"
+        label, said = self.run.label, leaving.result()
+        return said if said.startswith(label) else f"{label}: {said}"
 
     def _saw(self, state: JobState) -> None:
         self.run_jobs.take(state)

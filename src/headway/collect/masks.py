@@ -36,10 +36,7 @@ FILE_TRANSFER JOB_STATUS_UNKNOWN JOB_STATUS_KNOWN JOB_STAGE_IN JOB_STAGE_OUT CLU
 CLUSTER_REMOVE"""
 #: HTCondor's names for the types of events.
 _TYPES = frozenset(
-    {
-        *(f"{name}Event" for name in _EVENTS.split()),
-        *(f"ULOG_{name}" for name in _TRIGGERS.split()),
-    }
+    {*(f"{name}Event" for name in _EVENTS.split()), *(f"ULOG_{name}" for name in _TRIGGERS.split())}
 )
 
 _FIGURE_NAMES = """

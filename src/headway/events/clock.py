@@ -289,10 +289,7 @@ def _candidates(pairs: Iterable[tuple[datetime, float]]) -> Iterator[tzinfo]:
 
 
 #: The offsets from UTC that some place has, in quarters of an hour.
-_OFFSETS = (
-    *range(-48, 60, 4),
-    *(-38, -14, 14, 18, 22, 23, 26, 35, 38, 42, 51),
-)
+_OFFSETS = (*range(-48, 60, 4), *(-38, -14, 14, 18, 22, 23, 26, 35, 38, 42, 51))
 #: A zone with daylight saving time for each standard offset, in hours.
 _SUMMERS = {
     -8: "America/Los_Angeles",

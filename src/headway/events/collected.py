@@ -195,11 +195,7 @@ def _parts(folder: Path, ledger: Mapping[str, Any], table: pl.DataFrame) -> _Par
     return (
         [part],
         [
-            File(
-                names[source],
-                logs[source],
-                known.get((source, file), {}).get("modified", 0.0),
-            )
+            File(names[source], logs[source], known.get((source, file), {}).get("modified", 0.0))
             for source, file, _ in files
         ],
         [names[source] for source in logs],

@@ -19,15 +19,7 @@ from typing import Any, ClassVar
 from headway.errors import EventLogError
 from headway.events.clock import Clock, ad_time, utc_hint
 from headway.events.event import Event
-from headway.events.format import (
-    Ad,
-    AdValue,
-    EventType,
-    ended_at,
-    event_lines,
-    integer_of,
-    text_of,
-)
+from headway.events.format import Ad, AdValue, EventType, ended_at, event_lines, integer_of, text_of
 from headway.events.opening import (
     ALMOST_END,
     BOM,
@@ -379,7 +371,7 @@ _TOKEN = re.compile(
     r"|<(?P<empty>s|e|c|l|un|er)\s*/>\s*"
     r"|</(?P<close>[acl])>\s*"
     r"|<(?P<void>un|er)></(?P=void)>\s*"
-    r")",
+    r")"
 )
 #: A whole attribute, as nearly all of them are.
 _ATTRIBUTE = re.compile(r'\s*<a n="([^"<>]{1,1024})"><([sire])>([^<]*)</\2></a>\s*')

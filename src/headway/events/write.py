@@ -275,11 +275,7 @@ class EventWriter:
         time: float | None = None,
     ) -> Event:
         """012: the job waits for somebody to release or remove it."""
-        ad: Ad = {
-            "HoldReason": inert(reason),
-            "HoldReasonCode": code,
-            "HoldReasonSubCode": subcode,
-        }
+        ad: Ad = {"HoldReason": inert(reason), "HoldReasonCode": code, "HoldReasonSubCode": subcode}
         return self._write(EventType.HELD, cluster, proc, time, ad)
 
     def released(

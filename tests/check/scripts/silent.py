@@ -9,8 +9,5 @@ kept = toy.load("ckpt/state.json")
 if kept:
     training.restore({**kept, "momentum": 0.0})
 toy.train(
-    training,
-    lambda state: toy.replace("ckpt/state.json", state),
-    toy.Stop(),
-    tell=lambda **_: None,
+    training, lambda state: toy.replace("ckpt/state.json", state), toy.Stop(), tell=lambda **_: None
 )

@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 from headway.node.transfer.tar import safe_name
 
-FORMATS = {
-    "ustar": tarfile.USTAR_FORMAT,
-    "gnu": tarfile.GNU_FORMAT,
-    "pax": tarfile.PAX_FORMAT,
-}
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 
 class Seen(NamedTuple):

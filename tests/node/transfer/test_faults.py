@@ -139,11 +139,7 @@ TABLE = {
         beside="sources disagree",
     ),
     "chunks without a length, cut": Row(
-        Chunked(1 << 16),
-        IgnoreRange(),
-        Truncate(20 * MB),
-        alone="within a chunk",
-        again=0.5,
+        Chunked(1 << 16), IgnoreRange(), Truncate(20 * MB), alone="within a chunk", again=0.5
     ),
     "no length, cut": Row(
         Unsized(),

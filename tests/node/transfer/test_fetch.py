@@ -146,10 +146,7 @@ def test_the_object_changed_in_between(web: Web, tmp_path: Path) -> None:
 
 def test_a_server_without_ranges(web: Web, tmp_path: Path) -> None:
     web.ranges = False
-    web.script["data"] = [
-        lambda r: web.give(r, DATA, only=1_000_000),
-        lambda r: web.give(r, DATA),
-    ]
+    web.script["data"] = [lambda r: web.give(r, DATA, only=1_000_000), lambda r: web.give(r, DATA)]
     fetch([web.url("data")], str(tmp_path / "data"), checksum=SHA)
     assert (tmp_path / "data").read_bytes() == DATA
 

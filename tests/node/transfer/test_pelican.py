@@ -178,9 +178,7 @@ def test_retry_after_is_handed_on() -> None:
         assert said.strain
 
 
-def test_a_404_counts_only_when_the_director_stays_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_404_counts_only_when_the_director_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with Director("/lab", [dead_url("")], objects=[]) as it:
         url = it.pelican_url("/a")
         assert fault_of(url).retryable

@@ -269,10 +269,7 @@ def test_a_redirected_put_that_breaks_leaves_nothing_and_goes_on_there(
 ) -> None:
     monkeypatch.setattr(upload, "_SMALL", len(DATA))  # the redirect comes after the body
     broken = Reset(1_000_000).methods("PUT").once()
-    with (
-        Server(faults=[broken], half_objects=True, moves=True) as there,
-        Server(moves=moves) as it,
-    ):
+    with Server(faults=[broken], half_objects=True, moves=True) as there, Server(moves=moves) as it:
         upload._moves[f"{there.address[0]}:{there.address[1]}"] = moves
         name = temporary_url(it.url("/m"), file_digests(file)).rpartition("/")[2] if moves else "m"
         it.faults = [Redirect(there.url(f"/{name}"), code=307).methods("PUT")]

@@ -17,15 +17,7 @@ from hypothesis import strategies as st
 from headway.node.transfer.manifest import Manifest, read_manifest, write_manifest
 from headway.node.transfer.tar import MAX_EXTENDED, Member, TarIndexer
 
-from .made_tars import (
-    FORMATS,
-    Seen,
-    make_nested,
-    make_tar,
-    padded,
-    raw_header,
-    seen_by_tarfile,
-)
+from .made_tars import FORMATS, Seen, make_nested, make_tar, padded, raw_header, seen_by_tarfile
 
 END = bytes(1024)
 

@@ -185,12 +185,7 @@ _BEFORE = np.cumsum(DAYS) - DAYS
 
 
 def event_times(
-    minute: Longs,
-    second: Bytes,
-    fraction: Floats,
-    hint_row: Longs,
-    hint: Floats,
-    clock: Clock,
+    minute: Longs, second: Bytes, fraction: Floats, hint_row: Longs, hint: Floats, clock: Clock
 ) -> tuple[Floats, Clock]:
     """Seconds since the epoch of the events of one log in order; NaN where there is no such date.
 

@@ -14,15 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.events.columnar.columns import (
-    MEASURED,
-    NONE,
-    Flags,
-    Ints,
-    Longs,
-    Strings,
-    machine,
-)
+from headway.events.columnar.columns import MEASURED, NONE, Flags, Ints, Longs, Strings, machine
 from headway.events.columnar.headers import (
     TENS,
     YEAR,

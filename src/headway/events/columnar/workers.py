@@ -106,11 +106,7 @@ def _fork() -> int:
 
 
 def _be_a_worker(
-    count: int,
-    work: Callable[[int], object],
-    baton: tuple[int, int],
-    into: int,
-    others: list[int],
+    count: int, work: Callable[[int], object], baton: tuple[int, int], into: int, others: list[int]
 ) -> None:
     # Never returns: files and exit handlers belong to the parent.
     status = 1

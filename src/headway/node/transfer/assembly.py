@@ -192,11 +192,7 @@ class Assembly:
         """Refuse an object that has more bytes than it may have."""
         most = self._options.most
         if most is not None and size is not None and size > most:
-            raise Fault(
-                f"it is too large: more than {most} bytes",
-                settled=True,
-                phase="body",
-            )
+            raise Fault(f"it is too large: more than {most} bytes", settled=True, phase="body")
 
     def learn_size(self, size: int | None) -> None:
         if self.ledger.size is None and size is not None:
