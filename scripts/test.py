@@ -99,7 +99,7 @@ def coverage(arguments: list[str]) -> int:
 
 
 def _workers() -> list[str]:
-    return ["-n", str(1 + (os.cpu_count() or 1)), "--dist", "worksteal"]
+    return ["-n", str(2 + (os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 @contextmanager
