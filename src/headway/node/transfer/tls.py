@@ -79,9 +79,9 @@ class TlsPipe:
                     break
                 continue
             except OSError as error:
-                self._trouble = _as_cut(error)
                 if not filled:
-                    raise self._trouble from None
+                    raise _as_cut(error) from None
+                self._trouble = _as_cut(error)
                 break
             if not count:
                 break
