@@ -209,13 +209,13 @@ class Mosaic:
         download = self._library.base.storage.download
         decode = crop if task.decode else None
 
-        class Images(self._library.StreamingDataset):  # type: ignore[misc, name-defined]
+        class Images(self._library.StreamingDataset):  # type: ignore[name-defined]
             def __getitem__(self, at: Any) -> Any:
                 found = super().__getitem__(at)
                 image = found["image"]
                 return (image if decode is None else decode(image)), found["label"]
 
-        class Http(download.CloudDownloader):  # type: ignore[misc, name-defined]
+        class Http(download.CloudDownloader):  # type: ignore[name-defined]
             @staticmethod
             def _client_identifier() -> str:
                 return "http"

@@ -25,8 +25,9 @@ CHECKS = [
     ["-m", "vulture"],
 ]
 _ENOUGH = 8 << 30  # bytes of memory that files may take
-# with pools of their own, one after the other: two at a time are too much for two cores
-_POOLS = ["tests/pool", "tests/study"]
+# One after the other: two pools at a time are too much for two cores, and the examples share data
+# and a torch that has been loaded.
+_ONE_BY_ONE = [["-m", "pool", "tests/pool"], ["-m", "pool", "tests/study"], ["tests/examples"]]
 _WITHOUT_POOLS = ["-m", "not pool"]
 
 
@@ -60,15 +61,17 @@ def step(*arguments: str) -> int:
 
 def tests() -> int:
     """All of them, and mypy, at the same time; the worst exit code."""
-    pools = [_pytest(Path(folder).name, "-m", "pool", folder) for folder in _POOLS]
+    folders = [words[-1] for words in _ONE_BY_ONE]
+    one_by_one = [_pytest(Path(words[-1]).name, *words) for words in _ONE_BY_ONE]
     with _memory() as memory, ThreadPoolExecutor(2) as beside:
         others = [
             beside.submit(_quietly, [["nice", sys.executable, "-m", "mypy"]]),
-            beside.submit(_quietly, pools),
+            beside.submit(_quietly, one_by_one),
         ]
-        print(f"\n== pytest, and at the same time mypy, {' and '.join(_POOLS)}", flush=True)
+        print(f"\n== pytest, and at the same time mypy, {', '.join(folders)}", flush=True)
         # these mostly wait, too; where two want a core, those that count seconds on a pool go first
         rest = ["nice", *_pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory)]
+        rest += ["--ignore", "tests/examples"]
         ran = [abs(subprocess.run(rest, cwd=ROOT).returncode)]
         for other in others:
             for words, code, told in other.result():

@@ -188,7 +188,7 @@ class Training:
         self.model = ResNet50(len(self.data.classes), options.width)
         if options.weights:
             load_weights(self.model, options.weights)
-        self.model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model.to(device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=options.lr, momentum=options.momentum
         )

@@ -89,7 +89,7 @@ def numbers_of(batch: Any) -> list[int]:
     """Which samples a batch has, by what is in it."""
     if isinstance(batch, dict):
         assert batch["text"] == [f"row {number}" for number in batch["number"]]
-        return batch["number"].tolist()  # type: ignore[no-any-return]
+        return batch["number"].tolist()
     return [int(each) for each in torch.as_tensor(batch[0]).flatten()]
 
 
@@ -188,7 +188,7 @@ def epoch_only(loader: Loader) -> list[int]:
 
 def test_a_subset_with_and_without_many_at_once(tmp_path: Path) -> None:
     rows, chosen = Rows(), list(range(90, 10, -2))
-    loader = Loader(Subset(rows, chosen), 8, seed=2)  # type: ignore[arg-type]
+    loader = Loader(Subset(rows, chosen), 8, seed=2)
     found = [number for batch in loader for number in batch["number"].tolist()]
     assert sorted(found) == sorted(chosen)
     assert [len(each) for each in rows.read] == [8] * 5  # a batch is read at once

@@ -34,7 +34,7 @@ _LOT = 4096  # samples that are handed out at once
 _SALT = 0xA24BAED4963EE407  # so that epochs and seeds do not share random numbers
 
 
-class TarDataset(Dataset):  # type: ignore[type-arg]
+class TarDataset(Dataset):
     """The samples of a tar file by number, as (sample, label).
 
     The tar file may be complete or still arriving. Labels number the classes (nested tar files, or
@@ -231,7 +231,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({name}:{line})"
 
 
-class BatchMaker(Dataset):  # type: ignore[type-arg]
+class BatchMaker(Dataset):
     """Makes batches; an error with the data is returned, not raised.
 
     An exception that torch passes between processes would lose its type and its remedy.
@@ -324,7 +324,7 @@ BUFFER = 4096  # samples that a shuffle without an index draws from
 INDEX, ARRIVAL = "index", "arrival"  # what an epoch's order comes from
 
 
-class Shuffled(Sampler):  # type: ignore[type-arg]
+class Shuffled(Sampler):
     """The order of an epoch for your own DataLoader; `Loader` also saves its position."""
 
     def __init__(
@@ -374,7 +374,7 @@ class Shuffled(Sampler):  # type: ignore[type-arg]
             self.epoch, self.begin = epoch, 0
 
 
-class TarStream(IterableDataset):  # type: ignore[type-arg]
+class TarStream(IterableDataset):
     """The batches of an epoch, for `DataLoader(stream, batch_size=None)`.
 
     With any number of workers the loader gives the same batches in the same order. The position
@@ -455,7 +455,7 @@ class TarStream(IterableDataset):  # type: ignore[type-arg]
         return islice(places, self.begin, None)
 
 
-class Steps(IterableDataset):  # type: ignore[type-arg]
+class Steps(IterableDataset):
     """A stream for the loader: how many samples all ranks take, this one's samples, the batch."""
 
     def __init__(self, stream: TarStream) -> None:

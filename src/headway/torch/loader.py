@@ -326,7 +326,7 @@ class Loader:
         return len(self._data) if self._kind == INDEX else max(self.position, _FEW)
 
 
-class _RequestSampler(Sampler):  # type: ignore[type-arg]
+class _RequestSampler(Sampler):
     """Passes the requests of the current loop to torch's loader, which outlives it."""
 
     def __init__(self) -> None:
