@@ -63,20 +63,17 @@ def tests() -> int:
     """All of them, and mypy, at the same time; the worst exit code."""
     folders = [words[-1] for words in _ONE_BY_ONE]
     one_by_one = [_pytest(Path(words[-1]).name, *words) for words in _ONE_BY_ONE]
-    with _memory() as memory, ThreadPoolExecutor(2) as beside:
-        others = [
-            beside.submit(_quietly, [["nice", sys.executable, "-m", "mypy"]]),
-            beside.submit(_quietly, one_by_one),
-        ]
-        print(f"\n== pytest, and at the same time mypy, {', '.join(folders)}", flush=True)
+    one_by_one.append(["nice", sys.executable, "-m", "mypy"])
+    with _memory() as memory, ThreadPoolExecutor(1) as beside:
+        others = beside.submit(_quietly, one_by_one)
+        print(f"\n== pytest, and beside it {', '.join(folders)}, mypy", flush=True)
         # these mostly wait, too; where two want a core, those that count seconds on a pool go first
         rest = ["nice", *_pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory)]
         rest += ["--ignore", "tests/examples"]
         ran = [abs(subprocess.run(rest, cwd=ROOT).returncode)]
-        for other in others:
-            for words, code, told in other.result():
-                print(f"\n== {' '.join(words)}\n{told}", flush=True)
-                ran.append(code)
+        for words, code, told in others.result():
+            print(f"\n== {' '.join(words)}\n{told}", flush=True)
+            ran.append(code)
     return max(ran)
 
 
@@ -102,7 +99,7 @@ def coverage(arguments: list[str]) -> int:
 
 
 def _workers() -> list[str]:
-    return ["-n", str(2 + (os.cpu_count() or 1)), "--dist", "worksteal"]
+    return ["-n", str(3 + (os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 @contextmanager
