@@ -67,9 +67,7 @@ def tests() -> int:
     with _memory() as memory, ThreadPoolExecutor(1) as beside:
         others = beside.submit(_quietly, one_by_one)
         print(f"\n== pytest, and beside it {', '.join(folders)}, mypy", flush=True)
-        # these mostly wait, too; where two want a core, those that count seconds on a pool go first
-        rest = ["nice", *_pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory)]
-        rest += ["--ignore", "tests/examples"]
+        rest = _pytest("rest", *_WITHOUT_POOLS, *_workers(), *memory, "--ignore", "tests/examples")
         ran = [abs(subprocess.run(rest, cwd=ROOT).returncode)]
         for words, code, told in others.result():
             print(f"\n== {' '.join(words)}\n{told}", flush=True)
@@ -99,7 +97,7 @@ def coverage(arguments: list[str]) -> int:
 
 
 def _workers() -> list[str]:
-    return ["-n", str(3 + (os.cpu_count() or 1)), "--dist", "worksteal"]
+    return ["-n", str(2 + (os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 @contextmanager
