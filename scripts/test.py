@@ -63,7 +63,7 @@ def tests() -> int:
     """All of them, and mypy, at the same time; the worst exit code."""
     folders = [words[-1] for words in _ONE_BY_ONE]
     one_by_one = [_pytest(Path(words[-1]).name, *words) for words in _ONE_BY_ONE]
-    one_by_one.append(["nice", sys.executable, "-m", "mypy"])
+    one_by_one.append([sys.executable, "-m", "mypy"])
     with _memory() as memory, ThreadPoolExecutor(1) as beside:
         others = beside.submit(_quietly, one_by_one)
         print(f"\n== pytest, and beside it {', '.join(folders)}, mypy", flush=True)

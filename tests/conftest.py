@@ -22,13 +22,10 @@ settings.load_profile("steady")
 os.environ["PATH"] = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     """Leave what was loaded alone: looking for garbage in it takes time, and copies its pages."""
     gc.collect()
     gc.freeze()
-    if hasattr(session.config, "workerinput"):
-        # where two want a core, the tests on a pool go first: they count seconds
-        os.nice(10)
 
 
 @pytest.fixture

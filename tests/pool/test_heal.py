@@ -416,7 +416,10 @@ def _check_the_books(folder: Path, cluster: int) -> None:
         if (match := pattern.search(event.reason))
     )
     assert in_log and max(in_log.values()) == 1, "a decision was carried out twice"
-    strange = [e for e in _released(folder, "crowd") if not pattern.search(e.reason)]
+    # The schedd writes a release a moment after it made it, and a hold in between takes its reason.
+    # Such a release belongs to a decision that is not in the log otherwise.
+    nameless = Counter(e.proc for e in _released(folder, "crowd") if not e.reason)
+    strange = [e for e in _released(folder, "crowd") if e.reason and not pattern.search(e.reason)]
     assert not strange, "somebody else released a job"
     told = Counter[tuple[int, str]]()
     for path in audits(folder):
@@ -425,4 +428,7 @@ def _check_the_books(folder: Path, cluster: int) -> None:
         for entry in state.by_id.values():
             if entry.done and entry.intent.key.cluster == cluster:
                 told[entry.intent.key.proc, entry.intent.claim] += 1
-    assert told == in_log
+    assert not in_log - told and max(told.values()) == 1, "a release that no audit has"
+    assert Counter(proc for proc, _ in told - in_log) == nameless
+    again = Counter(e.proc for e in _holds(folder, "crowd"))
+    assert all(again[proc] > count for proc, count in nameless.items()), "not held again"

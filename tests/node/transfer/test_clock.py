@@ -58,11 +58,11 @@ def test_a_step_while_bytes_flow(step: float, beside: bool, clock: Clock, tmp_pa
         Server({"/a": CONTENT}, [pace]) as healthy,
     ):
         urls = [sick.url("/a"), healthy.url("/a")][: 2 if beside else 1]
-        fetch(urls, str(tmp_path / "a"), patience=5, progress=set_clock)
+        fetch(urls, str(tmp_path / "a"), patience=20, progress=set_clock)
         assert sick.sent + healthy.sent < 1.05 * CONTENT.size + (1 << 20)
     assert CONTENT.fault(tmp_path / "a") is None
     assert len(steps) >= 2
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
 
 
 @pytest.mark.parametrize("step", [HOURS, -HOURS])
@@ -76,7 +76,7 @@ def test_patience_is_not_a_matter_of_the_clock(step: float, clock: Clock, tmp_pa
         pytest.raises(TransferError) as caught,
     ):
         fetch([server.url("/a")], str(tmp_path / "a"), patience=2, progress=set_clock)
-    assert 2 <= time.monotonic() - begin < 5
+    assert 2 <= time.monotonic() - begin < 12
     assert "nothing came for 2 s" in caught.value.message
 
 

@@ -90,6 +90,8 @@ while at < 25:
     at += 1
     if at == 5:
         open(sys.argv[1], "w")
+        while True:
+            time.sleep(60)
 open("total.txt", "w").write(str(at))
 """
 CHECKPOINTED = (
@@ -121,13 +123,13 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_goes_on_from_it(house: House) -> N
     assert not (run.folder.job_folder(0) / "checkpoint").exists()
     house.headway("run", "--resume", run.label)
     assert (run.outputs() / "total.txt").read_text() == "25"
-    assert len(starts(run)) == 2 and starts(run)[1] >= 5
+    assert starts(run) == [0, 5]
     assert not (run.folder.path / "spool/0").exists()  # nobody needs it any more
     check_log(run)
 
 
 def test_a_second_command_goes_on_where_the_first_was_interrupted(house: House) -> None:
-    house.write(COUNTER.replace("25", "80"), "counter.py")
+    house.write(COUNTER, "counter.py")
     there = house.folder / "there"
     house.write(CHECKPOINTED.replace("{there}", str(there)))
     first = house.popen("run", "job.toml", "--pool", house.pool)
@@ -139,8 +141,8 @@ def test_a_second_command_goes_on_where_the_first_was_interrupted(house: House) 
     first.send_signal(signal.SIGINT)
     assert finished(first).returncode == 130
     assert finished(second).returncode == 0
-    assert (run.outputs() / "total.txt").read_text() == "80"
-    assert len(starts(run)) == 2 and starts(run)[1] >= 5
+    assert (run.outputs() / "total.txt").read_text() == "25"
+    assert starts(run) == [0, 5]
     check_log(run)
 
 
