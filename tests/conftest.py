@@ -26,6 +26,7 @@ def pytest_collection_finish() -> None:
     """Leave what was loaded alone: looking for garbage in it takes time, and copies its pages."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture
