@@ -242,7 +242,7 @@ class Contract:
         )
         run = place.run(
             'name = "picky"\ncommand = "./picky.sh"\nfiles = ["picky.sh"]\ncount = 4\n'
-            'outputs = ["fine.txt"]\n[retries]\ncommand = 3\n'
+            f'outputs = ["fine.txt"]\n{place.begins_there}[retries]\ncommand = 3\n'
             f'[sites]\nprefer = ["{place.bad_site}"]\n' + SMALL
         )
         for job, state in run.jobs.items():
