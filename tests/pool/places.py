@@ -28,7 +28,9 @@ class Place:
 
     pool: str
     bad_site: str
-    begins_there = ""  # a line of job.toml: jobs begin at the bad site, whoever else is in its slots
+    begins_there = (
+        ""  # a line of job.toml: jobs begin at the bad site, whoever else is in its slots
+    )
     folder: Path
     image: Path  # a container's
     env: Mapping[str, str] = {}  # of the shell, beside the usual
@@ -157,8 +159,7 @@ class CondorPlace(Place):
     pool = "htcondor"
     bad_site = "PDX-Coeus-CE1"
     begins_there = (
-        "requirements = "
-        f"'NumJobStarts > 0 || TARGET.GLIDEIN_ResourceName =?= \"{bad_site}\"'\n"
+        f"requirements = 'NumJobStarts > 0 || TARGET.GLIDEIN_ResourceName =?= \"{bad_site}\"'\n"
     )
 
     def __init__(self, condor: Pool) -> None:
