@@ -146,9 +146,12 @@ class Connection:
         if answer.header_rate is None:
             self.sock.sendall(head)
             return
+        begin = time.monotonic()
         for at in range(len(head)):
             self.sock.sendall(head[at : at + 1])
-            if self.server.stopped.wait(1 / answer.header_rate):
+            # A wait that took too long makes the next ones shorter.
+            due = begin + (at + 1) / answer.header_rate
+            if self.server.stopped.wait(max(0.0, due - time.monotonic())):
                 raise _Over
 
     def _send_body(self, answer: Answer, request: Request) -> None:
