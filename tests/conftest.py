@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+_ended = itertools.count(1)
+
+
+def pytest_runtest_logfinish() -> None:
+    """Look for all garbage now and then: there are files and sockets in it."""
+    if next(_ended) % 200 == 0:
+        gc.collect()
 
 
 @pytest.fixture
