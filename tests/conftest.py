@@ -19,6 +19,9 @@ settings.register_profile("steady", unhurried, derandomize=True)
 settings.register_profile("explore", unhurried, print_blob=True)
 settings.load_profile("steady")
 
+# What one test has downloaded must not spare another one its download.
+os.environ["HEADWAY_CACHE"] = "off"
+
 # Jobs start `python3` a thousand times, and pyenv's is a script that looks for one each time.
 os.environ["PATH"] = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
 

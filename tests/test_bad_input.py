@@ -40,6 +40,7 @@ def headway(tmp_path: Path) -> Call:
             **kept,
             "PYTHONPATH": str(SOURCE),
             "XDG_RUNTIME_DIR": str(tmp_path),
+            "HEADWAY_CACHE": "off",
             "LANG": "C.UTF-8",
             "COLUMNS": "200",
         }

@@ -49,6 +49,7 @@ def environment(folder: Path) -> dict[str, str]:
         **kept,
         "PYTHONPATH": str(SOURCE),
         "XDG_RUNTIME_DIR": str(folder),
+        "HEADWAY_CACHE": "off",
         "TERM": "xterm",
         "LANG": "C.UTF-8",
         "COLUMNS": "120",

@@ -40,6 +40,7 @@ COMMANDS = {
     "sources": Command("sources", "show where a file can be downloaded from, and how fast", MOVING),
     "put": Command("publish", "upload a file and verify it", MOVING),
     "publish": Command("publish", "write a manifest with which jobs verify a file", MOVING),
+    "cache": Command("cache", "show the inputs that this machine keeps for the next run", MOVING),
     "plugin": Command("wrap", "write the file-transfer plugin for HTCondor", MOVING),
     "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),

@@ -47,6 +47,7 @@ from headway.node.record import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.plan import Plan, PlannedInput
+    from headway.node.store.inputs import InputStore
     from headway.node.stream.feed import Feeds
 
 
@@ -90,6 +91,7 @@ class _Agent:
         self._record = record
         self._watch = watch
         self._streams: Feeds | None = None
+        self._store: InputStore | None = None
 
     def run(self) -> tuple[int, str]:
         """Run all phases; returns the exit code and the reason."""
@@ -148,10 +150,12 @@ class _Agent:
             if plan.inputs:
                 from headway.node import inputs
                 from headway.node.stage import PluginFallback
+                from headway.node.store.inputs import open_inputs
 
                 fallback = PluginFallback(os.environ)
                 fallback.use_transferred(plan.inputs)
-                missing = inputs.missing(plan.inputs, attempt)
+                self._store = open_inputs(os.environ, self._record.note, self._watch.must_stop)
+                missing = inputs.missing(plan.inputs, attempt, self._store)
             if missing:
                 facts = self._watch.work(lambda: probe.examine(plan, missing, os.environ))
             else:
@@ -186,7 +190,7 @@ class _Agent:
             if plan.inputs:
                 from headway.node.inputs import stage_in, streamed
 
-                later = streamed(plan.inputs, attempt)
+                later = streamed(plan.inputs, attempt, self._store)
                 files = [each for each in plan.inputs if each not in later]
                 progress = Progress({each.path: each.size for each in files})
                 reporter = ProgressReporter(record, "stage-in", progress)
@@ -196,7 +200,7 @@ class _Agent:
                     stage_in, files, attempt, progress, watch.must_stop, record.note, entries
                 )
                 try:
-                    watch.work(lambda: task(plan.disk), reporter.tick)
+                    watch.work(lambda: task(plan.disk, self._store), reporter.tick)
                 finally:
                     reporter.report_arrivals()
                     phase["bytes"] = progress.done
@@ -210,7 +214,7 @@ class _Agent:
         from headway.node.stream.feed import Feeds
 
         watch = self._watch
-        self._streams = Feeds(self._record, self._attempt)
+        self._streams = Feeds(self._record, self._attempt, self._store)
         for each in inputs:
             task = functools.partial(pinned, each, watch.must_stop, keep=True)
             self._streams.begin(each, watch.work(task), watch)

@@ -30,6 +30,18 @@ class HostInfo:
         return f"{self.host} ({self.site})" if self.site else self.host
 
 
+STORE = "HeadwayStore"  # in a machine's ad: where its store is
+_STORE_INSIDE = "/headway-store"  # where a site puts it in containers
+
+
+def store_folder(environment: Mapping[str, str]) -> str | None:
+    """Where this node's store is, if it has one."""
+    path = _attributes(environment.get("_CONDOR_MACHINE_AD"), (STORE,)).get(STORE)
+    if path and not os.path.isdir(path) and os.path.isdir(_STORE_INSIDE):
+        return _STORE_INSIDE
+    return path
+
+
 def _attributes(path: str | None, names: tuple[str, ...]) -> dict[str, str]:
     """The named attributes of an old-style ClassAd file, which has one attribute in each line."""
     found: dict[str, str] = {}

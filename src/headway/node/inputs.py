@@ -8,7 +8,8 @@ import time
 
 from headway.node.errors import LONGEST_REASON, HeadwayError, NodeError, TransferError, words_of
 from headway.node.record import FIRST, describe_sources
-from headway.node.transfer import fetch, prove
+from headway.node.store.inputs import Wanted
+from headway.node.transfer import Fetched, fetch, prove
 from headway.node.transfer.options import PATIENCE
 from headway.node.transfer.urls import ascii_target, host_of, shown
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from headway.node.plan import PlannedInput
     from headway.node.record import Attempt, Progress
+    from headway.node.store.inputs import InputStore, Taken
     from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.options import Snapshot
 
@@ -41,12 +43,17 @@ class _Staged:
         return self.proof in ("checksum", "manifest")
 
 
-def missing(inputs: list[PlannedInput], attempt: Attempt) -> list[PlannedInput]:
+def missing(
+    inputs: list[PlannedInput], attempt: Attempt, store: InputStore | None = None
+) -> list[PlannedInput]:
     """The inputs to fetch; a quick look at sizes, not at checksums."""
     return [
         each
         for each in inputs
-        if each.urls and not _unchanged(each, attempt) and not _plausible(each)
+        if each.urls
+        and not _unchanged(each, attempt)
+        and not _plausible(each)
+        and not (store is not None and each.store and store.has(wanted(each)))
     ]
 
 
@@ -58,10 +65,12 @@ def stage_in(
     note: Callable[[str], None],
     records: list[dict[str, Any]],
     disk: int | None = None,
+    store: InputStore | None = None,
 ) -> None:
     """Bring each input to its path, verify it, and unpack it if the plan says so.
 
-    `records` takes an entry for each input; `disk`: the bytes that the job requested.
+    `records` takes an entry for each input; `disk`: the bytes that the job requested; `store`: the
+    node's.
     """
     earlier = {each.get("path"): each for each in attempt.inputs}
     used = 0  # bytes of inputs so far
@@ -73,7 +82,7 @@ def stage_in(
             records.append(earlier[each.path])  # an earlier segment knows where it came from
             continue
         try:
-            staged = _bring(each, progress, should_stop)
+            staged = _bring(each, progress, should_stop, store if each.store else None)
             size = os.path.getsize(each.path)
             used += size
             if each.unpack is not None:
@@ -147,9 +156,11 @@ def _cut(words: str, room: int) -> str:
     return words
 
 
-def streamed(inputs: list[PlannedInput], attempt: Attempt) -> list[PlannedInput]:
+def streamed(
+    inputs: list[PlannedInput], attempt: Attempt, store: InputStore | None = None
+) -> list[PlannedInput]:
     """The inputs that arrive while the command runs; not those that are already here."""
-    return [each for each in missing(inputs, attempt) if each.streams]
+    return [each for each in missing(inputs, attempt, store) if each.streams]
 
 
 def pinned(
@@ -183,7 +194,12 @@ def pinned(
         raise
 
 
-def _bring(each: PlannedInput, progress: Progress, should_stop: Callable[[], bool]) -> _Staged:
+def _bring(
+    each: PlannedInput,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    store: InputStore | None,
+) -> _Staged:
     if not each.urls:
         return _take_transferred(each, should_stop)
     manifest = pinned(each, should_stop)
@@ -196,17 +212,35 @@ def _bring(each: PlannedInput, progress: Progress, should_stop: Callable[[], boo
             remedy="give the input another path",
         )
     _stay_inside(each.path)
-    got = fetch(
-        each.urls,
-        each.path,
-        size=each.size,
-        checksum=each.checksum,
-        manifest=manifest,
-        watch=progress.watched,
-        should_stop=should_stop,
-        patience=_patience(each),
-    )
-    return _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
+
+    def download(path: str) -> Fetched:
+        return fetch(
+            each.urls,
+            path,
+            size=each.size,
+            checksum=each.checksum,
+            manifest=manifest,
+            watch=progress.watched,
+            should_stop=should_stop,
+            patience=_patience(each),
+            keep=path != each.path,  # in the store the next job can go on with it
+        )
+
+    if store is None:
+        got: Fetched | Taken = download(each.path)
+    else:
+        what = wanted(each)
+        got = store.take(what, each.path, manifest) or store.bring(
+            what, each.path, download, manifest=manifest, patience=_patience(each)
+        )
+    if isinstance(got, Fetched):
+        return _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
+    return _Staged(f"{got.how} from the node's store", _declared(each) or got.proof, "store")
+
+
+def wanted(each: PlannedInput) -> Wanted:
+    """The input as the node's store knows it."""
+    return Wanted(each.urls, size=each.size, checksum=each.checksum, pin=each.manifest)
 
 
 def _fault(

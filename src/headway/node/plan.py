@@ -75,6 +75,9 @@ class PlannedInput:
         # the folder to unpack it to: `path` is then the archive, gone before the command starts
         self.unpack = data.path("unpack", filled=True) if data.value("unpack") is not None else None
         self.keep = data.flag("keep", True)
+        # the node's store may keep it for other jobs; what is a file here already stays where it is
+        local = any(url.lower().startswith("file:") for url in self.urls)
+        self.store = data.flag("store", True) and bool(self.urls) and not local
         self.window = data.integer("window")  # bytes of disk that it may take, unless `keep`
 
 

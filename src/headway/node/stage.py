@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from headway.node.plan import PlannedInput
     from headway.node.plugin import Settings
+    from headway.node.store.inputs import InputStore
 
 
 INPUTS = "HeadwayInputs"
@@ -72,28 +73,34 @@ def run_wrapped(program: str, arguments: Sequence[str]) -> int:
 
 def _stage_in(lines: EventLines) -> None:
     from headway.node import inputs, probe
+    from headway.node.store.inputs import open_inputs
 
     plan, attempt = _plan(read_settings(os.curdir, os.environ)), lines.attempt
     attempt.proven = read_json(_NOTE)
     fallback = PluginFallback(os.environ)
     fallback.use_transferred(plan.inputs)
-    missing = inputs.missing(plan.inputs, attempt)
-    if not missing:
+    lacking = inputs.missing(plan.inputs, attempt)
+    if not lacking:
         return
-    with lines.phase("stage-in", files=len(missing)) as phase:
-        bad = [each for each in probe.judge(probe.examine(plan, missing, os.environ)) if each.bad]
+    store = open_inputs(os.environ, lambda _words: None)
+    missing = inputs.missing(lacking, attempt, store)  # the others are in this node's store
+    with lines.phase("stage-in", files=len(lacking)) as phase:
+        found = probe.judge(probe.examine(plan, missing, os.environ)) if missing else []
+        bad = [each for each in found if each.bad]
         if bad:
             remedy = "another node may work"
             if any(each.no_network for each in bad):
                 remedy = fallback.activate(lines.set_attribute)
             raise NodeError("; ".join(each.words for each in bad), remedy=remedy)
-        phase["bytes"] = _fetch(missing, lines)
+        phase["bytes"] = _fetch(lacking, lines, store)
+    if store is not None:
+        store.outlive_exec()
     with contextlib.suppress(OSError):
         write_json(_NOTE, attempt.proven)
     lines.send_line("run", "begin", {})
 
 
-def _fetch(missing: list[PlannedInput], lines: EventLines) -> int:
+def _fetch(missing: list[PlannedInput], lines: EventLines, store: InputStore | None) -> int:
     """Fetch the inputs in a thread and report progress; returns the bytes."""
     from headway.node import inputs
 
@@ -104,7 +111,8 @@ def _fetch(missing: list[PlannedInput], lines: EventLines) -> int:
     def work() -> None:
         try:
             no_stop, no_note = lambda: False, lambda _words: None
-            inputs.stage_in(missing, lines.attempt, progress, no_stop, no_note, [])
+            attempt = lines.attempt
+            inputs.stage_in(missing, attempt, progress, no_stop, no_note, [], store=store)
         except BaseException as error:
             errors.append(error)
 

@@ -259,6 +259,7 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
                 "patience": given.patience,
                 "mode": given.mode,
                 "keep": given.keep,
+                "store": given.store,
                 "window": given.window,
             }
             for given in job.inputs

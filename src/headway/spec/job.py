@@ -103,6 +103,7 @@ class Input(Model):
     mode: Literal["file", "stream"] = "file"  # complete before the command starts, or as it runs
     unpack: f.Flag = False  # an archive becomes the folder `path`, a compressed file the file
     keep: f.Flag = True  # false: what was read is deleted, and downloaded again for another epoch
+    store: f.Flag = True  # false: the node's store does not keep it for other jobs
     # how much disk a stream may use, with keep = false
     window: Annotated[f.Memory | None, Field(validate_default=True)] = None
 

@@ -32,6 +32,7 @@ class House:
             **{key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ},
             "PYTHONPATH": str(SOURCE),
             "XDG_RUNTIME_DIR": str(folder),
+            "HEADWAY_CACHE": "off",
             "LANG": "C.UTF-8",
         }
         self._started: list[subprocess.Popen[str]] = []

@@ -16,7 +16,7 @@ import sys
 import time
 
 from headway.node.errors import Exit, Failed, HeadwayError
-from headway.node.inputs import brief, mark
+from headway.node.inputs import brief, mark, wanted
 from headway.node.process import describe_exit, isolated, own_archive, signals_blocked, spawn
 from headway.node.record import FIRST, describe_sources, format_sources, next_after
 from headway.node.stream.arrival import ARRIVAL_SUFFIX as ARRIVAL
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headway.node.plan import PlannedInput
     from headway.node.process import Watch
     from headway.node.record import Attempt, AttemptRecord
+    from headway.node.store.inputs import InputStore
     from headway.node.transfer.manifest import Manifest
 
 
@@ -295,8 +296,10 @@ _PROOF = 600.0  # seconds to verify a complete object that could not be verified
 class Feeds:
     """All feeds of an attempt."""
 
-    def __init__(self, record: AttemptRecord, attempt: Attempt) -> None:
-        self._record, self._attempt = record, attempt
+    def __init__(
+        self, record: AttemptRecord, attempt: Attempt, store: InputStore | None = None
+    ) -> None:
+        self._record, self._attempt, self._store = record, attempt, store
         self._feeds: list[Feed] = []
         self._begin = time.monotonic()
         self._next = FIRST
@@ -370,6 +373,9 @@ class Feeds:
         self._record.note(f"{path}: {feed.here} bytes streamed in {seconds} s{verified}")
         with contextlib.suppress(OSError):
             self._attempt.proven[path] = mark(feed.given)
+        if self._store is not None and feed.given.store and feed.given.keep and entry["verified"]:
+            # The command has no business in writing to its input, so it is what was proven.
+            self._store.add(wanted(feed.given), path, proof)
         if feed.complete_at is not None and feed.complete_at >= FIRST:
             values = {"file": path, "size": feed.here, "seconds": seconds, "proof": proof or "none"}
             self._record.send_line("run", "arrived", {**values, "waited": round(feed.waited, 1)})

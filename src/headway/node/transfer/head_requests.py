@@ -14,12 +14,14 @@ import time
 from headway.node.transfer import scheduler
 from headway.node.transfer.checksum import best_digest
 from headway.node.transfer.client import open_client
+from headway.node.transfer.discovery import Discovery
+from headway.node.transfer.options import Options
 from headway.node.transfer.source import Fault
 from headway.node.transfer.versions import SampleCheck, probes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from headway.node.transfer.client import Client, HttpClient
     from headway.node.transfer.download import Download
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 3.0  # seconds for which a complete object waits for a server's answer
 OPINION = 1.0  # the same for a source that has given no bytes
 _SMALL = scheduler.FIRST_CHUNK
+_LOOK = 0.02
 
 
 class HeadRequest:
@@ -311,3 +314,34 @@ class HeadRequests:
             download.start_over(source)
         else:
             download.cut_short(identity)
+
+
+def ask_version(
+    urls: Sequence[str], should_stop: Callable[[], bool], *, limit: float = PATIENCE
+) -> tuple[Identity, str] | None:
+    """What the first source that answers says of the version that it has, and that source's URL.
+
+    None: no source says within `limit` seconds how large the object is.
+    """
+    discovery = Discovery(urls, Options(should_stop=should_stop))
+    end = time.monotonic() + limit
+    while not should_stop():
+        now = time.monotonic()
+        for source in discovery.news(now, stuck=False):
+            client = open_client(source.url, source.token)
+            timer = threading.Timer(max(0.0, end - now), client.abort)
+            timer.daemon = True
+            timer.start()
+            try:
+                said = client.about()
+            except Fault:
+                said = None
+            finally:
+                timer.cancel()
+                client.close()
+            if said is not None and said.size is not None:
+                return said, source.url
+        if now > end or not discovery.waiting():
+            return None
+        time.sleep(_LOOK)
+    return None

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway.cache import make_cache
 from headway.errors import PoolError
 from headway.events import Resource, Usage
 from headway.node.classad import quoted
 from headway.node.errors import TIME_LIMIT
 from headway.node.files import remove_orphaned_folders
+from headway.node.host import STORE
 from headway.node.plan import AGENT
 from headway.pool import folder
 from headway.pool.base import Action
@@ -121,6 +123,7 @@ class RunningAttempt:
     ) -> None:
         self.folder, self.job, self.number = folder, job, number
         self.site, self.claim, self.slot_number = site, claim, slot
+        self.store = make_cache()  # where inputs are kept for the next job
         self.time_limit = 0  # seconds, if it was changed after the submit; 0: the plan's
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
@@ -201,8 +204,11 @@ class RunningAttempt:
         self._environment["HEADWAY_PRIVATE"] = " ".join([_BEARER, *_BEARER_PLACES])
         if container:
             give(self.folder.agent, self.scratch / self.folder.agent.name)
+            shared = [(place, ":ro") for place in places.values() if os.path.exists(place)]
+            if self.store is not None:
+                shared.append((str(self.store), ""))
             # apptainer's own separators cannot be in a path to bind
-            binds = [p for p in places.values() if os.path.exists(p) and not set(p) & set(":,")]
+            binds = [f"{p}:{p}{how}" for p, how in shared if not set(p) & set(":,")]
             argv = _container_argv(container, self.scratch, self._environment, binds)
             self._argv = [*argv, *words]
             # not among the arguments, which everybody on the machine can read
@@ -331,7 +337,9 @@ class RunningAttempt:
         }
         if self.time_limit:
             job[TIME_LIMIT] = self.time_limit
-        place = {"Name": self.slot, "GLIDEIN_ResourceName": self.site.name}
+        place: dict[str, object] = {"Name": self.slot, "GLIDEIN_ResourceName": self.site.name}
+        if self.store is not None:
+            place[STORE] = str(self.store)
         return {
             ".job.ad": job,
             ".machine.ad": {**place, **slot, "AssignedGPUs": ",".join(claim.gpus)},
@@ -352,7 +360,7 @@ def _not_for_others(path: str, flags: int) -> int:
 
 
 def _container_argv(
-    image: str, scratch: Path, environment: Mapping[str, str], readable: Sequence[str]
+    image: str, scratch: Path, environment: Mapping[str, str], shared: Sequence[str]
 ) -> list[str]:
     tool = find_apptainer()
     if tool is None:
@@ -360,7 +368,7 @@ def _container_argv(
             f"the job asks for the container {image}, and there is no apptainer on this machine",
             remedy="install apptainer, or take `container` out for a run on this machine",
         )
-    binds = [f"{scratch}:{IN_CONTAINER}", *(f"{place}:{place}:ro" for place in readable)]
+    binds = [f"{scratch}:{IN_CONTAINER}", *shared]
     flags = ["--containall", "--no-home", "--pwd", IN_CONTAINER]
     flags += [word for bind in binds for word in ("--bind", bind)]
     if os.geteuid() == 0:

@@ -1,0 +1,1 @@
+"""The store of a node: what stays there between jobs."""

@@ -1,0 +1,426 @@
+"""Inputs in the store: kept once they are proven, and given to the next job that wants them.
+
+What says that a kept input is the wanted one: the pin of its manifest or its checksum, which come
+from the job's description; for an input without either, the version that a server tells for the
+URL now. Before it is given away, it is looked at: size, time, owner and some pieces of its bytes.
+Where several people share an account, all of its bytes are proven, by what the job declares.
+
+Jobs that want the same input at once share one download: the others wait for the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import time
+
+from headway.node.errors import NoSpaceError, Stopped
+from headway.node.host import store_folder
+from headway.node.store.folder import hold, open_store
+from headway.node.transfer.checksum import prove
+from headway.node.transfer.head_requests import ask_version
+from headway.node.transfer.urls import authority, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from headway.node.store.folder import Draft, Entry, Held, Store
+    from headway.node.transfer import Fetched
+    from headway.node.transfer.manifest import Manifest
+    from headway.node.transfer.source import Identity
+
+SMALL = 16 << 20  # bytes; what is not larger is copied, so that the job may change it
+_PIECE = 256 << 10
+_PIECES = 16  # that are looked at before an entry is given away
+_STRONG = ("sha256", "md5")
+_SETTLED = 60.0  # seconds after which a date of change tells one version from the next
+
+
+class Wanted:
+    """An input as a job declares it."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        size: int | None = None,
+        checksum: str | None = None,
+        pin: str | None = None,
+    ) -> None:
+        self.urls, self.size, self.checksum, self.pin = urls, size, checksum, pin
+        # what a server has told of its version, for an input without a proof
+        self.version: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its entry: what proves it, or else where it comes from."""
+        if self.pin is not None:
+            return f"manifest-{self.pin.partition(':')[2]}"
+        where = hashlib.sha256("\n".join(self.urls).encode()).hexdigest()[:32]
+        if self.checksum is None:
+            return f"url-{where}"
+        algorithm, _, digits = self.checksum.partition(":")
+        return f"{algorithm}-{digits}" + ("" if algorithm in _STRONG else f"-{where}")
+
+    @property
+    def proven(self) -> bool:
+        """Whether the job declares what its bytes must be."""
+        return self.pin is not None or self.checksum is not None
+
+
+class Taken:
+    """An input that came out of the store."""
+
+    def __init__(self, entry: Entry, how: str) -> None:
+        self.entry, self.how = entry, how
+
+    @property
+    def proof(self) -> str:
+        """What its bytes were proven by when they were kept."""
+        return str(self.entry.facts.get("proof", ""))
+
+
+def open_inputs(
+    environment: Mapping[str, str],
+    note: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> InputStore | None:
+    """The inputs in this node's store, if it has one that this user can use."""
+    store = open_store(store_folder(environment))
+    return InputStore(store, note, should_stop) if store is not None else None
+
+
+class InputStore:
+    """The inputs of one user in a store.
+
+    Args:
+        store: The store.
+        note: Called with a sentence about what was not as it should be.
+        should_stop: Asked often; Stopped is raised when it says so.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        note: Callable[[str], None] = lambda _words: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store, self._note, self._should_stop = store, note, should_stop
+        self._held: list[Held] = []  # the locks on inputs that are read in place
+
+    def has(self, wanted: Wanted) -> bool:
+        """Whether it keeps this input, as far as a look at its size and time tells."""
+        usable = wanted.proven and self._keeps(wanted)
+        entry = self._store.find(wanted.name) if usable else None
+        return entry is not None and wanted.size in (None, entry.size)
+
+    def outlive_exec(self) -> None:
+        """Keep the locks when this process becomes another program."""
+        for each in self._held:
+            each.outlive_exec()
+
+    def take(self, wanted: Wanted, path: str, manifest: Manifest | None = None) -> Taken | None:
+        """Put a kept input to `path`; None if there is none, or not the right one."""
+        if not self._keeps(wanted):
+            return None
+        try:
+            entry = self._store.find(wanted.name)
+            if entry is None or wanted.size not in (None, entry.size):
+                return None
+            told = None
+            if not wanted.proven:
+                told = self._ask_version(wanted)
+                if told is None:  # nobody can say whether it is still the same
+                    return None
+            why = self._objection(entry, wanted, manifest, told)
+            if why:
+                self._note(f"{os.path.basename(path)}: the copy in the store is not used: {why}")
+                self._store.drop(entry.folder)
+                return None
+            return self._give(entry, path)
+        except OSError as error:
+            self._note(f"the store cannot be read: {error.strerror}")
+            return None
+
+    def bring(
+        self,
+        wanted: Wanted,
+        path: str,
+        fetch: Callable[[str], Fetched],
+        *,
+        manifest: Manifest | None = None,
+        patience: float,
+        waits: Callable[[], None] = lambda: None,
+    ) -> Fetched | Taken:
+        """Download an input into the store and put it to `path`; or wait for who does.
+
+        Args:
+            wanted: The input.
+            path: Where the job wants it.
+            fetch: Downloads it to the path that it is given.
+            manifest: What each chunk must be.
+            patience: The seconds without a byte after which nobody waits for another's download.
+            waits: Called once if another job is downloading it.
+
+        Returns:
+            What `fetch` returned, or what another job has brought meanwhile.
+        """
+        draft = self._begin(wanted, manifest, _Patience(patience, self._should_stop, waits))
+        if draft is None:
+            return fetch(path)
+        try:
+            taken = self.take(wanted, path, manifest)  # somebody may have brought it meanwhile
+            if taken is not None:
+                with contextlib.suppress(OSError):
+                    draft.remove()
+                return taken
+            if os.path.exists(draft.data):  # from a process that was killed before it kept it
+                if wanted.proven and self._whole(draft.data, wanted, manifest) is None:
+                    return self._keep(draft, wanted, path, {}) or fetch(path)
+                os.unlink(draft.data)
+            got = self._fetch(draft, fetch)
+            about = {"proof": got.proof, "seconds": round(got.seconds, 3)}
+            kept = self._keep(draft, wanted, path, about)
+            return got if kept is not None or os.path.exists(path) else fetch(path)
+        finally:
+            draft.close()
+
+    def add(self, wanted: Wanted, path: str, proof: str) -> None:
+        """Keep a file that a job has, and whose bytes are proven; it can no longer be written to.
+
+        Nothing happens if it cannot be kept.
+        """
+        store = self._store
+        try:
+            if not wanted.proven or not self._keeps(wanted):
+                return
+            size = os.path.getsize(path)
+            if store.find(wanted.name) is not None or not store.make_room(size):
+                return
+            draft = store.draft(wanted.name)
+            if draft is None:
+                return
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(draft.data)
+                os.link(path, draft.data, follow_symlinks=False)
+                draft.finish(self._facts(wanted, draft.data, {"proof": proof}))
+            finally:
+                draft.close()
+        except OSError as error:
+            self._note(f"{os.path.basename(path)} is not kept in the store: {error.strerror}")
+
+    def _keeps(self, wanted: Wanted) -> bool:
+        settings = self._store.settings
+        return settings.keeps_inputs and (wanted.proven or not settings.shared_account)
+
+    def _begin(
+        self, wanted: Wanted, manifest: Manifest | None, go_on: Callable[[str], bool]
+    ) -> Draft | None:
+        """The locked draft; None if this input is not to be kept, or cannot be."""
+        store, size = self._store, wanted.size if manifest is None else manifest.size
+        if not self._keeps(wanted):
+            return None
+        try:
+            if not wanted.proven:
+                wanted.version = self._ask_version(wanted)
+                if wanted.version is None:
+                    return None
+                size = wanted.version["size"]
+            if size is not None and not store.make_room(size):
+                return None
+            return store.draft(wanted.name, go_on)
+        except OSError as error:
+            self._note(f"the store cannot be used: {error.strerror}")
+            return None
+
+    def _fetch(self, draft: Draft, fetch: Callable[[str], Fetched]) -> Fetched:
+        try:
+            return fetch(draft.data)
+        except NoSpaceError:
+            if not self._store.make_room(at_least=SMALL):
+                raise
+        return fetch(draft.data)
+
+    def _keep(self, draft: Draft, wanted: Wanted, path: str, about: dict[str, Any]) -> Taken | None:
+        """Make the download an entry and give it to the job; or give it away if that fails."""
+        try:
+            entry = draft.finish(self._facts(wanted, draft.data, about))
+            draft.close()  # who reads it in place holds a lock of its own
+            taken = self._give(entry, path)
+            self._store.make_room()
+            return taken
+        except OSError as error:
+            self._note(f"{os.path.basename(path)} is not kept in the store: {error.strerror}")
+            if os.path.exists(draft.data):
+                _move(draft.data, path)
+            return None
+
+    def _facts(self, wanted: Wanted, data: str, about: dict[str, Any]) -> dict[str, Any]:
+        size = os.path.getsize(data)
+        pieces = [(at, min(size, at + _PIECE)) for at in _places(size)]
+        return {
+            **about,
+            "urls": [shown(url) for url in wanted.urls],
+            "checksum": wanted.checksum,
+            "manifest": wanted.pin,
+            "version": wanted.version,
+            "pieces": [[begin, end, digest(data, begin, end)] for begin, end in pieces],
+        }
+
+    def _objection(
+        self, entry: Entry, wanted: Wanted, manifest: Manifest | None, told: dict[str, Any] | None
+    ) -> str | None:
+        """Why an entry is not what the job wants; `told`: the version that a server has now."""
+        if told is not None and not _is_same(told, entry.facts["version"]):
+            return "the object at its URL has changed"
+        if self._store.settings.shared_account:
+            return self._whole(entry.data, wanted, manifest)
+        pieces = entry.facts["pieces"]
+        if manifest is not None:
+            pieces = _chunks(manifest)
+        for begin, end, expected in pieces:
+            if digest(entry.data, begin, end) != expected:
+                return f"its bytes from {begin} to {end} were damaged"
+        return None
+
+    def _ask_version(self, wanted: Wanted) -> dict[str, Any] | None:
+        """What a server says of its version, if that tells it from every other one."""
+        told = ask_version(wanted.urls, self._should_stop)
+        if told is None:
+            return None
+        identity, url = told
+        version = {**identity.as_json(), "host": authority(url)}
+        return version if identity.etag or identity.digests or _is_settled(identity) else None
+
+    def _whole(self, path: str, wanted: Wanted, manifest: Manifest | None) -> str | None:
+        size, checksum = wanted.size, wanted.checksum
+        if manifest is not None:
+            size, checksum = manifest.size, checksum or manifest.checksum
+        return prove(path, size=size, checksum=checksum, should_stop=self._should_stop)
+
+    def _give(self, entry: Entry, path: str) -> Taken:
+        """Put the data to where the job wants it: a copy, a second name, or a link to it."""
+        self._store.touch(entry)
+        os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        if entry.size <= SMALL:
+            _copy(entry.data, path)
+            return Taken(entry, "copied")
+        try:
+            os.link(entry.data, path, follow_symlinks=False)
+            return Taken(entry, "linked")
+        except OSError:  # another file system, or another mount of the same one
+            held = hold(entry.folder, shared=True)
+            if held is None:
+                raise
+            self._held.append(held)
+            os.symlink(entry.data, path)
+            return Taken(entry, "read in place")
+
+
+class _Patience:
+    """Whether to wait on for another job's download: while its bytes arrive."""
+
+    def __init__(
+        self, patience: float, should_stop: Callable[[], bool], waits: Callable[[], None]
+    ) -> None:
+        self._patience, self._should_stop, self._waits = patience, should_stop, waits
+        self._seen: object = None
+        self._since = 0.0
+
+    def __call__(self, draft: str) -> bool:
+        if self._should_stop():
+            raise Stopped("the transfer was stopped")
+        now = time.monotonic()
+        if self._seen is None:
+            self._waits()
+        seen = _signs_of_life(draft)
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since < self._patience
+
+
+def _signs_of_life(folder: str) -> list[tuple[str, int, int]]:
+    """What changes in a folder while a download is under way."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            about = each.stat(follow_symlinks=False)
+            found.append((each.name, about.st_blocks, about.st_mtime_ns))
+    return sorted(found)
+
+
+def digest(path: str, begin: int, end: int) -> str:
+    """The sha256 of a part of a file, in hex."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(begin)
+        hasher, left = hashlib.sha256(), end - begin
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            hasher.update(piece)
+            left -= len(piece)
+        return hasher.hexdigest()
+
+
+def _places(size: int) -> list[int]:
+    """Where the pieces begin: the first, the last, and some in between."""
+    last = max(0, size - _PIECE)
+    between = (random.randrange(last + 1) for _ in range(_PIECES - 2))  # noqa: S311
+    return sorted({0, last, *between}) if size else []
+
+
+def _chunks(manifest: Manifest) -> list[tuple[int, int, str]]:
+    """Some chunks of an object, and what they must be."""
+    wanted = max(1, _PIECES * _PIECE // manifest.chunk_size)
+    count = min(manifest.chunks, wanted)
+    size = manifest.chunk_size
+    return [
+        (n * size, min(manifest.size, (n + 1) * size), manifest.digests[n].hex())
+        for n in random.sample(range(manifest.chunks), count)
+    ]
+
+
+def _is_settled(identity: Identity) -> bool:
+    """Whether the date of its last change tells this version from the next one."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        changed = parsedate_to_datetime(identity.modified).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return time.time() - changed > _SETTLED
+
+
+def _is_same(told: dict[str, Any], kept: dict[str, Any]) -> bool:
+    """Whether two answers speak of the same version of an object."""
+    if told["size"] != kept["size"]:
+        return False
+    common = told["digests"].keys() & kept["digests"].keys()
+    if common:
+        return all(told["digests"][name] == kept["digests"][name] for name in common)
+    etags = told["etag"], kept["etag"]
+    if all(etags) and (told["host"] == kept["host"] or etags[0] == etags[1]):
+        return bool(etags[0] == etags[1])
+    # servers make ETags in ways of their own, while copies keep their dates
+    return bool(told["modified"]) and told["modified"] == kept["modified"]
+
+
+def _copy(source: str, target: str) -> None:
+    from headway.node.checkpoint import copy_file
+
+    copy_file(source, target)
+    os.chmod(target, 0o644)
+
+
+def _move(source: str, target: str) -> None:
+    """Give a download that cannot be kept to the job alone."""
+    import shutil
+
+    os.chmod(source, 0o644)
+    os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
+    shutil.move(source, target)
