@@ -42,6 +42,9 @@ COMMANDS = {
     "publish": Command("publish", "write a manifest with which jobs verify a file", MOVING),
     "cache": Command("cache", "show the inputs that this machine keeps for the next run", MOVING),
     "plugin": Command("wrap", "write the file-transfer plugin for HTCondor", MOVING),
+    "node-config": Command(
+        "node_config", "print the configuration of a node that keeps inputs", WRITING
+    ),
     "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }

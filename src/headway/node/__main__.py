@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _USAGE = (
     "usage: headway-node.pyz agent PLAN\n"
     "       headway-node.pyz stage PROGRAM [ARGUMENT ...]\n"
+    "       headway-node.pyz store FOLDER [SETTING=VALUE ...]\n"
     "       headway-node.pyz version\n"
     "       headway-node.pyz -classad\n"
     "       headway-node.pyz -infile FILE -outfile FILE [-upload]\n"
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
         from headway.node.plugin import run_plugin
 
         return run_plugin(arguments)
+    if len(arguments) >= 2 and arguments[0] == "store":
+        from headway.node.store.sweeper import run_store
+
+        return run_store(arguments[1:])
     if list(arguments) == ["version"]:
         from headway.node import VERSION
 

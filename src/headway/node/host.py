@@ -31,14 +31,14 @@ class HostInfo:
 
 
 STORE = "HeadwayStore"  # in a machine's ad: where its store is
-_STORE_INSIDE = "/headway-store"  # where a site puts it in containers
+STORE_IN_CONTAINERS = "/headway-store"  # where a site puts it in containers
 
 
 def store_folder(environment: Mapping[str, str]) -> str | None:
     """Where this node's store is, if it has one."""
     path = _attributes(environment.get("_CONDOR_MACHINE_AD"), (STORE,)).get(STORE)
-    if path and not os.path.isdir(path) and os.path.isdir(_STORE_INSIDE):
-        return _STORE_INSIDE
+    if path and not os.path.isdir(path) and os.path.isdir(STORE_IN_CONTAINERS):
+        return STORE_IN_CONTAINERS
     return path
 
 

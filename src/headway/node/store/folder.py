@@ -393,6 +393,14 @@ def open_store(root: str | None) -> Store | None:
     return None
 
 
+def discard_foreign(path: str) -> None:
+    """Remove what root finds in the place of a user's folder; links are not followed."""
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        _remove(path)
+    else:
+        os.unlink(path)
+
+
 def free_bytes(folder: str) -> int:
     """The bytes that this user can still write to the file system."""
     about = os.statvfs(folder)

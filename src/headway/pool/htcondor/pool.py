@@ -19,7 +19,13 @@ from headway.node.files import write_atomically
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
-from headway.pool.htcondor.submit import check_paths, destinations, row_lines, submit_description
+from headway.pool.htcondor.submit import (
+    check_paths,
+    destinations,
+    holders_term,
+    row_lines,
+    submit_description,
+)
 from headway.pool.match import Match, job_attributes, needs_of
 from headway.spec import Job
 
@@ -191,7 +197,8 @@ class HTCondorPool(Pool):
     def _submit(self, folder: RunFolder, run_id: str, lock: int) -> int:
         job, base = folder.job, Path(folder.facts.base)
         check_paths(job, folder, base)
-        text = submit_description(job, folder, run_id, base)
+        first = self._is_held_anywhere(holders_term(job))
+        text = submit_description(job, folder, run_id, base, holders_first=first)
         try:
             for number in range(job.size):
                 folder.job_folder(number).mkdir(0o755, exist_ok=True)
@@ -220,6 +227,15 @@ class HTCondorPool(Pool):
                 f"{folder.label} was not submitted: {error.message}",
                 remedy=error.remedy or f"{cause}; see {folder.submit_file}",
             ) from error
+
+    def _is_held_anywhere(self, holders: str) -> bool:
+        """Whether the store of any node holds a job's inputs, as far as the collector tells."""
+        try:
+            term = holders.replace("TARGET.", "")  # the collector compares slots with nothing
+            return bool(term) and bool(self._schedd.slots(term, ["Name"]))
+        except PoolError as error:
+            _log.info("the collector was not asked for stores: %s", error.message)
+            return False
 
     def _queue(self, ours: str) -> _QueuedJobs:
         wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]

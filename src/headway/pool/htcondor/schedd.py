@@ -108,6 +108,11 @@ class Schedd:
             return Match(unknown=error.message)
         return Match.from_dict(facts)
 
+    def slots(self, constraint: str, attributes: Sequence[str]) -> list[dict[str, Any]]:
+        """These attributes of the slots for which the constraint is true."""
+        seconds, wanted = min(patience(), _MATCH_PATIENCE), list(attributes)
+        return list(self._ask("slots", seconds, constraint=constraint, attributes=wanted))
+
     def parameters(self, *names: str) -> list[str | None]:
         """Values of this machine's HTCondor configuration, for which no schedd is needed."""
         values = self._ask("parameters", patience(), parameters=names)
@@ -210,6 +215,11 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
         return [htcondor2.param.get(name) for name in question["parameters"]]
     if what == "match":
         return asdict(_match(htcondor2, question))
+    if what == "slots":
+        pool, kind = htcondor2.Collector(question["collector"]), htcondor2.AdType.Startd
+        wanted = question["attributes"]
+        ads = pool.query(kind, question["constraint"], wanted)
+        return [{key: _plain(ad.get(key)) for key in wanted} for ad in ads]
     schedd = _locate(htcondor2, question["schedd"], question["collector"])
     if what == "submit":
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()

@@ -19,8 +19,11 @@ from headway.node.classad import quoted
 from headway.node.errors import Exit
 from headway.node.plan import AGENT, OUT, PAYLOAD, PLAN, SECRETS, fill, placeholders
 from headway.node.stage import INPUT, PLUGINS
+from headway.node.store.inputs import Wanted
+from headway.node.store.sweeper import INPUTS, advertised
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.node_config import WANTS_STORE
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
@@ -44,6 +47,8 @@ from headway.text import many
 
 LATE_FROM = 2000  # jobs; more than these are put into the queue in portions
 MOST_IDLE = 1000
+HOLDS = "HeadwayHolds"  # whether a slot's node holds the job's inputs
+HOLDERS_FIRST = 60  # seconds for which a job waits for such a node
 SAVING = 30  # seconds after the grace in which the agent saves the checkpoint
 KEY = "transfer_plugins"
 _NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
@@ -55,11 +60,24 @@ _MACRO = re.compile(r"\$\w*\(|\$\$")
 _UNSAFE_IN_PATHS = ',"\n\r$\\'  # end an item or the line, or begin a macro, in an unquoted value
 
 
-def submit_description(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
-    """The text of job.sub, which `condor_submit` would take; `base`: the folder of job.toml."""
+def submit_description(
+    job: Job, folder: RunFolder, run_id: str, base: Path, *, holders_first: bool = False
+) -> str:
+    """The text of job.sub, which `condor_submit` would take.
+
+    Args:
+        job: The job.
+        folder: The folder of its run.
+        run_id: The id of the run.
+        base: The folder of job.toml.
+        holders_first: At first only nodes will do whose store holds the job's inputs.
+
+    Returns:
+        The submit description.
+    """
     sections: dict[str, Mapping[str, str]] = {
         "what runs": _what_runs(job, folder, base),
-        "what it needs": _needs(job),
+        "what it needs": _needs(job, holders_first),
         "files": _files(job, folder),
         "with nobody watching": {
             **avoid_lines(job.retries),
@@ -159,6 +177,8 @@ def filled(job: Job, template: str) -> Iterator[str]:
 
 def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
     image = {"container_image": image_path(job.container, base)} if job.container else {}
+    if image and any(given.store for given in job.inputs):
+        image[f"+{WANTS_STORE}"] = "true"
     return {
         "universe": "container" if image else "vanilla",
         **image,
@@ -173,7 +193,18 @@ def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
     }
 
 
-def _needs(job: Job) -> dict[str, str]:
+def holders_term(job: Job) -> str:
+    """The term that a node's store holds every input of a job that has a proof; empty: none has."""
+    names = []
+    for given in job.inputs:
+        if given.store and agent_urls(job, given):
+            wanted = Wanted(given.urls, checksum=given.checksum, pin=given.manifest)
+            names.append(advertised(wanted.name))
+    kept = f'(TARGET.{INPUTS} ?: "")'
+    return " && ".join(f'stringListMember("{name}", {kept})' for name in names if name)
+
+
+def _needs(job: Job, holders_first: bool) -> dict[str, str]:
     asked, gpus = requests(job), job.resources.gpus
     lines = {
         "request_cpus": str(asked["RequestCpus"]),
@@ -192,10 +223,18 @@ def _needs(job: Job) -> dict[str, str]:
         lines["+JobDurationCategory"] = quoted(job.duration)
     only, avoid = job.sites.only, job.sites.avoid
     clauses = [job.requirements, only and at_sites(only), avoid and f"!{at_sites(avoid)}"]
+    holders, ranks = holders_term(job), []
+    if job.sites.prefer:
+        ranks.append(at_sites(job.sites.prefer))
+    if holders:
+        lines[f"+{HOLDS}"] = holders
+        ranks.append(f"{HOLDS} =?= true")
+    if holders_first:
+        clauses.append(f"{HOLDS} =?= true || time() - QDate > {HOLDERS_FIRST}")
     clauses = [clause for clause in (*clauses, NOT_AVOIDED) if clause]
     lines["requirements"] = " && ".join(f"({clause})" for clause in clauses)
-    if job.sites.prefer:
-        lines["rank"] = at_sites(job.sites.prefer)
+    if ranks:
+        lines["rank"] = " + ".join(f"({rank})" for rank in ranks) if ranks[1:] else ranks[0]
     return lines
 
 
