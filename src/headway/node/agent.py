@@ -216,7 +216,8 @@ class _Agent:
         watch = self._watch
         self._streams = Feeds(self._record, self._attempt, self._store)
         for each in inputs:
-            task = functools.partial(pinned, each, watch.must_stop, keep=True)
+            store = self._store if each.store else None
+            task = functools.partial(pinned, each, watch.must_stop, keep=True, store=store)
             self._streams.begin(each, watch.work(task), watch)
 
     def _run(self, plan: Plan) -> CommandResult:

@@ -164,34 +164,50 @@ def streamed(
 
 
 def pinned(
-    each: PlannedInput, should_stop: Callable[[], bool], *, keep: bool = False
+    each: PlannedInput,
+    should_stop: Callable[[], bool],
+    *,
+    keep: bool = False,
+    store: InputStore | None = None,
 ) -> Manifest | None:
     """The manifest of an input: from the job's files, from an earlier segment, or from its URLs.
 
-    `keep`: it stays beside the object, for those who read the object while it arrives.
+    `keep`: it stays beside the object, for those who read the object while it arrives. `store`: of
+    the node, where it may be already.
     """
     if each.manifest is None:
         return None
     from headway.node.transfer.fetch import pinned_manifest
-    from headway.node.transfer.manifest import SUFFIX, open_manifest
+    from headway.node.transfer.manifest import SUFFIX, manifest_url, open_manifest
 
     path = f"{each.path}{SUFFIX}"
-    if keep:
+    if keep or store is not None:
         _stay_inside(path)
     with contextlib.suppress(OSError, TransferError):
         return open_manifest(path, pin=each.manifest)
+    mine = Wanted([manifest_url(url) for url in each.urls], checksum=each.manifest)
     try:
-        return pinned_manifest(
+        if store is not None and store.take(mine, path) is not None:
+            with contextlib.suppress(OSError, TransferError):
+                return open_manifest(path, pin=each.manifest)
+        found = pinned_manifest(
             each.urls,
             each.manifest,
             folder=os.curdir,
             patience=_patience(each),
             should_stop=should_stop,
-            keep_as=path if keep else None,
+            keep_as=path if keep or store is not None else None,
         )
+        if store is not None:
+            store.add(mine, path, "checksum")
+        return found
     except TransferError as error:
         error.brief = f"its manifest: {error.brief or words_of(error)}"
         raise
+    finally:
+        if store is not None and not keep:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _bring(
@@ -202,7 +218,7 @@ def _bring(
 ) -> _Staged:
     if not each.urls:
         return _take_transferred(each, should_stop)
-    manifest = pinned(each, should_stop)
+    manifest = pinned(each, should_stop, keep=each.streams, store=store)
     if _plausible(each, manifest) and not _fault(each, manifest, should_stop):
         return _Staged("already there", _declared(each))
     if os.path.isdir(each.path):

@@ -207,7 +207,12 @@ class InputStore:
             try:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(draft.data)
-                os.link(path, draft.data, follow_symlinks=False)
+                try:
+                    os.link(path, draft.data, follow_symlinks=False)
+                except OSError:
+                    if size > SMALL:
+                        raise
+                    _copy(path, draft.data)
                 draft.finish(self._facts(wanted, draft.data, {"proof": proof}))
             finally:
                 draft.close()
