@@ -42,11 +42,11 @@ COMMANDS = {
     "publish": Command("publish", "write a manifest with which jobs verify a file", MOVING),
     "cache": Command("cache", "show the inputs that this machine keeps for the next run", MOVING),
     "plugin": Command("wrap", "write the file-transfer plugin for HTCondor", MOVING),
+    "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
+    "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
     "node-config": Command(
         "node_config", "print the configuration of a node that keeps inputs", WRITING
     ),
-    "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
-    "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
 }
 
 #: The names that other tools give to these commands.
@@ -96,5 +96,5 @@ def overview() -> str:
         if command.group != group:
             group = command.group
             lines += ["", f"{group}:"]
-        lines.append(f"  {name:<9} {command.summary}")
+        lines.append(f"  {name:<11} {command.summary}")
     return "\n".join([*lines, "", _GLOBALS])

@@ -19,7 +19,7 @@ def parser(name: str) -> Parser:
     made = Parser(
         name,
         call,
-        "[--accounts own|shared] [--share-inputs] [options] [-o FILE | --check]",
+        "[--accounts own|shared] [options] [-o FILE | --check]",
         "Print the configuration for an HTCondor execution point, or for a pilot, that keeps inputs"
         " for the next job: where the store is, the cron job that makes and sweeps it and tells"
         " the pool what it keeps, and what containers see of it. Each line has a comment. The last"
@@ -28,7 +28,7 @@ def parser(name: str) -> Parser:
         [
             ("headway node-config --share-inputs", "for pilots whose users trust each other"),
             ("headway node-config --accounts own", "for nodes where each user has an account"),
-            ("headway node-config -o /etc/condor/config.d/90-headway-store.conf", "write it"),
+            ("headway node-config -o 90-headway-store.conf", "write it"),
             ("headway node-config --check node7.example.org", "is it at work there?"),
         ],
     )

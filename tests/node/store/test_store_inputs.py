@@ -228,7 +228,8 @@ def test_a_hung_download_is_not_waited_for_for_ever(site: Site) -> None:
         process.send_signal(signal.SIGSTOP)
         server.faults = []
         assert site.run("true", server.url("/a"), **more)["fetched"]
-        process.send_signal(signal.SIGKILL)
+        process.kill()
+        process.communicate()
 
 
 def test_wrong_bytes_are_not_kept(site: Site) -> None:
