@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -192,7 +193,8 @@ def test_a_killed_pool_is_noticed(
                 break
         found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for child in map(int, found):
-            os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
         err = finished(process).stderr
     assert process.returncode == 3, err
     assert "the local pool of small-1 ended before its jobs did" in err

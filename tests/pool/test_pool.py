@@ -243,7 +243,8 @@ def test_down_leaves_nothing_even_of_a_pool_in_ruins(condor_pool: Pool) -> None:
         ]
         assert len(doomed) == 5 + 1 + 3
         for pid in doomed:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     finally:
         ruin.stop()
     after = command_lines()

@@ -310,7 +310,8 @@ def test_a_fetcher_that_always_dies(training: Training, hasty: Path) -> None:
         end = time.monotonic() + SECONDS
         while process.poll() is None and time.monotonic() < end:
             for fetcher in fetchers_of(process.pid):
-                os.kill(fetcher, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(fetcher, signal.SIGKILL)
             time.sleep(0.05)
         assert training.end(process) == 81, training.node.stderr
     assert "was killed by SIGKILL, 6 times in a row" in training.node.record()["reason"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -168,7 +169,8 @@ def test_an_agent_that_the_machine_ends_is_no_failure(house: House) -> None:
     house.wait(run, lambda state: state.phase == "run")
     agents = list(processes("agent\0plan.json", f"HEADWAY_SCRATCH={house.folder}"))
     for pid in agents:
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     house.settle(run)
     state = run.jobs[0]
     assert state.outcome is Outcome.SUCCESS and state.evictions == 1, state.why
