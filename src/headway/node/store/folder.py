@@ -4,6 +4,7 @@
       headway-store.json     the settings; a folder without this file is no store
       u1000/                 what the user with this id keeps, for this user alone (0700)
         inputs/NAME/         an entry: the file `data`, and `entry.json`, which describes it
+        sandboxes/NAME/      an entry with a folder `files`: see `sandboxes`
         drafts/NAME/         an entry that is being made, or whose maker was killed
 
 A draft becomes an entry by one rename, and an entry that goes is renamed first. So an entry is
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 MARKER = "headway-store.json"
 DATA, FACTS = "data", "entry.json"
 FORMAT = 1
-INPUTS, DRAFTS = "inputs", "drafts"
+INPUTS, SANDBOXES, DRAFTS = "inputs", "sandboxes", "drafts"
 _GONE = ".gone-"  # how the name of an entry begins while it is being removed
 _MOST_FACTS = 1 << 20
 _DRAFT_AGE = 86400.0  # seconds after which nobody goes on with a download
@@ -55,6 +56,7 @@ class Settings:
         age: The seconds after which an input that nobody has used goes.
         shared_account: Several people run jobs under one account of this node.
         share_inputs: Keep inputs even there. The administrator says so.
+        sandbox_quota: The bytes of sandboxes that one user may keep; None: no limit.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class Settings:
         age: float = 30 * DAY,
         shared_account: bool = True,
         share_inputs: bool = False,
+        sandbox_quota: int | None = None,
     ) -> None:
         self.quota, self.keep_free, self.age = quota, keep_free, age
+        self.sandbox_quota = sandbox_quota
         self.shared_account, self.share_inputs = shared_account, share_inputs
 
     @property
@@ -87,7 +91,7 @@ class Settings:
             value = found.get(name, usual)
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
             fits = isinstance(value, bool) if isinstance(usual, bool) else number
-            if not fits and not (name == "quota" and value is None):
+            if not fits and not (name.endswith("quota") and value is None):
                 raise ValueError(f"{name} cannot be {value!r:.40}")
             setattr(settings, name, value)
         return settings
@@ -240,8 +244,10 @@ class Store:
             self.settings = _settings(self.root)
             self.home = os.path.join(self.root, f"u{os.geteuid()}")
             _own_folder(self.home)
-            self.inputs, self.drafts = (os.path.join(self.home, each) for each in (INPUTS, DRAFTS))
-            for folder in (self.inputs, self.drafts):
+            kinds = (INPUTS, SANDBOXES, DRAFTS)
+            folders = [os.path.join(self.home, each) for each in kinds]
+            self.inputs, self.sandboxes, self.drafts = folders
+            for folder in folders:
                 _own_folder(folder)
         except OSError as error:
             raise _unusable(self.root, error.strerror or str(error)) from None
@@ -262,7 +268,7 @@ class Store:
     def entries(self) -> list[Entry]:
         """All entries, the one that was used longest ago first; damaged ones are left out."""
         found = []
-        for each in _listed(self.inputs):
+        for each in listed(self.inputs):
             with contextlib.suppress(OSError):
                 entry = _read_entry(each, os.lstat(each).st_mtime)
                 if entry is not None:
@@ -357,14 +363,14 @@ class Store:
         """Remove what is damaged, too old or too much; returns what went, in words."""
         now = time.time() if now is None else now
         went = []
-        for folder in _listed(self.drafts, hidden=True):
+        for folder in listed(self.drafts, hidden=True):
             with contextlib.suppress(OSError):
                 name, age = os.path.basename(folder), now - _last_change(folder)
                 if name.startswith(_GONE):
                     _remove(folder)
                 elif (age > _DRAFT_AGE or age < -DAY) and self.drop(folder):
                     went.append(f"{name}: a download that nobody goes on with")
-        for folder in _listed(self.inputs):
+        for folder in listed(self.inputs):
             with contextlib.suppress(OSError):
                 name = os.path.basename(folder)
                 entry = _read_entry(folder, os.lstat(folder).st_mtime)
@@ -449,6 +455,12 @@ def _unusable(folder: str, why: str) -> NodeError:
 
 def _read_entry(folder: str, used: float) -> Entry | None:
     """An entry, unless its description is missing or damaged."""
+    facts = read_facts(folder)
+    return None if facts is None else Entry(folder, facts, used)
+
+
+def read_facts(folder: str) -> dict[str, Any] | None:
+    """The description of an entry; None if it is missing or damaged."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with open(os.open(os.path.join(folder, FACTS), flags), "rb") as file:
@@ -456,12 +468,12 @@ def _read_entry(folder: str, used: float) -> Entry | None:
         numbers = [facts[key] for key in ("size", "mtime_ns", "kept")]
         if facts["format"] != FORMAT or not all(isinstance(n, (int, float)) for n in numbers):
             return None
-        return Entry(folder, facts, used)
+        return dict(facts)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _listed(folder: str, *, hidden: bool = False) -> Iterator[str]:
+def listed(folder: str, *, hidden: bool = False) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):
             if hidden or not name.startswith("."):

@@ -28,6 +28,7 @@ from headway.node.store.folder import (
     discard_foreign,
     free_bytes,
 )
+from headway.node.store.sandboxes import Sandboxes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,10 +54,12 @@ def run_store(arguments: Sequence[str]) -> int:
     try:
         given = dict(_setting(words) for words in arguments[1:])
         _make(root, given)
-        names, used = [], 0
+        names, used, waiting = [], 0, []
         for store in _stores(root):
-            for words in store.sweep():
+            sandboxes = Sandboxes(store)
+            for words in [*store.sweep(), *sandboxes.sweep(time.time())]:
                 sys.stderr.write(f"{words}\n")
+            waiting += [size for _, size in sandboxes.held()]
             entries = store.entries()
             names += [(entry.used, advertised(entry.name)) for entry in entries]
             used += sum(entry.size for entry in entries)
@@ -69,6 +72,7 @@ def run_store(arguments: Sequence[str]) -> int:
     for name, text in ad.items():
         sys.stdout.write(f"{name} = {quoted(text)}\n")
     counts = {"Used": used, "Free": free, "Swept": int(time.time())}
+    counts.update({"Sandboxes": len(waiting), "SandboxBytes": sum(waiting)})
     for name, count in counts.items():
         sys.stdout.write(f"HeadwayStore{name} = {count}\n")
     sys.stdout.write("- update:true\n")

@@ -1,0 +1,340 @@
+"""Sandboxes in the store: outputs of jobs that have ended, on their way home.
+
+A job hands its verified outputs over with one rename, writes a ticket and ends; its slot is free.
+A courier takes them out again later: hard links to the same files, so that nothing is copied and
+nothing is lost if the courier dies. The ticket names every file, its size and its sha256. The
+ticket's own digest goes home with the job, and comes back with the courier: what is taken out must
+be what that ticket says, whatever else the store says.
+
+    STORE/u1000/sandboxes/NAME/     `files`, `ticket.json`, and `entry.json`, which describes it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+
+from headway.node.errors import NodeError, Stopped
+from headway.node.files import sync_folder, write_atomically
+from headway.node.outputs import tree_files
+from headway.node.store.folder import FACTS, Store, hold, listed, read_facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+FILES, TICKET = "files", "ticket.json"
+FORMAT = 1
+TAKEN_AGE = 1800.0  # seconds after which a sandbox that a courier took out is not needed again
+_MOST_TICKET = 64 << 20  # bytes: some 500,000 files
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_PIECE = 1 << 20
+
+
+class SandboxError(NodeError):
+    """A sandbox is not there, or not what its ticket says: its job must be computed again."""
+
+
+class NoHandOver(Exception):
+    """The outputs go home with the job, as ever; the text says why."""
+
+
+class Ticket:
+    """What a sandbox holds, for whoever takes it out or receives it.
+
+    Attributes:
+        sandbox: Its name in the store.
+        store: The store's folder.
+        files: The path, size and sha256 of each file, in the order of their paths.
+        folders: The path of each folder.
+        made: When it was handed over, in seconds since the epoch.
+        until: How long it stays at least.
+    """
+
+    def __init__(
+        self,
+        sandbox: str,
+        store: str,
+        files: list[tuple[str, int, str]],
+        folders: list[str],
+        made: float,
+        until: float,
+    ) -> None:
+        self.sandbox, self.store, self.files, self.folders = sandbox, store, files, folders
+        self.made, self.until = made, until
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size, _ in self.files)
+
+    def as_bytes(self) -> bytes:
+        """The ticket as a file; its digest is that of these bytes."""
+        data = {"format": FORMAT, **vars(self)}
+        return json.dumps(data, separators=(",", ":"), sort_keys=True).encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.as_bytes()).hexdigest()
+
+    @classmethod
+    def read(cls, data: bytes) -> Ticket:
+        """Check a ticket from anybody; raises SandboxError."""
+        try:
+            found = json.loads(data)
+            if found["format"] != FORMAT or len(data) > _MOST_TICKET:
+                raise ValueError("its format")
+            files = [_checked_file(*each) for each in found["files"]]
+            folders = [_checked_path(each) for each in found["folders"]]
+            names = [*folders, *(name for name, _, _ in files)]
+            if len(set(names)) < len(names) or not _NAME.fullmatch(found["sandbox"]):
+                raise ValueError("its names")
+            made, until = float(found["made"]), float(found["until"])
+            return cls(found["sandbox"], str(found["store"]), files, folders, made, until)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise SandboxError(f"the ticket is damaged: {error}") from None
+
+
+def _checked_file(path: object, size: object, digest: object) -> tuple[str, int, str]:
+    """One line of a ticket."""
+    name = _checked_path(path)
+    if type(size) is not int or size < 0:
+        raise ValueError(f"the size of {name[:80]!r}")
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ValueError(f"the digest of {name[:80]!r}")
+    return name, size, digest
+
+
+def _checked_path(path: object) -> str:
+    """A path that does not lead out of the folder."""
+    if not isinstance(path, str) or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError(f"the path {str(path)[:80]!r}")
+    return path
+
+
+class Sandboxes:
+    """The sandboxes of one user in a store.
+
+    Args:
+        store: The store.
+        should_stop: Asked often; Stopped is raised when it says so.
+    """
+
+    def __init__(self, store: Store, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self._store, self._should_stop = store, should_stop
+
+    def hand_over(self, folder: str, name: str, *, stays: float) -> Ticket:
+        """Move a folder into the store.
+
+        Args:
+            folder: The outputs, with no links and nothing but files and folders in it. It is gone
+                afterwards, and untouched after an exception.
+            name: The sandbox's name; no other attempt has it.
+            stays: The seconds for which it stays at least.
+
+        Returns:
+            The ticket for it.
+
+        Raises:
+            NoHandOver: The outputs must go home with the job.
+            Stopped: The caller wanted to stop.
+        """
+        store = self._store
+        if not _NAME.fullmatch(name):
+            raise NoHandOver(f"{name!r} cannot be the name of a sandbox")
+        try:
+            if os.lstat(folder).st_dev != os.lstat(store.drafts).st_dev:
+                raise NoHandOver("the store is on another file system")
+            files = [self._line(path, below) for path, below in tree_files(folder)]
+            quota = store.settings.sandbox_quota
+            held = sum(size for _, size in self.held())
+            if quota is not None and held + sum(size for _, size, _ in files) > quota:
+                raise NoHandOver(f"the store holds {held} bytes of {quota} for sandboxes")
+            now = time.time()
+            below = [
+                os.path.relpath(os.path.join(place, each), folder)
+                for place, folders, _ in os.walk(folder)
+                for each in folders
+            ]
+            until = round(now + stays, 3)
+            ticket = Ticket(name, store.root, files, sorted(below), round(now, 3), until)
+            self._move(folder, ticket)
+            return ticket
+        except OSError as error:
+            raise NoHandOver(f"the store cannot be used: {error.strerror}") from None
+
+    def ticket(self, name: str, digest: str) -> Ticket:
+        """The ticket of a sandbox, proven by its digest; raises SandboxError."""
+        lost = SandboxError(f"the sandbox {name[:80]} is not in the store of this node")
+        if not _NAME.fullmatch(name):
+            raise lost
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        path = os.path.join(self._store.sandboxes, name, TICKET)
+        try:
+            with open(os.open(path, flags), "rb") as file:
+                data = file.read(_MOST_TICKET + 1)
+        except OSError:
+            raise lost from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise SandboxError(f"the ticket of {name} in the store is not the one that went home")
+        return Ticket.read(data)
+
+    def take_out(self, ticket: Ticket, folder: str) -> None:
+        """Put the files of a sandbox into a new folder, each proven by the ticket.
+
+        The sandbox stays, so that another courier can take it out again.
+
+        Raises:
+            SandboxError: It is not there, or not what the ticket says; nothing is left in `folder`.
+            Stopped: The caller wanted to stop.
+        """
+        home = os.path.join(self._store.sandboxes, ticket.sandbox)
+        held, facts = hold(home, shared=True), read_facts(home)
+        if held is None or facts is None:
+            if held is not None:
+                held.release()
+            raise SandboxError(f"the sandbox {ticket.sandbox} is not in the store of this node")
+        fine = False
+        try:
+            os.makedirs(folder)
+            for name in ticket.folders:
+                os.makedirs(os.path.join(folder, name), exist_ok=True)
+            for name, size, digest in ticket.files:
+                target = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _duplicate(os.path.join(home, FILES, name), target)
+                self._prove(target, name, size, digest)
+            with contextlib.suppress(OSError):
+                self._note_taken(home, facts)
+            fine = True
+        except OSError as error:
+            raise SandboxError(
+                f"the sandbox {ticket.sandbox} cannot be taken out: {error.strerror}"
+            ) from None
+        finally:
+            held.release()
+            if not fine:
+                self._clear(folder)
+
+    def drop(self, name: str) -> bool:
+        """Remove a sandbox; False if there is none."""
+        if not _NAME.fullmatch(name):
+            return False
+        return self._store.drop(os.path.join(self._store.sandboxes, name))
+
+    def held(self) -> list[tuple[str, int]]:
+        """The name and the bytes of each sandbox that is there."""
+        found = []
+        for folder in listed(self._store.sandboxes):
+            facts = read_facts(folder)
+            if facts is not None:
+                found.append((os.path.basename(folder), int(facts["size"])))
+        return found
+
+    def sweep(self, now: float) -> list[str]:
+        """Remove what is damaged, overdue or delivered; returns what went, in words."""
+        went = []
+        for folder in listed(self._store.sandboxes):
+            with contextlib.suppress(OSError):
+                name, facts = os.path.basename(folder), read_facts(folder)
+                why = "its description is damaged" if facts is None else _over(folder, facts, now)
+                if why and self._store.drop(folder):
+                    went.append(f"{name}: {why}")
+        return went
+
+    def _line(self, path: str, below: str) -> tuple[str, int, str]:
+        """What the ticket says of a file."""
+        about = os.lstat(path)
+        if not stat.S_ISREG(about.st_mode):
+            raise NoHandOver(f"{below} is not a file")
+        return below, about.st_size, self._sha256(path)
+
+    def _sha256(self, path: str) -> str:
+        hasher = hashlib.sha256()
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(file, "rb", buffering=0) as stream:
+            while piece := stream.read(_PIECE):
+                if self._should_stop():
+                    raise Stopped("the hand-over was stopped")
+                hasher.update(piece)
+        return hasher.hexdigest()
+
+    def _prove(self, path: str, name: str, size: int, digest: str) -> None:
+        about = os.lstat(path)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+            raise SandboxError(f"{name} in the store is not a file of this user's")
+        if about.st_size != size or self._sha256(path) != digest:
+            raise SandboxError(f"{name} in the store is not what was handed over")
+
+    def _move(self, folder: str, ticket: Ticket) -> None:
+        store = self._store
+        if os.path.lexists(os.path.join(store.sandboxes, ticket.sandbox)):
+            raise NoHandOver(f"there is a sandbox called {ticket.sandbox} already")
+        draft = store.draft(ticket.sandbox)
+        if draft is None:
+            raise NoHandOver(f"another process hands {ticket.sandbox} over")
+        moved = False
+        files = os.path.join(draft.folder, FILES)
+        try:
+            facts = {
+                "format": FORMAT,
+                "size": ticket.size,
+                "mtime_ns": 0,
+                "kept": ticket.made,
+                "until": ticket.until,
+            }
+            data = json.dumps(facts).encode()
+            write_atomically(os.path.join(draft.folder, TICKET), ticket.as_bytes(), 0o600)
+            write_atomically(os.path.join(draft.folder, FACTS), data, 0o600)
+            os.rename(folder, files)
+            os.rename(draft.folder, os.path.join(store.sandboxes, ticket.sandbox))
+            moved = True
+            sync_folder(store.sandboxes)
+        finally:
+            if not moved:
+                with contextlib.suppress(OSError):
+                    if os.path.isdir(files):
+                        os.rename(files, folder)
+                    draft.remove()
+            draft.close()
+
+    def _note_taken(self, home: str, facts: dict[str, Any]) -> None:
+        facts["taken"] = round(time.time(), 3)
+        write_atomically(os.path.join(home, FACTS), json.dumps(facts).encode(), 0o600)
+
+    def _clear(self, folder: str) -> None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _duplicate(source: str, target: str) -> None:
+    """A second name for a file, or a copy where that is not possible."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+            raise
+        from headway.node.checkpoint import copy_file
+
+        copy_file(source, target)
+
+
+def _over(folder: str, facts: dict[str, Any], now: float) -> str:
+    """Why a sandbox is not needed any more."""
+    taken, until = facts.get("taken"), facts.get("until")
+    if not isinstance(until, (int, float)):
+        return "its description is damaged"
+    if now > until:
+        return "nobody has taken it out in time" if taken is None else "its time is over"
+    if not isinstance(taken, (int, float)) or now - taken < TAKEN_AGE:
+        return ""
+    # a courier that is still sending the files has names of its own for them
+    in_use = any(os.lstat(path).st_nlink > 1 for path, _ in tree_files(f"{folder}/{FILES}"))
+    return "" if in_use else "it was taken out"
