@@ -23,7 +23,7 @@ from headway.node.errors import (
     words_of,
 )
 from headway.node.files import short_folder
-from headway.node.host import TRANSFER_VARIABLES, HostInfo
+from headway.node.host import TRANSFER_SLOT, TRANSFER_VARIABLES, HostInfo, machine_attribute
 from headway.node.plan import OUT, PlanError, read_plan, read_row, take_secrets
 from headway.node.process import (
     EVICTED,
@@ -115,6 +115,8 @@ class _Agent:
         return code, getattr(error, "brief", "") or words
 
     def _phases(self) -> Exit:
+        if machine_attribute(os.environ, TRANSFER_SLOT) == "true":
+            return self._deliver()
         plan = self._check()
         seconds = 0.0
         try:
@@ -269,6 +271,23 @@ class _Agent:
                 phase["bytes"] = self._hand_over(plan)
         return Exit.OK
 
+    def _deliver(self) -> Exit:
+        """Take out what an earlier attempt has left here, so that HTCondor brings it home."""
+        from headway.node import delivery
+
+        record, watch = self._record, self._watch
+        plan = record.plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
+        take_secrets(plan.secrets)
+        with record.phase("deliver", attempt=self._attempt.id) as phase:
+            _tidy_up(self._attempt.id)
+            phase["bytes"] = watch.work(lambda: delivery.take_out(record, watch.must_stop))
+            for output in plan.outputs:
+                place = f"{_OUTPUTS}/{output.path}"
+                if os.path.lexists(place):
+                    record.outputs.append(outputs.FoundOutput(output, place).entry(place))
+        record.set_attribute(delivery.DELIVERED, "true")
+        return Exit.OK
+
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:
         """Raise the failure of an input, unless a checkpoint made from verified bytes was saved."""
         streams, is_saved = self._streams, saved(plan, outcome.status)
@@ -329,6 +348,11 @@ class _Agent:
                 record.outputs += self._send(sent)
             rest = [each for each in found if each.output.url is None]
             record.outputs += outputs.move(rest, _OUTPUTS)
+            if plan.deliver is not None:
+                from headway.node import delivery
+
+                size, stop = sum(each.bytes for each in rest), self._watch.must_stop
+                self._watch.work(lambda: delivery.hand_over(plan, record, size, stop))
         except Stopped:
             raise
         except (HeadwayError, OSError) as error:

@@ -31,15 +31,21 @@ class HostInfo:
 
 
 STORE = "HeadwayStore"  # in a machine's ad: where its store is
+TRANSFER_SLOT = "HeadwayTransferSlot"  # in a slot's ad: it takes couriers and nothing else
 STORE_IN_CONTAINERS = "/headway-store"  # where a site puts it in containers
 
 
 def store_folder(environment: Mapping[str, str]) -> str | None:
     """Where this node's store is, if it has one."""
-    path = _attributes(environment.get("_CONDOR_MACHINE_AD"), (STORE,)).get(STORE)
+    path = machine_attribute(environment, STORE)
     if path and not os.path.isdir(path) and os.path.isdir(STORE_IN_CONTAINERS):
         return STORE_IN_CONTAINERS
     return path
+
+
+def machine_attribute(environment: Mapping[str, str], name: str) -> str | None:
+    """The text of an attribute of this slot's ad."""
+    return _attributes(environment.get("_CONDOR_MACHINE_AD"), (name,)).get(name)
 
 
 def _attributes(path: str | None, names: tuple[str, ...]) -> dict[str, str]:

@@ -105,6 +105,15 @@ class PlannedCheckpoint:
             raise PlanError(f"{data.where}.signal: {self.signal!r} is not one of {SIGNALS}")
 
 
+class PlannedDelivery:
+    """Outputs that go home after the job has ended, if the node can keep them."""
+
+    def __init__(self, data: _Section) -> None:
+        self.smallest = data.integer("smallest") or 0  # bytes; fewer go home with the job
+        stays = data.seconds("stays")
+        self.stays = 86400.0 if stays is None else stays  # how long the node keeps them at least
+
+
 class Plan:
     """A plan, filled in with a row."""
 
@@ -132,6 +141,10 @@ class Plan:
             None
             if checkpoint is None
             else PlannedCheckpoint(_Section(checkpoint, row, "checkpoint"))
+        )
+        deliver = top.value("deliver")
+        self.deliver = (
+            None if deliver is None else PlannedDelivery(_Section(deliver, row, "deliver"))
         )
         self.disk = top.integer("disk")
         self.gpus = top.integer("gpus") or 0

@@ -222,6 +222,11 @@ class Sandboxes:
             if not fine:
                 self._clear(folder)
 
+    def take_back(self, name: str, folder: str) -> None:
+        """Undo a hand-over that nobody has been told of; raises OSError if that fails."""
+        os.rename(os.path.join(self._store.sandboxes, name, FILES), folder)
+        self.drop(name)
+
     def drop(self, name: str) -> bool:
         """Remove a sandbox; False if there is none."""
         if not _NAME.fullmatch(name):
