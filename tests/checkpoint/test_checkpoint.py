@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -18,9 +17,11 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
+from tests.lab.killing import in_a_new_process, killed_at
 
 import headway.checkpoint
 from headway.checkpoint import Checkpoint, CheckpointError, trace
@@ -251,39 +252,21 @@ PURE = {
 
 def _save_until(line: int, place: str, step: int) -> int:
     """Save in a process that is killed at the so manyth line; returns how many there were."""
-    there, here = os.pipe()
-    child = os.fork()
-    if child == 0:
-        left = line
 
-        def traced(frame: Any, event: str, argument: object) -> Any:
-            nonlocal left
-            name = frame.f_code.co_filename
-            own = name.endswith("headway/checkpoint.py") and frame.f_lineno not in PURE
-            if own and event == "line":
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return traced
+    def own(frame: FrameType) -> bool:
+        name = frame.f_code.co_filename
+        return name.endswith("headway/checkpoint.py") and frame.f_lineno not in PURE
 
-        checkpoint = Checkpoint(place)
-        sys.settrace(traced)
-        checkpoint.save(step=step, blob=str(step).encode() * 1000)
-        sys.settrace(None)
-        os.write(here, str(line - left).encode())
-        os._exit(0)
-    os.close(here)
-    with os.fdopen(there) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return int(said or 0)
+    checkpoint = Checkpoint(place)
+    blob = str(step).encode() * 1000
+    return killed_at(line, lambda: checkpoint.save(step=step, blob=blob), own)
 
 
 def _kill_at_each_line(place: str) -> None:
     step = 0
     for _ in range(3):  # from then on each save also removes an old one
         step += 1
-        lines = _save_until(1 << 30, place, step)
+        lines = _save_until(0, place, step)
     assert lines > 50
     for line in range(1, lines + 1):
         assert _save_until(line, place, step + 1) == 0
@@ -295,15 +278,8 @@ def _kill_at_each_line(place: str) -> None:
 
 
 def test_killed_at_any_line_of_a_save(tmp_path: Path) -> None:
-    """Each line in turn: what is loaded then is whole, the new one or the one before it.
-
-    In a new process: this one may have loaded torch, which makes it four times as slow to fork.
-    """
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_kill_at_each_line, args=(str(tmp_path / "ckpt"),))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    """Each line in turn: what is loaded then is whole, the new one or the one before it."""
+    in_a_new_process(_kill_at_each_line, str(tmp_path / "ckpt"))
 
 
 @pytest.mark.parametrize("room", ["1m", "3m"])

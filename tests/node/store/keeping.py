@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.lab.killing import killed_at
 
 from headway.node.store.folder import DATA, DAY, FACTS, Entry, Store
 
@@ -62,43 +61,21 @@ def keep(store: Store, name: str, data: bytes = b"data", used: float | None = No
 
 def _until(line: int, root: str, act: str) -> int:
     """Act in a process that is killed at the so manyth line; returns how many there were."""
-    there, here = os.pipe()
-    child = os.fork()
-    if child == 0:
-        left = line
-
-        def traced(frame: Any, event: str, argument: object) -> Any:
-            nonlocal left
-            own = frame.f_code.co_filename.endswith(("store/folder.py", "node/files.py"))
-            if own and event == "line":
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return traced
-
-        store = Store(root)
-        sys.settrace(traced)
-        if act == "keep":
-            keep(store, "new", b"new data")
-        elif act == "drop":
-            store.drop(os.path.join(store.inputs, "old"))
-        else:
-            store.sweep(time.time() + 40 * DAY)
-        sys.settrace(None)
-        os.write(here, str(line - left).encode())
-        os._exit(0)
-    os.close(here)
-    with os.fdopen(there) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return int(said or 0)
+    store = Store(root)
+    acts: dict[str, Callable[[], object]] = {
+        "keep": lambda: keep(store, "new", b"new data"),
+        "drop": lambda: store.drop(os.path.join(store.inputs, "old")),
+        "sweep": lambda: store.sweep(time.time() + 40 * DAY),
+    }
+    files = ("store/folder.py", "node/files.py")
+    return killed_at(line, acts[act], lambda frame: frame.f_code.co_filename.endswith(files))
 
 
 def kill_at_each_line(root: str, act: str) -> None:
-    store, lines, line = Store(root), 1 << 30, 0
+    store, lines, line = Store(root), 0, 0
     while line <= lines:
         keep(store, "old", b"old data")
-        found = _until(line or 1 << 30, root, act)
+        found = _until(line, root, act)
         lines = found if line == 0 else lines
         for entry in store.entries():
             assert Path(entry.data).read_bytes() == entry.name.encode() + b" data", line

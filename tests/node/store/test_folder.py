@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lab.killing import in_a_new_process
 from tests.node.store.keeping import ALICE, MALLORY, as_user, keep, kill_at_each_line, needs_root
 
 from headway.node.errors import NodeError
@@ -275,12 +275,7 @@ def test_a_killed_maker_leaves_its_draft_to_the_next(root: Path) -> None:
 
 @pytest.mark.parametrize("act", ["keep", "drop", "sweep"])
 def test_killed_at_any_line(root: Path, act: str) -> None:
-    process = multiprocessing.get_context("spawn").Process(
-        target=kill_at_each_line, args=(str(root), act)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_a_new_process(kill_at_each_line, str(root), act)
 
 
 # -- two users

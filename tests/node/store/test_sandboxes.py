@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lab.killing import in_a_new_process, killed_at
 from tests.node.store.keeping import ALICE, MALLORY, as_user, needs_root
 
 from headway.node.errors import Stopped
@@ -292,32 +290,12 @@ def test_the_sweeper_removes_what_is_over(
 
 def _hand_over_until(line: int, root: str, outputs: str) -> int:
     """Hand over in a process that is killed at the so manyth line; how many there were."""
-    there, here = os.pipe()
-    child = os.fork()
-    if child == 0:
-        left = line
-
-        def traced(frame: Any, event: str, argument: object) -> Any:
-            nonlocal left
-            name = frame.f_code.co_filename
-            own = name.endswith("store/sandboxes.py")  # the rest has its own such test
-            if own and event == "line":
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return traced
-
-        sandboxes = Sandboxes(Store(root))
-        sys.settrace(traced)
-        sandboxes.hand_over(outputs, "run-0", stays=3600.0)
-        sys.settrace(None)
-        os.write(here, str(line - left).encode())
-        os._exit(0)
-    os.close(here)
-    with os.fdopen(there) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return int(said or 0)
+    sandboxes = Sandboxes(Store(root))
+    return killed_at(
+        line,
+        lambda: sandboxes.hand_over(outputs, "run-0", stays=3600.0),
+        lambda frame: frame.f_code.co_name == "_move",  # what comes before changes nothing
+    )
 
 
 def _kill_each_hand_over(root: str, place: str) -> None:
@@ -325,7 +303,7 @@ def _kill_each_hand_over(root: str, place: str) -> None:
     sandboxes = Sandboxes(store)
     while line <= lines:
         outputs = write(Path(place, "outputs"))
-        found = _hand_over_until(line or 1 << 30, root, str(outputs))
+        found = _hand_over_until(line, root, str(outputs))
         lines = found if line == 0 else lines
         held = [name for name, _ in sandboxes.held()]
         assert held in ([], ["run-0"]), line
@@ -340,16 +318,11 @@ def _kill_each_hand_over(root: str, place: str) -> None:
         store.sweep(time.time() + 2 * 86400)
         assert os.listdir(store.sandboxes) == os.listdir(store.drafts) == [], line
         line += 1
-    assert lines > 50
+    assert lines > 15
 
 
 def test_killed_at_any_line(store: Store, tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(
-        target=_kill_each_hand_over, args=(store.root, str(tmp_path))
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    in_a_new_process(_kill_each_hand_over, store.root, str(tmp_path))
 
 
 @needs_root
