@@ -288,7 +288,7 @@ def _make_folder(stack: contextlib.ExitStack) -> str | None:
                 with contextlib.ExitStack() as own:
                     own.enter_context(_locked(folder, wait=True))
                     if os.path.isdir(folder):  # else another process removed it before the lock
-                        own.callback(_remove_tree, folder)
+                        own.callback(remove_tree, folder)
                         stack.push(own.pop_all())
                         return folder
     return None
@@ -311,10 +311,10 @@ def _locked(folder: str, *, wait: bool = False) -> Iterator[None]:
 
 def _remove_if_orphaned(folder: str) -> None:
     with contextlib.suppress(OSError), _locked(folder):
-        _remove_tree(folder)
+        remove_tree(folder)
 
 
-def _remove_tree(folder: str) -> None:
+def remove_tree(folder: str) -> None:
     """Remove a folder, even if a command took away its own permissions."""
     import shutil
 

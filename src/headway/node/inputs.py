@@ -77,12 +77,14 @@ def stage_in(
     for each in inputs:
         begin = time.monotonic()
         progress.begin(each.path)
-        if _unchanged(each, attempt) and each.path in earlier:
+        held = store is None or store.hold_again(each.path)
+        if held and _unchanged(each, attempt) and each.path in earlier:
             progress.finished(_bytes_of(earlier[each.path]))
             records.append(earlier[each.path])  # an earlier segment knows where it came from
             continue
         try:
-            staged = _bring(each, progress, should_stop, store if each.store else None)
+            usable = store if each.store else None
+            staged = _bring(each, progress, should_stop, usable, may_stay=held)
             size = os.path.getsize(each.path)
             used += size
             if each.unpack is not None:
@@ -199,7 +201,7 @@ def pinned(
             keep_as=path if keep or store is not None else None,
         )
         if store is not None:
-            store.add(mine, path, "checksum")
+            store.add(mine, path, "checksum", checked=True)
         return found
     except TransferError as error:
         error.brief = f"its manifest: {error.brief or words_of(error)}"
@@ -215,11 +217,13 @@ def _bring(
     progress: Progress,
     should_stop: Callable[[], bool],
     store: InputStore | None,
+    *,
+    may_stay: bool,
 ) -> _Staged:
     if not each.urls:
         return _take_transferred(each, should_stop)
     manifest = pinned(each, should_stop, keep=each.streams, store=store)
-    if _plausible(each, manifest) and not _fault(each, manifest, should_stop):
+    if may_stay and _plausible(each, manifest) and not _fault(each, manifest, should_stop):
         return _Staged("already there", _declared(each))
     if os.path.isdir(each.path):
         raise TransferError(

@@ -26,7 +26,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError
-from headway.node.files import lock, sync_folder, why_untrusted, write_atomically
+from headway.node.files import lock, remove_tree, sync_folder, why_untrusted, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _GONE = ".gone-"  # how the name of an entry begins while it is being removed
 _MOST_FACTS = 1 << 20
 _DRAFT_AGE = 86400.0  # seconds after which nobody goes on with a download
 _POLL = 0.1
+_MOST_ENTRIES = 2000  # of one user: each is looked at when there is to be room
+_KNOWN = 10.0  # seconds for which a list of the entries is good enough
 _OURS = 0o700
 DAY = 86400.0
 
@@ -178,7 +180,9 @@ class Draft:
                 if not self._store.drop(target):
                     raise BlockingIOError(errno.EAGAIN, "it is being read", target) from None
         sync_folder(self._store.inputs)
-        return Entry(target, facts, now)
+        entry = Entry(target, facts, now)
+        self._store.note_new(entry)
+        return entry
 
     def remove(self) -> None:
         self._store.discard(self.folder)
@@ -251,6 +255,8 @@ class Store:
                 _own_folder(folder)
         except OSError as error:
             raise _unusable(self.root, error.strerror or str(error)) from None
+        self._known: list[Entry] = []
+        self._known_at = float("-inf")
 
     def find(self, name: str) -> Entry | None:
         """The entry of this name; one that is damaged at a glance is dropped."""
@@ -261,7 +267,8 @@ class Store:
             return None
         entry = _read_entry(folder, used)
         if entry is None or entry.fault():
-            self.drop(folder)
+            with contextlib.suppress(OSError):
+                self.drop(folder)
             return None
         return entry
 
@@ -274,6 +281,10 @@ class Store:
                 if entry is not None:
                     found.append(entry)
         return sorted(found, key=lambda entry: entry.used)
+
+    def note_new(self, entry: Entry) -> None:
+        """Note an entry that was made since the entries were listed."""
+        self._known = [*(each for each in self._known if each.folder != entry.folder), entry]
 
     def touch(self, entry: Entry) -> None:
         """Note that an entry is used now."""
@@ -288,6 +299,12 @@ class Store:
         write_atomically(os.path.join(entry.folder, FACTS), data, 0o600)
         with contextlib.suppress(OSError):
             os.utime(entry.folder, (entry.used, entry.used))
+
+    def note_checked(self, entry: Entry) -> None:
+        """Note that all bytes of an entry were proven after it was kept."""
+        entry.facts.pop("unchecked", None)
+        data = json.dumps(entry.facts).encode()
+        write_atomically(os.path.join(entry.folder, FACTS), data, 0o600)
 
     def draft(self, name: str, go_on: Callable[[str], bool] = lambda _draft: False) -> Draft | None:
         """Lock the draft of an entry; what a killed process has left in it is there.
@@ -326,7 +343,7 @@ class Store:
         """Remove a folder that nobody else uses, in such a way that it is there or not."""
         gone = os.path.join(self.drafts, f"{_GONE}{os.urandom(6).hex()}")
         os.rename(folder, gone)
-        _remove(gone)
+        remove_tree(gone)
 
     def make_room(self, size: int = 0, *, at_least: int = 0) -> bool:
         """Drop what was used longest ago until so many bytes more can be kept.
@@ -340,24 +357,19 @@ class Store:
         Returns:
             Whether the limits allow it.
         """
-        entries = self.entries()
-        total, dropped = sum(entry.size for entry in entries) + size, 0
-        quota, spare = self.settings.quota, self.settings.keep_free
-
-        def fits(more: int = 0) -> bool:
-            """Whether it is enough, if so many bytes more are dropped."""
-            within = quota is None or total - more <= quota
-            free = free_bytes(self.root) + more - size
-            return within and free >= spare and dropped + more >= at_least
-
-        if size and not fits(sum(entry.size for entry in entries if not entry.pinned)):
+        if time.monotonic() - self._known_at > _KNOWN:
+            self._known, self._known_at = self.entries(), time.monotonic()
+        room = _Room(self, self._known, size, at_least)
+        if size and not room.would_fit():
             return False
-        for entry in entries:
-            if fits():
-                return True
-            if not entry.pinned and self.drop(entry.folder):
-                total, dropped = total - entry.size, dropped + entry.size
-        return fits()
+        for folder in () if room.fits else listed(self.drafts):
+            room.drop_draft(folder)
+        for entry in self._known:
+            if room.fits:
+                break
+            room.drop(entry)
+        self._known = room.left
+        return room.fits
 
     def sweep(self, now: float | None = None) -> list[str]:
         """Remove what is damaged, too old or too much; returns what went, in words."""
@@ -367,7 +379,7 @@ class Store:
             with contextlib.suppress(OSError):
                 name, age = os.path.basename(folder), now - _last_change(folder)
                 if name.startswith(_GONE):
-                    _remove(folder)
+                    remove_tree(folder)
                 elif (age > _DRAFT_AGE or age < -DAY) and self.drop(folder):
                     went.append(f"{name}: a download that nobody goes on with")
         for folder in listed(self.inputs):
@@ -390,6 +402,55 @@ class Store:
         return self.settings.age
 
 
+class _Room:
+    """What is to go so that something else can be kept."""
+
+    def __init__(self, store: Store, entries: list[Entry], size: int, at_least: int) -> None:
+        self._store, self._settings, self._size = store, store.settings, size
+        self._at_least = at_least
+        self.left = list(entries)
+
+    @property
+    def fits(self) -> bool:
+        return self._short_of_quota <= 0 and self._short_of_disk <= 0
+
+    def would_fit(self) -> bool:
+        """Whether it would fit if everything went that may go."""
+        loose = [entry for entry in self.left if not entry.pinned]
+        freed = sum(entry.size for entry in loose)
+        return self._short_of_quota <= freed and self._short_of_disk <= freed
+
+    @property
+    def _short_of_quota(self) -> int:
+        if len(self.left) > _MOST_ENTRIES:
+            return 1
+        if self._settings.quota is None:
+            return 0
+        total = sum(entry.size for entry in self.left) + self._size
+        return total - int(self._settings.quota)
+
+    @property
+    def _short_of_disk(self) -> int:
+        spare = int(self._settings.keep_free) - (free_bytes(self._store.root) - self._size)
+        return max(spare, self._at_least)
+
+    def drop_draft(self, folder: str) -> None:
+        """Drop a download that nobody goes on with now."""
+        if not self.fits:
+            with contextlib.suppress(OSError):
+                size = sum(os.lstat(os.path.join(folder, n)).st_blocks for n in os.listdir(folder))
+                if self._store.drop(folder):
+                    self._at_least -= size * 512
+
+    def drop(self, entry: Entry) -> None:
+        """Drop an entry, if that helps: the disk space of one that a job has linked stays taken."""
+        with contextlib.suppress(OSError):
+            helps = self._short_of_quota > 0 or os.lstat(entry.data).st_nlink == 1
+            if not entry.pinned and helps and self._store.drop(entry.folder):
+                self.left.remove(entry)
+                self._at_least -= entry.size
+
+
 def open_store(root: str | None) -> Store | None:
     """The store at this path; None if there is none that this user can use."""
     if not root:
@@ -402,7 +463,9 @@ def open_store(root: str | None) -> Store | None:
 def discard_foreign(path: str) -> None:
     """Remove what root finds in the place of a user's folder; links are not followed."""
     if stat.S_ISDIR(os.lstat(path).st_mode):
-        _remove(path)
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)  # changes no mode: it may not be what it was
     else:
         os.unlink(path)
 
@@ -465,10 +528,10 @@ def read_facts(folder: str) -> dict[str, Any] | None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with open(os.open(os.path.join(folder, FACTS), flags), "rb") as file:
             facts = json.loads(file.read(_MOST_FACTS))
-        numbers = [facts[key] for key in ("size", "mtime_ns", "kept")]
-        if facts["format"] != FORMAT or not all(isinstance(n, (int, float)) for n in numbers):
+        sizes = [facts[key] for key in ("size", "mtime_ns")]
+        if facts["format"] != FORMAT or not all(type(n) is int and n >= 0 for n in sizes):
             return None
-        return dict(facts)
+        return dict(facts) if 0 <= facts["kept"] < 1e12 else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -484,9 +547,3 @@ def _last_change(folder: str) -> float:
     """When a folder or a file in it was last written to."""
     paths = [folder, *(os.path.join(folder, name) for name in os.listdir(folder))]
     return max(os.lstat(path).st_mtime for path in paths)
-
-
-def _remove(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -11,14 +11,15 @@ Jobs that want the same input at once share one download: the others wait for th
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import random
 import time
 
-from headway.node.errors import NoSpaceError, Stopped
+from headway.node.errors import DiskError, NodeError, NoSpaceError, Stopped, words_of
 from headway.node.host import store_folder
-from headway.node.store.folder import hold, open_store
+from headway.node.store.folder import Store, hold
 from headway.node.transfer.checksum import prove
 from headway.node.transfer.head_requests import ask_version
 from headway.node.transfer.urls import authority, shown
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from headway.node.store.folder import Draft, Entry, Held, Store
+    from headway.node.store.folder import Draft, Entry, Held
     from headway.node.transfer import Fetched
     from headway.node.transfer.manifest import Manifest
     from headway.node.transfer.source import Identity
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 SMALL = 16 << 20  # bytes; what is not larger is copied, so that the job may change it
 _PIECE = 256 << 10
 _PIECES = 16  # that are looked at before an entry is given away
+_DAMAGED = (ArithmeticError, KeyError, TypeError, ValueError)  # what odd descriptions may raise
 _STRONG = ("sha256", "md5")
+_NEWS = 30.0  # seconds for which what a server has told of its version is news
 _SETTLED = 60.0  # seconds after which a date of change tells one version from the next
 
 
@@ -54,6 +57,7 @@ class Wanted:
         self.urls, self.size, self.checksum, self.pin = urls, size, checksum, pin
         # what a server has told of its version, for an input without a proof
         self.version: dict[str, Any] | None = None
+        self.asked: float | None = None  # when it was
 
     @property
     def name(self) -> str:
@@ -90,8 +94,12 @@ def open_inputs(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> InputStore | None:
     """The inputs in this node's store, if it has one that this user can use."""
-    store = open_store(store_folder(environment))
-    return InputStore(store, note, should_stop) if store is not None else None
+    root = store_folder(environment)
+    try:
+        return InputStore(Store(root), note, should_stop) if root else None
+    except NodeError as error:
+        note(error.message)
+        return None
 
 
 class InputStore:
@@ -118,6 +126,23 @@ class InputStore:
         entry = self._store.find(wanted.name) if usable else None
         return entry is not None and wanted.size in (None, entry.size)
 
+    def hold_again(self, path: str) -> bool:
+        """Lock an input that an earlier segment left as a link into the store.
+
+        False: what the link leads to may go at any time. Another file needs no lock.
+        """
+        try:
+            place = os.path.dirname(os.readlink(path))
+        except OSError:
+            return True
+        if os.path.dirname(place) != self._store.inputs:
+            return True
+        held = hold(place, shared=True)
+        if held is None or not os.path.exists(path):
+            return False
+        self._held.append(held)
+        return True
+
     def outlive_exec(self) -> None:
         """Keep the locks when this process becomes another program."""
         for each in self._held:
@@ -125,26 +150,24 @@ class InputStore:
 
     def take(self, wanted: Wanted, path: str, manifest: Manifest | None = None) -> Taken | None:
         """Put a kept input to `path`; None if there is none, or not the right one."""
-        if not self._keeps(wanted):
-            return None
         try:
-            entry = self._store.find(wanted.name)
+            entry = self._store.find(wanted.name) if self._keeps(wanted) else None
             if entry is None or wanted.size not in (None, entry.size):
                 return None
-            told = None
-            if not wanted.proven:
-                told = self._ask_version(wanted)
-                if told is None:  # nobody can say whether it is still the same
-                    return None
-            why = self._objection(entry, wanted, manifest, told)
-            if why:
-                self._note(f"{os.path.basename(path)}: the copy in the store is not used: {why}")
-                self._store.drop(entry.folder)
-                return None
-            return self._give(entry, path)
+            if not wanted.proven and not self._ask_version(wanted):
+                return None  # nobody can say whether it is still the same
+            why = self._objection(entry, wanted, manifest)
+            if not why:
+                return self._give(entry, path)
         except OSError as error:
             self._note(f"the store cannot be read: {error.strerror}")
             return None
+        except _DAMAGED as error:
+            why = f"its description is damaged: {error!r:.80}"
+        self._note(f"{os.path.basename(path)}: the copy in the store is not used: {why}")
+        with contextlib.suppress(OSError):
+            self._store.drop(os.path.join(self._store.inputs, wanted.name))
+        return None
 
     def bring(
         self,
@@ -158,6 +181,8 @@ class InputStore:
     ) -> Fetched | Taken:
         """Download an input into the store and put it to `path`; or wait for who does.
 
+        Whatever is wrong with the store, the input is downloaded to `path` then.
+
         Args:
             wanted: The input.
             path: Where the job wants it.
@@ -169,55 +194,58 @@ class InputStore:
         Returns:
             What `fetch` returned, or what another job has brought meanwhile.
         """
-        draft = self._begin(wanted, manifest, _Patience(patience, self._should_stop, waits))
-        if draft is None:
-            return fetch(path)
+        draft = None
         try:
-            taken = self.take(wanted, path, manifest)  # somebody may have brought it meanwhile
-            if taken is not None:
-                with contextlib.suppress(OSError):
+            go_on = _Patience(patience, self._should_stop, waits)
+            draft = self._begin(wanted, manifest, go_on)
+            if draft is not None:
+                got = self._fill(draft, wanted, path, fetch, manifest)
+                if got is not None:
+                    return got
+        except (DiskError, OSError, *_DAMAGED) as error:
+            self._note(f"{os.path.basename(path)} is not kept in the store: {words_of(error)}")
+            if draft is not None and isinstance(error, DiskError):
+                with contextlib.suppress(OSError):  # what is there may be why the disk is full
                     draft.remove()
-                return taken
-            if os.path.exists(draft.data):  # from a process that was killed before it kept it
-                if wanted.proven and self._whole(draft.data, wanted, manifest) is None:
-                    return self._keep(draft, wanted, path, {}) or fetch(path)
-                os.unlink(draft.data)
-            got = self._fetch(draft, fetch)
-            about = {"proof": got.proof, "seconds": round(got.seconds, 3)}
-            kept = self._keep(draft, wanted, path, about)
-            return got if kept is not None or os.path.exists(path) else fetch(path)
         finally:
-            draft.close()
+            if draft is not None:
+                draft.close()
+        return fetch(path)
 
-    def add(self, wanted: Wanted, path: str, proof: str) -> None:
-        """Keep a file that a job has, and whose bytes are proven; it can no longer be written to.
+    def add(self, wanted: Wanted, path: str, proof: str, *, checked: bool) -> None:
+        """Keep a file that a job has; it can no longer be written to.
 
         Nothing happens if it cannot be kept.
+
+        Args:
+            wanted: The input that it is.
+            path: Where it is.
+            proof: What its bytes were proven by.
+            checked: Nobody can have written to it since; else whoever takes it out proves it.
         """
-        store = self._store
+        store, draft = self._store, None
         try:
-            if not wanted.proven or not self._keeps(wanted):
-                return
             size = os.path.getsize(path)
-            if store.find(wanted.name) is not None or not store.make_room(size):
+            if not wanted.proven or not self._keeps(wanted) or store.find(wanted.name) is not None:
                 return
-            draft = store.draft(wanted.name)
+            draft = store.draft(wanted.name) if store.make_room(size) else None
             if draft is None:
                 return
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft.data)
             try:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(draft.data)
-                try:
-                    os.link(path, draft.data, follow_symlinks=False)
-                except OSError:
-                    if size > SMALL:
-                        raise
-                    _copy(path, draft.data)
-                draft.finish(self._facts(wanted, draft.data, {"proof": proof}))
-            finally:
-                draft.close()
+                os.link(path, draft.data, follow_symlinks=False)
+            except OSError:
+                if size > SMALL:
+                    raise
+                _copy(path, draft.data)
+            about = {"proof": proof} if checked else {"proof": proof, "unchecked": True}
+            draft.finish(self._facts(wanted, draft.data, about))
         except OSError as error:
             self._note(f"{os.path.basename(path)} is not kept in the store: {error.strerror}")
+        finally:
+            if draft is not None:
+                draft.close()
 
     def _keeps(self, wanted: Wanted) -> bool:
         settings = self._store.settings
@@ -230,18 +258,50 @@ class InputStore:
         store, size = self._store, wanted.size if manifest is None else manifest.size
         if not self._keeps(wanted):
             return None
-        try:
-            if not wanted.proven:
-                wanted.version = self._ask_version(wanted)
-                if wanted.version is None:
-                    return None
-                size = wanted.version["size"]
-            if size is not None and not store.make_room(size):
+        if not wanted.proven:
+            told = self._ask_version(wanted)
+            if told is None:
                 return None
-            return store.draft(wanted.name, go_on)
-        except OSError as error:
-            self._note(f"the store cannot be used: {error.strerror}")
+            size = told["size"]
+        if size is not None and not store.make_room(size):
             return None
+        return store.draft(wanted.name, go_on)
+
+    def _fill(
+        self,
+        draft: Draft,
+        wanted: Wanted,
+        path: str,
+        fetch: Callable[[str], Fetched],
+        manifest: Manifest | None,
+    ) -> Fetched | Taken | None:
+        """Make the draft an entry, and give it to the job; None: the job must fetch for itself."""
+        taken = self.take(wanted, path, manifest)  # somebody may have brought it meanwhile
+        if taken is not None:
+            with contextlib.suppress(OSError):
+                draft.remove()
+            return taken
+        got: Fetched | None = None
+        about: dict[str, Any] = {"proof": "manifest" if wanted.pin else "checksum"}
+        # It may be from a process that was killed before it made it an entry.
+        found = wanted.proven and os.path.exists(draft.data)
+        if not found or self._whole(draft.data, wanted, manifest) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft.data)
+            got = self._fetch(draft, fetch)
+            about = {"proof": got.proof, "seconds": round(got.seconds, 3)}
+            if not wanted.proven and not self._is_as_told(wanted, got):
+                _move(draft.data, path)
+                return got
+        try:
+            entry = draft.finish(self._facts(wanted, draft.data, about))
+        except BlockingIOError:  # a job reads an older version in place
+            _move(draft.data, path)
+            return got
+        draft.close()  # who reads it in place holds a lock of its own
+        taken = self._give(entry, path)
+        self._store.make_room()
+        return got or taken
 
     def _fetch(self, draft: Draft, fetch: Callable[[str], Fetched]) -> Fetched:
         try:
@@ -251,19 +311,13 @@ class InputStore:
                 raise
         return fetch(draft.data)
 
-    def _keep(self, draft: Draft, wanted: Wanted, path: str, about: dict[str, Any]) -> Taken | None:
-        """Make the download an entry and give it to the job; or give it away if that fails."""
-        try:
-            entry = draft.finish(self._facts(wanted, draft.data, about))
-            draft.close()  # who reads it in place holds a lock of its own
-            taken = self._give(entry, path)
-            self._store.make_room()
-            return taken
-        except OSError as error:
-            self._note(f"{os.path.basename(path)} is not kept in the store: {error.strerror}")
-            if os.path.exists(draft.data):
-                _move(draft.data, path)
-            return None
+    def _is_as_told(self, wanted: Wanted, got: Fetched) -> bool:
+        """Whether the bytes that came are of the version that a server had told before."""
+        told, identity = wanted.version, got.identity
+        if told is None or identity is None or got.bytes != told["size"]:
+            return False
+        came = {**identity.as_json(), "size": got.bytes, "host": authority(got.url)}
+        return _is_same(came, told)
 
     def _facts(self, wanted: Wanted, data: str, about: dict[str, Any]) -> dict[str, Any]:
         size = os.path.getsize(data)
@@ -277,14 +331,16 @@ class InputStore:
             "pieces": [[begin, end, digest(data, begin, end)] for begin, end in pieces],
         }
 
-    def _objection(
-        self, entry: Entry, wanted: Wanted, manifest: Manifest | None, told: dict[str, Any] | None
-    ) -> str | None:
-        """Why an entry is not what the job wants; `told`: the version that a server has now."""
-        if told is not None and not _is_same(told, entry.facts["version"]):
+    def _objection(self, entry: Entry, wanted: Wanted, manifest: Manifest | None) -> str | None:
+        """Why an entry is not what the job wants."""
+        if wanted.version is not None and not _is_same(wanted.version, entry.facts["version"]):
             return "the object at its URL has changed"
-        if self._store.settings.shared_account:
-            return self._whole(entry.data, wanted, manifest)
+        unchecked = entry.facts.get("unchecked", False)
+        if self._store.settings.shared_account or unchecked:
+            wrong = self._whole(entry.data, wanted, manifest)
+            if wrong is None and unchecked:
+                self._store.note_checked(entry)
+            return wrong
         pieces = entry.facts["pieces"]
         if manifest is not None:
             pieces = _chunks(manifest)
@@ -295,12 +351,13 @@ class InputStore:
 
     def _ask_version(self, wanted: Wanted) -> dict[str, Any] | None:
         """What a server says of its version, if that tells it from every other one."""
-        told = ask_version(wanted.urls, self._should_stop)
-        if told is None:
-            return None
-        identity, url = told
-        version = {**identity.as_json(), "host": authority(url)}
-        return version if identity.etag or identity.digests or _is_settled(identity) else None
+        now = time.monotonic()
+        if wanted.asked is None or now - wanted.asked > _NEWS:
+            told = ask_version(wanted.urls, self._should_stop)
+            wanted.asked, wanted.version = time.monotonic(), None
+            if told is not None and _is_telling(told[0]):
+                wanted.version = {**told[0].as_json(), "host": authority(told[1])}
+        return wanted.version
 
     def _whole(self, path: str, wanted: Wanted, manifest: Manifest | None) -> str | None:
         size, checksum = wanted.size, wanted.checksum
@@ -312,11 +369,11 @@ class InputStore:
         """Put the data to where the job wants it: a copy, a second name, or a link to it."""
         self._store.touch(entry)
         os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
         if entry.size <= SMALL:
             _copy(entry.data, path)
             return Taken(entry, "copied")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         try:
             os.link(entry.data, path, follow_symlinks=False)
             return Taken(entry, "linked")
@@ -390,10 +447,12 @@ def _chunks(manifest: Manifest) -> list[tuple[int, int, str]]:
     ]
 
 
-def _is_settled(identity: Identity) -> bool:
-    """Whether the date of its last change tells this version from the next one."""
+def _is_telling(identity: Identity) -> bool:
+    """Whether what a server says tells this version from the next one."""
     from email.utils import parsedate_to_datetime
 
+    if identity.etag or identity.digests:
+        return True
     try:
         changed = parsedate_to_datetime(identity.modified).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -416,16 +475,26 @@ def _is_same(told: dict[str, Any], kept: dict[str, Any]) -> bool:
 
 
 def _copy(source: str, target: str) -> None:
+    """Copy a file, whole or not at all; the job may write to it."""
     from headway.node.checkpoint import copy_file
 
-    copy_file(source, target)
-    os.chmod(target, 0o644)
+    part = f"{target}.{os.urandom(4).hex()}"
+    try:
+        copy_file(source, part)
+        os.chmod(part, 0o644)
+        os.replace(part, target)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
 
 
 def _move(source: str, target: str) -> None:
     """Give a download that cannot be kept to the job alone."""
-    import shutil
-
-    os.chmod(source, 0o644)
     os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
-    shutil.move(source, target)
+    try:
+        os.rename(source, target)
+        os.chmod(target, 0o644)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, target)

@@ -83,7 +83,8 @@ class FetchLoop:
         url = download.last_url or self._urls[0]
         seconds, proof = time.monotonic() - self._begin, download.assembly.proof
         size, verified = download.ledger.bytes, self._options.provable
-        return Fetched(self._path, size, seconds, url, verified, proof, last)
+        identity = download.versions.pinned
+        return Fetched(self._path, size, seconds, url, verified, proof, last, identity)
 
     def resume(self) -> None:
         """Resume what is there, or start over."""

@@ -328,8 +328,11 @@ def ask_version(
     while not should_stop():
         now = time.monotonic()
         for source in discovery.news(now, stuck=False):
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
             client = open_client(source.url, source.token)
-            timer = threading.Timer(max(0.0, end - now), client.abort)
+            timer = threading.Timer(left, client.abort)
             timer.daemon = True
             timer.start()
             try:

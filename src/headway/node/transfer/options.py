@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from headway.node.transfer.ledger import Stretch
     from headway.node.transfer.manifest import Manifest
-    from headway.node.transfer.source import Source
+    from headway.node.transfer.source import Identity, Source
 
     class ReadControl(Protocol):
         """What readers may ask of a download, at any time and without a lock: see `Assembly`."""
@@ -185,6 +185,7 @@ class Fetched:
         verified: A checksum or manifest was declared and is right.
         proof: "manifest", "checksum", "digest" (a server's own word), "size" or "".
         snapshot: The sources as they were at the end.
+        identity: What the sources said of the version that arrived.
     """
 
     def __init__(
@@ -196,6 +197,8 @@ class Fetched:
         verified: bool,
         proof: str,
         last: Snapshot,
+        identity: Identity | None = None,
     ) -> None:
         self.path, self.bytes, self.seconds = path, size, seconds
         self.url, self.verified, self.proof, self.snapshot = url, verified, proof, last
+        self.identity = identity
