@@ -5,6 +5,7 @@ It lies in the user's cache folder. HEADWAY_CACHE names another folder, or is `o
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -18,6 +19,8 @@ from headway.errors import HeadwayError
 from headway.node.errors import NodeError
 from headway.node.store.folder import DAY, MARKER, Entry, Settings, Store, create_store
 from headway.text import many
+
+_log = logging.getLogger(__name__)
 
 VARIABLE = "HEADWAY_CACHE"
 _OFF = ("off", "0", "no", "none", "false")
@@ -66,7 +69,7 @@ def cache_folder() -> Path | None:
     if named.lower() in _OFF:
         return None
     if named:
-        return Path(named).absolute()
+        return Path(named).absolute().resolve()  # it may be a link to a larger disk
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "headway" / "inputs"
 
@@ -77,11 +80,16 @@ def make_cache() -> Path | None:
     if folder is None:
         return None
     try:
-        if not (folder / MARKER).exists():
+        marker = folder / MARKER
+        if not marker.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             create_store(str(folder), usual_settings(folder))
-        Store(str(folder))
-    except (OSError, NodeError):
+        store = Store(str(folder))
+        if abs(time.time() - marker.stat().st_mtime) > DAY:  # when it was last swept
+            os.utime(marker)
+            store.sweep()
+    except (OSError, NodeError) as error:
+        _log.info("inputs are not kept: %s", error)
         return None
     return folder
 

@@ -35,7 +35,9 @@ def test_only_root_can_sweep_for_several_accounts(headway: Call) -> None:
     text = document["config"]
     assert "STARTD_CRON_HEADWAYSTORE_EXECUTABLE = /bin/cat" in text
     assert "STARTD_CRON_HEADWAYSTORE_ARGS = $(HEADWAY_STORE).ad" in text
-    assert "#     > /scratch/store.ad.new && mv /scratch/store.ad.new /scratch/store.ad" in text
+    last = text.splitlines()[-1]
+    assert last.startswith("#   * * * * * root /usr/local/libexec/headway-node.pyz store /scratch")
+    assert last.endswith("> /scratch/store.ad.new && mv /scratch/store.ad.new /scratch/store.ad")
     assert "shared_account=false share_inputs=false" in text
     assert [each["does"] for each in document["steps"]][-1] == "undo it"
 
@@ -43,7 +45,7 @@ def test_only_root_can_sweep_for_several_accounts(headway: Call) -> None:
 def test_every_line_of_the_configuration_has_a_comment_before_its_part() -> None:
     for settings in (NodeSettings(), NodeSettings(shared_account=False, containers=False)):
         parts = node_config(settings).strip().split("\n\n")
-        assert len(parts) == 3 + settings.containers
+        assert len(parts) == 4, "the sweeper's second half is for several accounts"
         for part in parts:
             assert part.startswith("# ")
 

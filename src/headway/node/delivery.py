@@ -74,20 +74,21 @@ def take_out(record: AttemptRecord, should_stop: Callable[[], bool]) -> int:
 
     Raises:
         SandboxError: It is lost or damaged; the job's ad says that it is to be computed again.
+        NodeError: It cannot be taken out now; another courier may.
         Stopped: The attempt must end.
     """
     from headway.node.classad import read_job_ad
 
     ad = read_job_ad(os.environ)
     name, digest = (str(ad.get(key.lower()) or "") for key in (SANDBOX, TICKET))
+    store = open_store(store_folder(os.environ))
+    if store is None:
+        raise NodeError("this node has no store, or none that can be used now")
+    sandboxes = Sandboxes(store, should_stop)
     try:
-        store = open_store(store_folder(os.environ))
-        if store is None:
-            raise SandboxError("this node has no store, or no longer the same one")
-        sandboxes = Sandboxes(store, should_stop)
         ticket = sandboxes.ticket(name, digest)
         sandboxes.take_out(ticket, OUTPUTS)
-    except NodeError:
+    except SandboxError:
         record.set_attribute(SINCE, "undefined")
         raise
     return ticket.size

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.lab.killing import in_a_new_process, killed_at
 from tests.node.store.keeping import ALICE, MALLORY, as_user, needs_root
 
-from headway.node.errors import Stopped
+from headway.node.errors import NodeError, Stopped
 from headway.node.store.folder import FACTS, Settings, Store, create_store
 from headway.node.store.sandboxes import (
     FILES,
@@ -286,6 +286,59 @@ def test_the_sweeper_removes_what_is_over(
         "waits: nobody has taken it out in time",
     ]
     assert os.listdir(store.sandboxes) == os.listdir(store.drafts) == []
+
+
+def test_a_slow_courier_that_dies_leaves_time_for_the_next(
+    sandboxes: Sandboxes, tmp_path: Path
+) -> None:
+    now = time.time()
+    ticket = handed(sandboxes, tmp_path)
+    sandboxes.take_out(ticket, str(tmp_path / "home"))
+    assert sandboxes.sweep(now + 3000) == [], "it is being sent"
+    shutil.rmtree(tmp_path / "home")
+    assert sandboxes.sweep(now + 3100) == []
+    sandboxes.take_out(ticket, str(tmp_path / "home"))
+    assert read(tmp_path / "home") == TREE
+
+
+def test_a_clock_that_jumps_loses_nothing(
+    sandboxes: Sandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = handed(sandboxes, tmp_path)
+    later = time.time() + 10 * 86400
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: later)
+        assert sandboxes.sweep(later) == []
+    sandboxes.take_out(ticket, str(tmp_path / "home"))
+
+
+def test_what_cannot_be_taken_out_now_is_not_lost(sandboxes: Sandboxes, tmp_path: Path) -> None:
+    ticket = handed(sandboxes, tmp_path)
+    (tmp_path / "home").mkdir()
+    with pytest.raises(NodeError, match="File exists") as error:
+        sandboxes.take_out(ticket, str(tmp_path / "home"))
+    assert not isinstance(error.value, SandboxError)
+    assert sandboxes.held() == [("run-0", 7001)]
+
+
+@pytest.mark.parametrize("size", ["Infinity", "NaN", "-1", "true", '"7"', "1e400"])
+def test_a_nonsensical_size_stops_nobody(
+    store: Store, sandboxes: Sandboxes, tmp_path: Path, size: str
+) -> None:
+    handed(sandboxes, tmp_path)
+    path = Path(store.sandboxes, "run-0", FACTS)
+    path.write_text(path.read_text().replace('"size": 7001', f'"size": {size}'))
+    handed(sandboxes, tmp_path, "run-1")
+    assert sandboxes.held() == [("run-1", 7001)]
+    assert sandboxes.sweep(time.time()) == ["run-0: its description is damaged"]
+
+
+def test_a_folder_that_nobody_may_write_to_is_removed_too(
+    sandboxes: Sandboxes, store: Store, tmp_path: Path
+) -> None:
+    handed(sandboxes, tmp_path)
+    Path(store.sandboxes, "run-0", FILES, "deep").chmod(0o555)
+    assert sandboxes.drop("run-0") and os.listdir(store.drafts) == []
 
 
 def _hand_over_until(line: int, root: str, outputs: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab import Flip, Headers, Made, Rate, Server, Validators
+from tests.lab import Flip, Headers, LyingHead, Made, Rate, Server, Validators
 from tests.node.conftest import Chirp, Node, wait
 
 from headway.node.errors import Exit
-from headway.node.store.folder import Entry, Settings, Store, create_store
+from headway.node.store.folder import FACTS, Entry, Settings, Store, create_store
 from headway.node.store.inputs import SMALL
 from headway.node.transfer.manifest import digest_of, make_manifest
 
@@ -83,6 +84,18 @@ def pilot(tmp_path: Path, pyz: Path, chirp: Chirp) -> Iterator[Site]:
     made = Site(tmp_path, pyz, chirp, Settings(share_inputs=True))
     yield made
     made.close()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    place = tmp_path / "store"
+    place.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=700", "tmpfs", str(place)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def gets(server: Server) -> int:
@@ -273,6 +286,104 @@ def test_a_stream_fills_the_store_and_reads_from_it(site: Site, tmp_path: Path) 
     assert site.nodes[-1].stdout().split()[0] == sha256(LARGE)[7:]
 
 
+# -- what may be wrong with a store
+
+
+def test_a_copy_that_does_not_fit_is_not_delivered(site: Site) -> None:
+    """The store has room, and the job's own folder has none: half of a file is no input."""
+    small = Made(3 << 20, seed=5)
+    with Server({"/a": small}) as server:
+        more = {"checksum": sha256(small)}
+        site.run("true", server.url("/a"), **more)
+        job = site.job("true", server.url("/a"), **more)
+        names = (".machine.ad", ".chirp.config", "plan.json")
+        files = {name: (job.folder / name).read_bytes() for name in names}
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(job.folder)]
+        if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("mounting a small file system needs root")
+        try:
+            for name, data in files.items():
+                (job.folder / name).write_bytes(data)
+            assert job.run() == Exit.BAD_NODE
+            assert not (job.folder / "data.bin").exists()
+        finally:
+            subprocess.run(["umount", "-l", str(job.folder)], check=True)
+    assert len(site.entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pieces": None}, {"pieces": [[1]]}, {"pieces": [["a", "b", "c"]]}, {"version": 7},
+        {"version": {}}, {"size": 1e400}, {"kept": "today"}, {"proof": None}, {"urls": 3},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("declared", ["checksum", "nothing"])
+def test_an_odd_description_fails_no_job(site: Site, change: dict[str, Any], declared: str) -> None:
+    data = b"small"
+    more = {"checksum": sha256(data)} if declared == "checksum" else {}
+    with Server({"/a": data}) as server:
+        site.run("true", server.url("/a"), **more)
+        [entry] = site.entries()
+        text = json.dumps({**entry.facts, **change}).replace("Infinity", "1e400")
+        Path(entry.folder, FACTS).write_text(text)
+        for _ in range(2):
+            site.run("cat data.bin", server.url("/a"), **more)
+            assert site.nodes[-1].stdout() == "small"
+
+
+def test_a_store_on_a_full_disk_fails_no_job(elsewhere: Path, site: Site) -> None:
+    """It is full of something else, and the job's own disk is not."""
+    full = os.open(elsewhere / "full", os.O_WRONLY | os.O_CREAT)
+    with pytest.raises(OSError, match="No space"):
+        while True:
+            os.write(full, bytes(4096))
+    os.close(full)
+    with Server({"/a": LARGE}) as server:
+        found = site.run("sha256sum < data.bin", server.url("/a"), checksum=sha256(LARGE))
+    assert found["fetched"] and site.nodes[-1].stdout().split()[0] == sha256(LARGE)[7:]
+    assert not (site.nodes[-1].folder / "data.bin").is_symlink()
+
+
+def test_a_stream_that_the_command_has_changed_is_not_passed_on(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "object").write_bytes(LARGE.read(0, SIZE))
+    manifest = make_manifest(str(tmp_path / "object"))
+    more = {"manifest": digest_of(manifest)}
+    change = "printf x | dd of=data.bin bs=1 seek=1000000 conv=notrunc 2> /dev/null"
+    waits = f"until [ -e data.bin ]; do sleep 0.1; done; chmod u+w data.bin; {change}; sleep 1"
+    with Server({"/a": LARGE, "/a.headway": manifest}) as server:
+        site.run(waits, server.url("/a"), **more, mode="stream")
+        for _ in range(2):
+            site.run("sha256sum < data.bin", server.url("/a"), **more)
+            assert site.nodes[-1].stdout().split()[0] == sha256(LARGE)[7:]
+
+
+def test_bytes_of_another_version_than_was_told_are_not_kept(site: Site) -> None:
+    """A HEAD speaks of the new version, and the GET brings the old one from a stale cache."""
+    with Server({"/a": b"old"}, [LyingHead(etag='"new"').methods("HEAD")]) as server:
+        assert site.run("cat data.bin", server.url("/a"))["fetched"]
+        assert site.entries() == []
+        server.faults = []
+        server.store["/a"] = b"new"
+        site.run("cat data.bin", server.url("/a"))
+    assert site.nodes[-1].stdout() == "new"
+
+
+def test_downloads_that_were_given_up_make_room(site: Site) -> None:
+    store = Store(str(site.root))
+    (Path(store.drafts) / "left").mkdir()
+    (Path(store.drafts) / "left" / "data.part").write_bytes(bytes(5 << 20))
+    assert store.make_room(at_least=1 << 20)
+    assert os.listdir(store.drafts) == []
+
+
+def test_what_a_job_has_linked_gives_no_room(site: Site) -> None:
+    with Server({"/a": LARGE}) as server:
+        site.run("true", server.url("/a"), checksum=sha256(LARGE))
+    assert not Store(str(site.root)).make_room(at_least=1)
+    assert len(site.entries()) == 1, "its disk space stays taken anyway"
+
+
 # -- where an account is shared
 
 
@@ -319,18 +430,6 @@ def test_in_a_shared_account_what_nothing_proves_is_not_kept(pilot: Site) -> Non
 # -- another file system
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own."""
-    place = tmp_path / "store"
-    place.mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=700", "tmpfs", str(place)]
-    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def test_a_store_on_another_file_system_is_read_in_place(elsewhere: Path, site: Site) -> None:
     with Server({"/a": LARGE}) as server:
         more = {"checksum": sha256(LARGE)}
@@ -364,3 +463,24 @@ def test_a_full_store_makes_room_for_the_next_input(elsewhere: Path, site: Site)
             assert site.nodes[-1].stdout().split()[0] == sha256(content)[7:]
     assert 1 <= len(site.entries()) <= 3
     assert time.time() - site.entries()[-1].used < 600
+
+
+def test_a_job_that_continues_after_a_checkpoint_holds_what_it_reads_in_place(
+    elsewhere: Path, site: Site
+) -> None:
+    with Server({"/a": LARGE}) as server:
+        command = (
+            "if [ -e ckpt ]; then touch again; until [ -e go ]; do sleep 0.05; done;"
+            " sha256sum < data.bin; else touch ckpt; exit 85; fi"
+        )
+        job = site.job(command, server.url("/a"), checksum=sha256(LARGE))
+        plan = json.loads((job.folder / "plan.json").read_text())
+        plan["checkpoint"] = {"paths": ["ckpt"], "exit_code": 85}
+        (job.folder / "plan.json").write_text(json.dumps(plan))
+        assert job.run() == Exit.CHECKPOINT
+        process = job.start()
+        job.wait_for("again")
+        assert not Store(str(site.root)).make_room(at_least=1), "it is being read"
+        (job.folder / "go").touch()
+        assert job.end(process) == 0, job.stderr
+    assert job.stdout().split()[0] == sha256(LARGE)[7:]

@@ -97,7 +97,9 @@ def test_root_sweeps_for_every_user(tmp_path: Path, capsys: pytest.CaptureFixtur
     as_user(MALLORY, trick)
     assert run_store([str(root)]) == 0
     said = capsys.readouterr()
-    assert NAME[:23] in said.out and "sha256-old: not used for" in said.err
+    assert "sha256-old: not used for" in said.err and "cannot be swept" not in said.err
+    assert 'HeadwayInputs = ""' in said.out, "the pool can see what is in an account's folder"
+    assert "HeadwayStoreUsed = 10" in said.out
     assert as_user(ALICE, lambda: [entry.name for entry in Store(str(root)).entries()]) == [NAME]
     assert (victim / "file").read_text() == "precious"
     assert sorted(name for name in os.listdir(root) if name.startswith("u64")) == [

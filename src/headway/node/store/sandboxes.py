@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 
 
 class SandboxError(NodeError):
-    """A sandbox is not there, or not what its ticket says: its job must be computed again."""
+    """A sandbox is lost, or not what its ticket says: its job must be computed again."""
 
 
 class NoHandOver(Exception):
@@ -149,13 +149,13 @@ class Sandboxes:
         if not _NAME.fullmatch(name):
             raise NoHandOver(f"{name!r} cannot be the name of a sandbox")
         try:
-            if os.lstat(folder).st_dev != os.lstat(store.drafts).st_dev:
-                raise NoHandOver("the store is on another file system")
-            files = [self._line(path, below) for path, below in tree_files(folder)]
-            quota = store.settings.sandbox_quota
+            self._try_to_move(folder)
+            found = tree_files(folder)
+            size, quota = sum(os.lstat(path).st_size for path, _ in found), self._quota
             held = sum(size for _, size in self.held())
-            if quota is not None and held + sum(size for _, size, _ in files) > quota:
-                raise NoHandOver(f"the store holds {held} bytes of {quota} for sandboxes")
+            if held + size > quota:
+                raise NoHandOver(f"the store holds {held} bytes of {quota:.0f} for sandboxes")
+            files = [self._line(path, below) for path, below in found]
             now = time.time()
             below = [
                 os.path.relpath(os.path.join(place, each), folder)
@@ -190,8 +190,11 @@ class Sandboxes:
 
         The sandbox stays, so that another courier can take it out again.
 
+        Nothing is left in `folder` after an exception.
+
         Raises:
-            SandboxError: It is not there, or not what the ticket says; nothing is left in `folder`.
+            SandboxError: It is not there, or not what the ticket says.
+            NodeError: It may be fine, but cannot be taken out now.
             Stopped: The caller wanted to stop.
         """
         home = os.path.join(self._store.sandboxes, ticket.sandbox)
@@ -205,18 +208,18 @@ class Sandboxes:
             os.makedirs(folder)
             for name in ticket.folders:
                 os.makedirs(os.path.join(folder, name), exist_ok=True)
+            linked = True
             for name, size, digest in ticket.files:
                 target = os.path.join(folder, name)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                _duplicate(os.path.join(home, FILES, name), target)
+                linked = _duplicate(os.path.join(home, FILES, name), target) and linked
                 self._prove(target, name, size, digest)
             with contextlib.suppress(OSError):
-                self._note_taken(home, facts)
+                _note(home, {**facts, "taken": round(time.time(), 3), "linked": linked})
             fine = True
         except OSError as error:
-            raise SandboxError(
-                f"the sandbox {ticket.sandbox} cannot be taken out: {error.strerror}"
-            ) from None
+            words = f"the sandbox {ticket.sandbox} cannot be taken out: {error.strerror}"
+            raise NodeError(words, remedy="another courier may take it out") from None
         finally:
             held.release()
             if not fine:
@@ -252,6 +255,25 @@ class Sandboxes:
                 if why and self._store.drop(folder):
                     went.append(f"{name}: {why}")
         return went
+
+    @property
+    def _quota(self) -> float:
+        quota = self._store.settings.sandbox_quota
+        return float("inf") if quota is None else quota
+
+    def _try_to_move(self, folder: str) -> None:
+        """Move an empty folder: two mounts of one file system look the same, and are not."""
+        probe, name = f"{folder}.probe", f".probe-{os.urandom(6).hex()}"
+        os.mkdir(probe)
+        try:
+            os.rename(probe, os.path.join(self._store.drafts, name))
+            probe = os.path.join(self._store.drafts, name)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise NoHandOver("the store is on another file system") from None
+            raise
+        finally:
+            os.rmdir(probe)
 
     def _line(self, path: str, below: str) -> tuple[str, int, str]:
         """What the ticket says of a file."""
@@ -293,6 +315,7 @@ class Sandboxes:
                 "mtime_ns": 0,
                 "kept": ticket.made,
                 "until": ticket.until,
+                "clock": _clock(),
             }
             data = json.dumps(facts).encode()
             write_atomically(os.path.join(draft.folder, TICKET), ticket.as_bytes(), 0o600)
@@ -309,37 +332,65 @@ class Sandboxes:
                     draft.remove()
             draft.close()
 
-    def _note_taken(self, home: str, facts: dict[str, Any]) -> None:
-        facts["taken"] = round(time.time(), 3)
-        write_atomically(os.path.join(home, FACTS), json.dumps(facts).encode(), 0o600)
-
     def _clear(self, folder: str) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _duplicate(source: str, target: str) -> None:
-    """A second name for a file, or a copy where that is not possible."""
+def _duplicate(source: str, target: str) -> bool:
+    """A second name for a file, or a copy where that is not possible; whether it is a name."""
+    if not os.path.lexists(source):
+        raise SandboxError(f"{os.path.basename(source)} is no longer in the store")
     try:
         os.link(source, target, follow_symlinks=False)
+        return True
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
             raise
-        from headway.node.checkpoint import copy_file
+    from headway.node.checkpoint import copy_file
 
-        copy_file(source, target)
+    if not stat.S_ISREG(os.lstat(source).st_mode):
+        raise SandboxError(f"{os.path.basename(source)} in the store is not a file")
+    copy_file(source, target)
+    return False
+
+
+def _note(home: str, facts: dict[str, Any]) -> None:
+    write_atomically(os.path.join(home, FACTS), json.dumps(facts).encode(), 0o600)
+
+
+def _clock() -> list[object]:
+    """The time since this machine's start, which no correction of the clock changes."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return [file.read().strip(), time.clock_gettime(time.CLOCK_BOOTTIME)]
+    except (OSError, AttributeError):
+        return ["", 0.0]
+
+
+def _waited(facts: dict[str, Any], now: float) -> float:
+    """For how many seconds a sandbox has been there; the clock may have jumped meanwhile."""
+    wall = now - facts["kept"]
+    boot, up = facts.get("clock") or ("", 0.0)
+    here, now_up = _clock()
+    if boot and boot == here and isinstance(now_up, float):
+        return min(float(wall), now_up - float(up) + (now - time.time()))
+    return float(wall)
 
 
 def _over(folder: str, facts: dict[str, Any], now: float) -> str:
-    """Why a sandbox is not needed any more."""
-    taken, until = facts.get("taken"), facts.get("until")
-    if not isinstance(until, (int, float)):
+    """Why a sandbox is not needed any more; notes that it still is while a courier sends it."""
+    try:
+        stays, taken = facts["until"] - facts["kept"], facts.get("taken")
+        if _waited(facts, now) > stays:
+            return "nobody has taken it out in time" if taken is None else "its time is over"
+        if taken is None or not facts["linked"] or abs(now - taken) < TAKEN_AGE:
+            return ""
+    except (KeyError, TypeError, ValueError):
         return "its description is damaged"
-    if now > until:
-        return "nobody has taken it out in time" if taken is None else "its time is over"
-    if not isinstance(taken, (int, float)) or now - taken < TAKEN_AGE:
-        return ""
     # a courier that is still sending the files has names of its own for them
-    in_use = any(os.lstat(path).st_nlink > 1 for path, _ in tree_files(f"{folder}/{FILES}"))
-    return "" if in_use else "it was taken out"
+    if any(os.lstat(path).st_nlink > 1 for path, _ in tree_files(f"{folder}/{FILES}")):
+        _note(folder, {**facts, "taken": round(now, 3)})
+        return ""
+    return "it was taken out"

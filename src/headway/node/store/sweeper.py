@@ -56,13 +56,18 @@ def run_store(arguments: Sequence[str]) -> int:
         _make(root, given)
         names, used, waiting = [], 0, []
         for store in _stores(root):
-            sandboxes = Sandboxes(store)
-            for words in [*store.sweep(), *sandboxes.sweep(time.time())]:
-                sys.stderr.write(f"{words}\n")
-            waiting += [size for _, size in sandboxes.held()]
-            entries = store.entries()
-            names += [(entry.used, advertised(entry.name)) for entry in entries]
+            try:
+                sandboxes = Sandboxes(store)
+                for words in [*store.sweep(), *sandboxes.sweep(time.time())]:
+                    sys.stderr.write(f"{words}\n")
+                waiting += [size for _, size in sandboxes.held()]
+                entries = store.entries()
+            except Exception as error:  # what one user has there must not concern the others
+                sys.stderr.write(f"{store.home} cannot be swept: {error!r:.200}\n")
+                continue
             used += sum(entry.size for entry in entries)
+            if store.settings.shared_account:  # else jobs do not know under which name they run
+                names += [(entry.used, advertised(entry.name)) for entry in entries]
         newest = [name for _, name in sorted(names, reverse=True) if name][:_MOST]
         free = free_bytes(root)
     except (NodeError, OSError, ValueError) as error:

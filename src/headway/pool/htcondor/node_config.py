@@ -65,6 +65,8 @@ def node_config(settings: NodeSettings) -> str:
     parts = [*_store_part(settings), *_sweeper_part(settings)]
     if settings.containers:
         parts += _container_part(settings)
+    if not settings.shared_account:
+        parts += _crontab(settings)
     return "\n".join(["# Headway's store, written by `headway node-config`", *parts, ""])
 
 
@@ -86,7 +88,7 @@ def _sweeper_part(settings: NodeSettings) -> Iterator[str]:
         program, arguments = settings.program, f"store $(HEADWAY_STORE) {settings.words}"
     else:
         yield "# What an account keeps is for that account alone, so only root can look after all"
-        yield "# of it: see the line for root's crontab below. The startd passes on what it found."
+        yield "# of it: see the line for root's crontab at the end. The startd tells what it found."
         program, arguments = (
             "/bin/cat",
             settings.ad_file.replace(settings.store, "$(HEADWAY_STORE)"),
@@ -96,11 +98,14 @@ def _sweeper_part(settings: NodeSettings) -> Iterator[str]:
     yield f"STARTD_CRON_{_CRON}_ARGS = {arguments}"
     yield f"STARTD_CRON_{_CRON}_PERIOD = {settings.period}s"
     yield f"STARTD_CRON_{_CRON}_MODE = Periodic"
-    if not settings.shared_account:
-        yield "#"
-        yield "# In /etc/cron.d/headway-store, with the store's own path in place of the macro:"
-        yield f"#   * * * * * root {settings.program} store {settings.store} {settings.words}"
-        yield f"#     > {settings.ad_file}.new && mv {settings.ad_file}.new {settings.ad_file}"
+
+
+def _crontab(settings: NodeSettings) -> Iterator[str]:
+    new = f"{settings.ad_file}.new"
+    sweep = f"{settings.program} store {settings.store} {settings.words}"
+    yield ""
+    yield "# For /etc/cron.d/headway-store, with the store's own path in place of the macro:"
+    yield f"#   * * * * * root {sweep} > {new} && mv {new} {settings.ad_file}"
 
 
 def _container_part(settings: NodeSettings) -> Iterator[str]:
