@@ -48,6 +48,15 @@ def comparable(event: Event) -> Event:
 
 
 @both
+def test_common_files_but_for_the_proc_which_ads_leave_out(kind: str) -> None:
+    ours = read_log(FORMATS / f"common.{kind}")
+    text = read_log(FORMATS / f"common-{kind}.log")
+    assert ours.skipped == () and {event.proc for event in ours.events} == {-1}
+    found = [replace(comparable(event), proc=-1000) for event in ours.events]
+    assert found == text.events and len(found) == 2
+
+
+@both
 @pytest.mark.parametrize("name", ["jobs", "gpu"])
 def test_the_same_events_as_the_text_log(name: str, kind: str) -> None:
     ours = read_log(FORMATS / f"{name}.{kind}")

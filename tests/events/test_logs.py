@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headway.events import Outcome, Status, fold, read_log
+from headway.events.format import CommonStage
 
 MACHINE = "127-0-0-1.pool.test"
 DONE = {"status": Status.COMPLETED, "outcome": Outcome.SUCCESS, "why": "succeeded"}
@@ -70,6 +71,27 @@ FINAL: dict[str, dict[str, object]] = {
 
 def test_every_log_has_its_ending_here(logs: Path) -> None:
     assert sorted(path.stem for path in logs.glob("*.log")) == sorted(FINAL)
+
+
+#: Six jobs each, for which HTCondor brought files once; a proc below zero is HTCondor's own. A node
+#: with GUIDANCE_MUMS_THE_WORD runs that one instead, and the jobs that wait for it never start.
+COMMON = {
+    "six_jobs": dict.fromkeys(range(6), Outcome.SUCCESS),
+    "without_guidance": dict.fromkeys((0, 1, 3, 5), Outcome.SUCCESS)
+    | dict.fromkeys((2, 4), Outcome.REMOVED),
+}
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_common_files_are_no_job(name: str, logs: Path) -> None:
+    events = read_log(logs.parent / "common" / f"{name}.log").events
+    strange = [event for event in events if event.proc < 0]
+    assert {4, 47} < {event.number for event in strange}
+    stages = [event.common for event in strange if event.number == 47]
+    assert stages == [CommonStage.STARTED, CommonStage.FINISHED]
+    jobs = fold(events)
+    assert {proc: job.outcome for proc, job in jobs.items()} == COMMON[name]
+    assert all(job.attempts == (job.outcome is Outcome.SUCCESS) for job in jobs.values())
 
 
 @pytest.mark.parametrize("name", sorted(FINAL))

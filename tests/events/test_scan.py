@@ -23,6 +23,7 @@ from headway.events.columnar.scan import Scanner
 from headway.events.opening import Skip
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
+COMMON = sorted((Path(__file__).parent / "common").glob("*.log"))
 NOW = 1_800_000_000.0
 TEXTS = ("site", "slot", "host", "user", "text")
 
@@ -102,7 +103,7 @@ TERMINATED = next(
 )
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*LOGS, *COMMON], ids=lambda path: path.stem)
 def test_real_logs(path: Path) -> None:
     data = path.read_bytes()
     columns = assert_same(data, 1 << 20, 4096, 997, 64)

@@ -19,6 +19,9 @@ _NUMBERS = {kind: int(number) for number, kind in BY_NUMBER.items()} | {
     Kind.TRANSFER_FAILED: 4,
     Kind.REQUEUED: 4,
     Kind.OTHER: 33,
+    Kind.COMMON_STARTED: 47,
+    Kind.COMMON_FINISHED: 47,
+    Kind.COMMON_MAPPED: 28,
 }
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from headway.errors import CollectError
 from headway.events.columnar.columns import machine
-from headway.events.format import TRANSFER_TEXTS, EventType
+from headway.events.format import COMMON_FILES, COMMON_TEXTS, TRANSFER_TEXTS, CommonStage, EventType
 from headway.node.classad import parse_value
 from headway.node.files import write_atomically
 
@@ -28,30 +28,30 @@ NodeTerminated PostScriptTerminated RemoteError JobDisconnected JobReconnected
 JobReconnectFailed GridResourceUp GridResourceDown GridSubmit JobAdInformation JobStatusUnknown
 JobStatusKnown JobStageIn JobStageOut AttributeUpdate PreSkip ClusterSubmit ClusterRemove
 FactoryPaused FactoryResumed FileTransfer ReserveSpace ReleaseSpace FileComplete FileUsed
-FileRemoved DataflowJobSkipped"""
+FileRemoved DataflowJobSkipped CommonFiles"""
 _TRIGGERS = """SUBMIT EXECUTE EXECUTABLE_ERROR CHECKPOINTED JOB_EVICTED JOB_TERMINATED IMAGE_SIZE
 SHADOW_EXCEPTION GENERIC JOB_ABORTED JOB_SUSPENDED JOB_UNSUSPENDED JOB_HELD JOB_RELEASED
 REMOTE_ERROR JOB_DISCONNECTED JOB_RECONNECTED JOB_RECONNECT_FAILED ATTRIBUTE_UPDATE
 FILE_TRANSFER JOB_STATUS_UNKNOWN JOB_STATUS_KNOWN JOB_STAGE_IN JOB_STAGE_OUT CLUSTER_SUBMIT
-CLUSTER_REMOVE"""
+CLUSTER_REMOVE COMMON_FILES"""
 #: HTCondor's names for the types of events.
 _TYPES = frozenset(
     {*(f"{name}Event" for name in _EVENTS.split()), *(f"ULOG_{name}" for name in _TRIGGERS.split())}
 )
 
 _FIGURE_NAMES = """
-AllowedExecuteDuration AllowedJobDuration Cluster CommittedTime Cpus CpusProvisioned CpusUsage
-CumulativeSuspensionTime Disk DiskProvisioned DiskUsage EventTypeNumber ExitBySignal ExitCode
-ExitSignal GLIDEIN_ToDie GLIDEIN_ToRetire GPUs GPUsProvisioned GPUsUsage GpusProvisioned
-HoldReasonCode HoldReasonSubCode ImageSize JobCurrentStartDate JobCurrentStartExecutingDate
-JobPrio JobStatus JobUniverse LastHoldReasonCode LastHoldReasonSubCode MaxHosts Memory
-MemoryProvisioned MemoryUsage MinHosts NumCkpts NumHolds NumJobCompletions NumJobStarts
-NumRestarts NumShadowExceptions NumShadowStarts NumSystemHolds Proc ProportionalSetSize
-ProportionalSetSizeKb QDate ReceivedBytes RemoteSysCpu RemoteUserCpu RemoteWallClockTime
-RequestCpus RequestDisk RequestGPUs RequestGpus RequestMemory ResidentSetSize ReturnValue
-SentBytes Size StatsLifetime Subproc TerminatedBySignal TerminatedNormally TimeExecuteUsage
-TimeSlotBusyUsage TotalReceivedBytes TotalSentBytes TransferInFinished TransferInQueued
-TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted
+AllowedExecuteDuration AllowedJobDuration Cluster CommittedTime CommonFilesMappedTime Cpus
+CpusProvisioned CpusUsage CumulativeSuspensionTime Disk DiskProvisioned DiskUsage EventTypeNumber
+ExitBySignal ExitCode ExitSignal GLIDEIN_ToDie GLIDEIN_ToRetire GPUs GPUsProvisioned GPUsUsage
+GpusProvisioned HoldReasonCode HoldReasonSubCode ImageSize JobCurrentStartDate
+JobCurrentStartExecutingDate JobPrio JobStatus JobUniverse LastHoldReasonCode
+LastHoldReasonSubCode MaxHosts Memory MemoryProvisioned MemoryUsage MinHosts NumCkpts NumHolds
+NumJobCompletions NumJobStarts NumRestarts NumShadowExceptions NumShadowStarts NumSystemHolds
+Proc ProportionalSetSize ProportionalSetSizeKb QDate ReceivedBytes RemoteSysCpu RemoteUserCpu
+RemoteWallClockTime RequestCpus RequestDisk RequestGPUs RequestGpus RequestMemory ResidentSetSize
+ReturnValue SentBytes Size StatsLifetime Subproc TerminatedBySignal TerminatedNormally
+TimeExecuteUsage TimeSlotBusyUsage TotalReceivedBytes TotalSentBytes TransferInFinished
+TransferInQueued TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted
 TriggerEventTypeNumber Type"""
 #: Attributes that are numbers and say nothing about anybody.
 _FIGURE_ATTRIBUTES = frozenset(_FIGURE_NAMES.split())
@@ -354,7 +354,7 @@ class Masks:
         return "".join(masked)
 
     def _mask_header(self, number: int, text: str) -> str:
-        if _HEADERS.match(text) or (number == EventType.FILE_TRANSFER and text in _TRANSFERS):
+        if _HEADERS.match(text) or text in _STAGES.get(number, ()):
             return text
         if number == EventType.GENERIC:
             return self._generic(text)
@@ -397,6 +397,8 @@ class Masks:
         match = _RESOURCE.match(line)
         if match:
             return match[1] + ('"masked"' if match["assigned"] else "")
+        if line in _COMMON_LINES:
+            return line
         if line.startswith("\tTransferring to host: "):
             return "\tTransferring to host: " + self.names.address(line[23:].strip())
         if line.startswith("\tSlotName: "):
@@ -488,7 +490,14 @@ class Masks:
         return self.names.word(word)
 
 
-_TRANSFERS = frozenset(TRANSFER_TEXTS.values())
+_COMMON_LINES = frozenset(f"\t{text}" for text in COMMON_TEXTS.values())
+#: Headers that say how far a transfer is.
+_STAGES: dict[int, frozenset[str]] = {
+    EventType.FILE_TRANSFER: frozenset(TRANSFER_TEXTS.values()),
+    EventType.COMMON_FILES: frozenset(
+        COMMON_FILES({"Type": stage.value})[0] for stage in CommonStage
+    ),
+}
 
 
 def _known_text(value: str) -> str | None:

@@ -11,6 +11,8 @@ from enum import Enum, IntEnum
 from headway.events.format import (
     AD_SITE,
     CODES,
+    COMMON_FILES,
+    COMMON_MAPPED,
     EVICTED_CODES,
     EVICTION_REASON,
     FIRST_LINE_IS_REASON,
@@ -28,6 +30,7 @@ from headway.events.format import (
     TABLE_COLUMNS,
     TO_HOST,
     TRANSFER_TEXTS,
+    CommonStage,
     EventType,
     Line,
     Resource,
@@ -110,6 +113,8 @@ def reason_words(event: Event) -> str:
 
 
 _TRANSFERS = {text: transfer for transfer, text in TRANSFER_TEXTS.items()}
+_COMMON = {f"{COMMON_FILES.texts[0]}{stage.value}": stage for stage in CommonStage}
+_MAPPED = f"{COMMON_MAPPED} = "
 _REQUEUED = REQUEUED.texts[0].strip()
 _EVICTED = EVICTED_CODES.pattern()
 _CODES = CODES.pattern(end=r"\s*\Z")
@@ -257,6 +262,11 @@ class Event:
         return _TRANSFERS.get(self.text) if self.number == EventType.FILE_TRANSFER else None
 
     @property
+    def common(self) -> CommonStage | None:
+        """The stage of a 047 event: HTCondor brings files to a node for several jobs."""
+        return _COMMON.get(self.text) if self.number == EventType.COMMON_FILES else None
+
+    @property
     def agent(self) -> dict[str, str] | None:
         """The keys and values of an 008 event that begins with `headway`, else None.
 
@@ -395,6 +405,9 @@ class Kind(IntEnum):
     REMOVED = 29
     SKIPPED = 30  # DAGMan found the outputs newer than the inputs
     TRANSFER_FAILED = 31  # evicted because HTCondor's own transfer failed: no output was saved
+    COMMON_STARTED = 32  # files for all jobs of a run on a node; about no job of its own
+    COMMON_FINISHED = 33
+    COMMON_MAPPED = 34  # a 028 of a job that has been given such files
 
 
 #: Kinds that only the agent's own lines have.
@@ -425,6 +438,11 @@ BY_TRANSFER = {
     for transfer in TRANSFER_TEXTS
 }
 
+BY_COMMON_STAGE = {
+    CommonStage.STARTED: Kind.COMMON_STARTED,
+    CommonStage.FINISHED: Kind.COMMON_FINISHED,
+}
+
 #: Codes of an eviction because HTCondor's own transfer failed.
 TRANSFER_CODES = frozenset({12, 13})
 
@@ -451,6 +469,12 @@ def kind_of(event: Event) -> Kind:
     if number == EventType.FILE_TRANSFER:
         transfer = event.transfer
         return BY_TRANSFER[transfer] if transfer else Kind.OTHER
+    if number == EventType.COMMON_FILES:
+        stage = event.common
+        return BY_COMMON_STAGE.get(stage, Kind.OTHER) if stage else Kind.OTHER
+    if number == EventType.AD_INFORMATION:
+        mapped = any(line.startswith(_MAPPED) for line in event.body)
+        return Kind.COMMON_MAPPED if mapped else Kind.OTHER
     if number == EventType.TERMINATED:
         return Kind.SUCCEEDED if event.return_value == 0 else Kind.FAILED
     if number == EventType.EVICTED:

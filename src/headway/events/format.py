@@ -133,6 +133,26 @@ TRANSFER_TEXTS = {
 }
 
 
+class CommonStage(str, Enum):
+    """How far HTCondor has come with files that jobs on a node have in common, in its own words."""
+
+    QUEUED = "TransferQueued"
+    STARTED = "TransferStarted"
+    FINISHED = "TransferFinished"
+    WAITING = "WaitStarted"  # for the transfer that another job has begun
+    WAITED = "WaitFinished"
+
+
+#: What a 047 event says of each stage.
+COMMON_TEXTS = {
+    CommonStage.QUEUED: "Entered queue to transfer common files",
+    CommonStage.STARTED: "Started transferring common files",
+    CommonStage.FINISHED: "Finished transferring common files",
+    CommonStage.WAITING: "Started waiting for previous job to transfer common files",
+    CommonStage.WAITED: "Finished waitiing for previous job to transfer common files",
+}
+
+
 @dataclass(frozen=True)
 class Resource:
     """One row of the resource table of a 004 or 005 event; None: the cell is empty."""
@@ -271,6 +291,9 @@ CODES = Line("\tCode {HoldReasonCode:int} Subcode {HoldReasonSubCode:int}")
 REMOTE_ERROR = Line("Error from {Daemon} on {ExecuteHost}:")
 ATTRIBUTE_UPDATE = Line("Setting job attribute {Attribute} to {Value}")
 TO_HOST = Line("\tTransferring to host: {Host}", optional=True)
+COMMON_FILES = Line("Common files event: {Type}")
+#: What a 028 event has once a job has been given files that were on its node already.
+COMMON_MAPPED = "CommonFilesMappedTime"
 NO_REASON = "Reason unspecified"
 #: The first line of the table of resources, and the units of some of its rows.
 TABLE = "\tPartitionable Resources"
@@ -438,6 +461,12 @@ def _transfer(ad: Ad) -> list[str]:
     return [texts[kind - 1] if 1 <= kind <= len(texts) else "NONE"]
 
 
+def _common_text(ad: Ad) -> list[str]:
+    stages = {stage.value: text for stage, text in COMMON_TEXTS.items()}
+    text = stages.get(text_of(ad, "Type"))
+    return [f"\t{text}"] if text else []
+
+
 def _materialized(ad: Ad) -> list[str]:
     done = integer_of(ad, "Completion")
     word = f"Error {done}" if done < 0 else {0: "Incomplete", 1: "Complete"}.get(done, "Paused")
@@ -575,6 +604,7 @@ _MY_TYPES: dict[int, str] = {
     EventType.RECONNECT_FAILED: "JobReconnectFailedEvent",
     EventType.ATTRIBUTE_UPDATE: "AttributeUpdateEvent",
     EventType.FILE_TRANSFER: "FileTransferEvent",
+    EventType.COMMON_FILES: "CommonFilesEvent",
 }
 
 #: What each event says, part by part, the rest of its header line first.
@@ -638,4 +668,5 @@ FORMATS: dict[int, tuple[_Part, ...]] = {
     EventType.FACTORY_RESUMED: ("Job Materialization Resumed", _REASON),
     EventType.FILE_TRANSFER: (_transfer, _QUEUED, TO_HOST),
     EventType.DATAFLOW_SKIPPED: ("Dataflow job was skipped.", _REASON),
+    EventType.COMMON_FILES: (COMMON_FILES, _common_text),
 }

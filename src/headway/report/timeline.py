@@ -205,7 +205,7 @@ def _merged(parts: list[list[_Event]]) -> list[int]:
     return [event.row for event in sorted(kept, key=lambda event: event.time)]
 
 
-_KINDS = 32
+_KINDS = 64
 _EFFECTS = 256
 #: With fewer jobs left than this, one after the other is quicker.
 _FEW = 32

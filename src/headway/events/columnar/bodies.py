@@ -30,10 +30,12 @@ from headway.events.columnar.headers import (
     u64,
     word,
 )
-from headway.events.event import BY_TRANSFER
+from headway.events.event import BY_COMMON_STAGE, BY_TRANSFER, Kind
 from headway.events.format import (
     AD_SITE,
     CODES,
+    COMMON_FILES,
+    COMMON_MAPPED,
     EVICTED_CODES,
     EVICTION_REASON,
     EXECUTING,
@@ -56,6 +58,7 @@ from headway.events.format import (
 
 _TAB, _RETURN, _QUOTE, _AND, _OPEN, _CLOSE = b'\t\r"&<>'
 _EXECUTING, _SLOT, _TO_HOST = (line.raw[0] for line in (EXECUTING, SLOT, TO_HOST))
+_MAPPED = f"{COMMON_MAPPED} = ".encode()
 _ERROR_ON = b"%bstarter%b" % tuple(REMOTE_ERROR.raw[:2])
 _CODES = re.compile(CODES.exact() + rb"\Z")
 _EVICTED_CODES = re.compile(EVICTED_CODES.exact() + rb"\Z")
@@ -253,7 +256,11 @@ def _ad(bodies: Bodies) -> BodyColumns:
     _attribute(bodies, lines, b"RemoteHost", slot, odd)
     _attribute(bodies, lines, b"User", user, odd, of_text=lambda text: text.partition("@")[0])
     _attribute(bodies, lines, b"Owner", user, odd)
-    return BodyColumns({"site": site, "slot": slot, "user": user}, odd)
+    kind = np.full(len(odd), Kind.OTHER, np.int32)
+    mine = np.flatnonzero(begins(lines.word, _MAPPED[:8]))
+    mine = mine[bodies.block.says(lines.start[mine] + 8, _MAPPED[8:])]
+    kind[lines.owner[mine]] = Kind.COMMON_MAPPED
+    return BodyColumns({"site": site, "slot": slot, "user": user, "kind": kind}, odd)
 
 
 def _attribute(
@@ -336,14 +343,20 @@ def _first(at_words: Words, byte: int) -> Longs:
 _EACH = 0x0101010101010101
 
 
-_TRANSFERS = {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFER_TEXTS.items()}
+#: Events whose kind is in the text of the header: the number of each, and its texts.
+STAGES: dict[int, dict[bytes, Kind]] = {
+    40: {text.encode(): BY_TRANSFER[transfer] for transfer, text in TRANSFER_TEXTS.items()},
+    47: {
+        COMMON_FILES.raw[0] + stage.value.encode(): kind for stage, kind in BY_COMMON_STAGE.items()
+    },
+}
 
 
-def transfer_kinds(block: TextBlock, texts: Longs, ends: Longs) -> NDArray[np.uint8]:
-    """The kinds of the 040 events whose headers' texts begin and end at these places."""
+def stage_kinds(block: TextBlock, number: int, texts: Longs, ends: Longs) -> NDArray[np.uint8]:
+    """The kinds of the events of this number whose headers' texts begin and end there."""
     kinds = np.zeros(len(texts), np.uint8)
     lengths = ends - texts - (block.byte[ends - 1] == _RETURN)
-    for text, kind in _TRANSFERS.items():
+    for text, kind in STAGES[number].items():
         rows = np.flatnonzero(lengths == len(text))
         kinds[rows[block.says(texts[rows], text)]] = kind
     return kinds

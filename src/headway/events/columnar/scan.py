@@ -13,11 +13,12 @@ from headway.events.clock import ad_time, utc_hint
 from headway.events.columnar.bodies import (
     BODIES,
     ENDING_LINE,
+    STAGES,
     Bodies,
     Caches,
     Endings,
     columns_of_pairs,
-    transfer_kinds,
+    stage_kinds,
 )
 from headway.events.columnar.columns import (
     MEASURED,
@@ -181,6 +182,8 @@ class _BlockReader:
         columns["offset"][:] = starts + self._offset
         columns["length"][:] = self._origin.at(chunks.ends) - starts
         columns["kind"][:] = _KINDS[headers.number % 1000]
+        for number in STAGES:
+            self._read_stages(number, np.flatnonzero(self._plain & (headers.number == number)))
         for number in (*BODIES, *_ENDINGS):
             rows = np.flatnonzero(self._plain & (headers.number == number))
             if rows.size:
@@ -217,13 +220,17 @@ class _BlockReader:
         text = self._headers.text[rows]
         return Bodies(self._block, self._caches, text, chunks.newlines, first, last)
 
+    def _read_stages(self, number: int, rows: Longs) -> None:
+        """Read the kinds of events of one number from their headers."""
+        chunks, texts = self._chunks, self._headers.text[rows]
+        ends = chunks.newlines[chunks.first[rows]]
+        self._columns["kind"][rows] = stage_kinds(self._block, number, texts, ends)
+
     def _read_bodies(self, number: int, rows: Longs) -> None:
         """Read the bodies of events of one number, those of unusual form one by one."""
         columns, chunks = self._columns, self._chunks
-        if number == EventType.FILE_TRANSFER:
-            texts, ends = self._headers.text[rows], chunks.newlines[chunks.first[rows]]
-            columns["kind"][rows] = transfer_kinds(self._block, texts, ends)
-            rows = rows[ends < chunks.ends[rows]]
+        if number == EventType.FILE_TRANSFER:  # most have no body
+            rows = rows[chunks.newlines[chunks.first[rows]] < chunks.ends[rows]]
         found, odd = BODIES[number](self._bodies(rows))
         for name, values in found.items():
             columns[name][rows] = values
