@@ -130,6 +130,13 @@ HOLDS: Schema = {
     "held_s": pl.Float64,
 }
 
+#: One row a transfer of files that HTCondor brought to a node once for several jobs.
+COMMON: Schema = {
+    "cluster": pl.Int64,
+    "begin": pl.Float64,
+    "end": pl.Float64,  # null: the log does not tell of its end
+}
+
 #: One row a source of an input of an attempt: what the agent's records say of it.
 SOURCES: Schema = {
     "job": pl.UInt32,
@@ -170,6 +177,9 @@ class Accounts:
     #: Jobs without an event since the time that was asked for.
     left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
+    common: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMMON))
+    #: Jobs that were given files from such a transfer, as far as the log says.
+    common_jobs: int = 0
     #: What the reason of each attempt's end means, in the order of attempts; None: not known yet.
     ends: pl.DataFrame | None = None
     #: What functions made with `once` have worked out.

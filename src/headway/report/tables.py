@@ -17,6 +17,7 @@ from headway.events.files import NO_LOGS
 from headway.events.format import EventType
 from headway.holds import table
 from headway.report.accounts import ATTEMPTS, ENDS, HOLDS, JOBS, PIECES, Accounts, Schema
+from headway.report.common import common_transfers, jobs_with_common_files, joined_transfers
 from headway.report.enums import EVICTIONS, SLOT_PHASES, Cause, JobOutcome, Worth, column_of
 from headway.report.timeline import CAUSE, PHASE, VERDICT, Codes, Flags, Timeline
 
@@ -317,7 +318,7 @@ class TableBuilder:
         self._idle = IdleAttempts()
         self._last: list[Ints] = []  # attempt of each job, -1 for none
         self._count = Counts(0, 0)
-        self._events = 0
+        self._events = self._common_jobs = 0
         self._begin, self._until = 2**62, 0
         self._read: dict[str, Any] = {}
 
@@ -343,6 +344,8 @@ class TableBuilder:
             ("ends", _end_frame(attempts), ENDS),
         ):
             self._parts[name].append(pl.DataFrame(frame, schema=schema))
+        self._parts["common"].append(common_transfers(columns))
+        self._common_jobs += jobs_with_common_files(columns, timeline)
         self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
         self._count = Counts(before.jobs + len(last), before.attempts + len(attempts.job))
         self._events += len(columns)
@@ -381,6 +384,8 @@ class TableBuilder:
             pieces=_with_idle(_joined(self._parts["pieces"]), idle),
             holds=_joined(self._parts["holds"]),
             ends=_joined(self._parts["ends"]),
+            common=joined_transfers(self._parts["common"], jobs.get_column("cluster")),
+            common_jobs=self._common_jobs,
             begin=min(self._begin, self._until) / _SECOND,
             end=self._until / _SECOND,
             events=self._events if events is None else events,

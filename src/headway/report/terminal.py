@@ -118,6 +118,8 @@ def total_rows(totals: Totals) -> list[tuple[str, str]]:
     wall = f"{span(t.wall_mean_s)} mean, {span(t.wall_median_s)} median"
     longest, shortest = t.longest_arrived_transfer_s, t.shortest_cut_transfer_s
     speed = f" at {rate(t.transfer_rate)}" if t.transfer_rate else ""
+    common = f"{many(t.common_transfers, 'transfer')}, {span(t.common_transfer_s)}"
+    common += f", for {many(t.common_jobs, 'job')}" if t.common_jobs else ""
     rows: list[tuple[str, str, object]] = [
         ("jobs that succeeded", f"{t.succeeded:,} of {t.jobs:,}", True),
         ("jobs that failed", count(t.failed), t.failed),
@@ -146,6 +148,7 @@ def total_rows(totals: Totals) -> list[tuple[str, str]]:
         ("longest transfer that arrived", f"{count(longest)} s", longest),
         ("shortest that was cut off", f"{count(shortest)} s", shortest),
         ("bytes in", f"{size(t.received)}{speed}", t.received),
+        ("files brought once for several jobs", common, t.common_transfers),
     ]
     return [(words, value) for words, value, shown in rows if shown]
 

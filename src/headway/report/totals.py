@@ -85,6 +85,11 @@ class Totals(JsonFigures):
     failure_shares: dict[str, float]
     received: float | None  # bytes
     transfer_rate: float | None  # bytes per second of the transfers that arrived
+    #: Transfers of files that HTCondor brought to a node once for several jobs, their time, and
+    #: the jobs that were given them, as far as the log says.
+    common_transfers: int
+    common_transfer_s: float
+    common_jobs: int
 
 
 def totals(accounts: Accounts) -> Totals:
@@ -123,6 +128,9 @@ def totals(accounts: Accounts) -> Totals:
         "failure_shares": {key: number / without for key, number in ended.items() if number},
         "received": finite(attempt["received"]),
         "transfer_rate": share(finite(attempt["rated_bytes"]), finite(attempt["rated_s"])),
+        "common_transfers": accounts.common.height,
+        "common_transfer_s": total((accounts.common["end"] - accounts.common["begin"]).sum()),
+        "common_jobs": accounts.common_jobs,
     }
     found: dict[str, Any] = count | time | own
     return Totals(**{field.name: found[field.name] for field in fields(Totals)})
