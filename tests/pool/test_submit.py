@@ -8,6 +8,8 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.common import LEAST, NOTHING, CommonInput, worth_sharing
+from headway.pool.htcondor.schedd import take_common_input
 from headway.pool.htcondor.submit import check_paths, row_lines, submit_description
 from headway.pool.prepare import by_agent, plan
 from headway.spec import Job, load_job
@@ -20,8 +22,8 @@ def job_of(folder: Path, text: str) -> Job:
     return load_job(folder / "job.toml")
 
 
-def lines_of(job: Job, base: Path) -> dict[str, str]:
-    text = submit_description(job, RunFolder(base / "run-1"), "id", base)
+def lines_of(job: Job, base: Path, common: CommonInput = NOTHING) -> dict[str, str]:
+    text = submit_description(job, RunFolder(base / "run-1"), "id", base, common)
     pairs = (line.partition(" = ") for line in text.splitlines() if " = " in line)
     return {key: value for key, _, value in pairs}
 
@@ -182,3 +184,61 @@ def test_sites_are_one_term_each_and_machines_where_there_are_no_sites(tmp_path:
     )
     assert lines["rank"] == f'{site}, {{"A"}})'
     assert {"+HeadwayAvoid", "+HeadwayAvoided"} <= lines.keys()
+
+
+LARGE = LEAST
+SPARE = '[[inputs]]\nurl = "https://h/a.bin"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "payload", "image", "expected"),
+    [
+        ("count = 2\n", LARGE, LARGE, CommonInput(payload=True, image=True)),
+        ("count = 2\n", LARGE, LARGE - 1, CommonInput(payload=True)),
+        ("count = 2\n", LARGE - 1, LARGE, CommonInput(image=True)),
+        ("count = 2\n", LARGE - 1, 0, NOTHING),
+        ("", LARGE, LARGE, NOTHING),
+        ('count = 2\n[submit]\ncontainer_is_common = "false"\n', LARGE, LARGE, NOTHING),
+        ('count = 2\n[submit]\n"MY.CommonInputFiles" = \'"/a"\'\n', LARGE, LARGE, NOTHING),
+    ],
+)
+def test_what_is_large_and_for_several_jobs_is_common_input(
+    tmp_path: Path, more: str, payload: int, image: int, expected: CommonInput
+) -> None:
+    assert worth_sharing(job_of(tmp_path, more), payload, image) == expected
+
+
+def test_common_input_is_not_brought_with_each_job(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path, f'count = 2\ncontainer = "box.sif"\nenvironment = {{ A = "$A" }}\n{SPARE}'
+    )
+    run = f"{tmp_path}/run-1"
+    ours = {"transfer_common_input", "container_is_common"}
+    assert not ours & lines_of(job, tmp_path).keys()
+    lines = lines_of(job, tmp_path, CommonInput(payload=True, image=True))
+    assert lines["transfer_common_input"] == f"{run}/payload.tar"
+    assert lines["container_is_common"] == "true"
+    own = f"{run}/plan.json, {run}/headway-secrets.json$(brought)"
+    assert lines["transfer_input_files"] == own
+    # HTCondor brings common input whatever TransferInput says
+    assert lines["+HeadwayPluginInput"] == f'"{own}, https://h/a.bin$(spare)"'
+    lines = lines_of(job, tmp_path, CommonInput(image=True))
+    assert "payload.tar" in lines["transfer_input_files"]
+    assert ours & lines.keys() == {"container_is_common"}
+
+
+@pytest.mark.parametrize(
+    ("bindings", "schedd", "expected"),
+    [
+        ("25.14.1", "25.14.0", True),
+        ("26.0.0", "25.14.1", True),
+        ("25.14.1", "25.13.9", False),
+        ("25.10.1", "25.14.1", False),
+        ("25.14.1", "None", False),
+    ],
+)
+def test_both_ends_of_a_submit_must_know_common_input(
+    bindings: str, schedd: str, expected: bool
+) -> None:
+    texts = [f"$CondorVersion: {bindings} 2026-09-24 BuildID: 1 $", f"$CondorVersion: {schedd} $"]
+    assert take_common_input(texts) is expected

@@ -234,7 +234,7 @@ def log_lines() -> Mapping[str, str]:
         "job_machine_attrs": "GLIDEIN_ResourceName, Machine, Name",
         "job_machine_attrs_history_length": str(HISTORY),
         "job_ad_information_attrs": (
-            "MachineAttrGLIDEIN_ResourceName0, RemoteHost, NumShadowStarts"
+            "MachineAttrGLIDEIN_ResourceName0, RemoteHost, NumShadowStarts, CommonFilesMappedTime"
         ),
     }
 

@@ -18,6 +18,7 @@ from headway.node.classad import quoted
 from headway.node.files import write_atomically
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.common import NOTHING, CommonInput, worth_sharing
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
 from headway.pool.htcondor.submit import (
     check_paths,
@@ -26,6 +27,7 @@ from headway.pool.htcondor.submit import (
     row_lines,
     submit_description,
 )
+from headway.pool.lint.case import PreflightCase
 from headway.pool.match import Match, job_attributes, needs_of
 from headway.spec import Job
 
@@ -87,11 +89,12 @@ class HTCondorPool(Pool):
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         check_paths(job, folder, base)
-        return submit_description(job, folder, "<made at submit>", base)
+        common = self._common(job, folder, base)
+        return submit_description(job, folder, "<made at submit>", base, common)
 
     def submit(self, folder: RunFolder) -> None:
         folder.check_own()
-        with folder.locked("submit", patience=patience() + 5.0) as lock:  # no submit takes longer
+        with folder.locked("submit", patience=patience() + 15.0) as lock:  # no submit takes longer
             facts = folder.facts
             if facts.cluster is not None:
                 return
@@ -197,8 +200,8 @@ class HTCondorPool(Pool):
     def _submit(self, folder: RunFolder, run_id: str, lock: int) -> int:
         job, base = folder.job, Path(folder.facts.base)
         check_paths(job, folder, base)
-        first = self._is_held_anywhere(holders_term(job))
-        text = submit_description(job, folder, run_id, base, holders_first=first)
+        common, first = self._common(job, folder, base), self._is_held_anywhere(holders_term(job))
+        text = submit_description(job, folder, run_id, base, common, holders_first=first)
         try:
             for number in range(job.size):
                 folder.job_folder(number).mkdir(0o755, exist_ok=True)
@@ -236,6 +239,14 @@ class HTCondorPool(Pool):
         except PoolError as error:
             _log.info("the collector was not asked for stores: %s", error.message)
             return False
+
+    def _common(self, job: Job, folder: RunFolder, base: Path) -> CommonInput:
+        """What HTCondor is to bring to each node only once."""
+        case = PreflightCase(job, base, Limits(), self.name)
+        made = folder.payload.is_file()  # not yet for `describe`
+        payload = folder.payload.stat().st_size if made else case.payload_bytes
+        common = worth_sharing(job, payload, case.image_bytes)
+        return common if any(common) and self._schedd.takes_common_input() else NOTHING
 
     def _queue(self, ours: str) -> _QueuedJobs:
         wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]

@@ -29,6 +29,7 @@ from headway.pool.match import SLOT_NAMES, Match, SlotNeed, match_slots, names_i
 _PATIENCE = 60.0
 _MATCH_PATIENCE = 10.0  # seconds that a look at the slots may take
 _PAUSES = (1.0, 3.0)  # seconds before a request is made again
+_COMMON_INPUT = (25, 14)  # the HTCondor from which on `transfer_common_input` works
 _PROGRAM = "from headway.pool.htcondor.schedd import main; sys.exit(main())"
 _SHOWN = 5  # names
 _LONGEST = 240  # characters of what HTCondor says
@@ -112,6 +113,19 @@ class Schedd:
         """These attributes of the slots for which the constraint is true."""
         seconds, wanted = min(patience(), _MATCH_PATIENCE), list(attributes)
         return list(self._ask("slots", seconds, constraint=constraint, attributes=wanted))
+
+    def takes_common_input(self) -> bool:
+        """Whether a submit description can name files that HTCondor brings to a node only once.
+
+        Returns:
+            Whether the bindings, which read the submit description, and the schedd are new enough;
+            False also if the schedd cannot be found in a few seconds.
+        """
+        try:
+            versions = self._ask("versions", min(patience(), _MATCH_PATIENCE))
+        except PoolError:
+            return False
+        return take_common_input(versions)
 
     def parameters(self, *names: str) -> list[str | None]:
         """Values of this machine's HTCondor configuration, for which no schedd is needed."""
@@ -220,7 +234,10 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
         wanted = question["attributes"]
         ads = pool.query(kind, question["constraint"], wanted)
         return [{key: _plain(ad.get(key)) for key in wanted} for ad in ads]
-    schedd = _locate(htcondor2, question["schedd"], question["collector"])
+    place = _place(htcondor2, question["schedd"], question["collector"])
+    if what == "versions":
+        return [htcondor2.version(), str(place.get("CondorVersion"))]
+    schedd = htcondor2.Schedd(place)
     if what == "submit":
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()
     constraint = question["constraint"]
@@ -279,10 +296,10 @@ def _slots(htcondor2: Any, collector: str | None, needs: Sequence[SlotNeed]) -> 
     yield from pool.query(kind, f"{static} && {gpus}")  # each GPU is an attribute of its own name
 
 
-def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
-    """The schedd of this name; HTCondor would use the local one for a name it does not know."""
+def _place(htcondor2: Any, name: str | None, collector: str | None) -> Any:
+    """Where the schedd is; HTCondor would use the local one for a name it does not know."""
     if not name and not collector:
-        return htcondor2.Schedd()
+        return htcondor2.Collector().locate(htcondor2.DaemonType.Schedd)
     pool = htcondor2.Collector(collector)
     place = pool.locate(htcondor2.DaemonType.Schedd, name) if name else None
     if place is None:
@@ -293,7 +310,13 @@ def _locate(htcondor2: Any, name: str | None, collector: str | None) -> Any:
             few = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
             raise PoolError(f"the pool has {what}", remedy=f"it has {few or 'none'}")
         place = ads[0]
-    return htcondor2.Schedd(place)
+    return place
+
+
+def take_common_input(versions: Sequence[str]) -> bool:
+    """Whether all of these, like `$CondorVersion: 25.14.1 2026-09-24 $`, know common input."""
+    found = (re.match(r"\$CondorVersion: (\d{1,6})\.(\d{1,6})\.", text) for text in versions)
+    return all(each and (int(each[1]), int(each[2])) >= _COMMON_INPUT for each in found)
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from headway.node.store.sweeper import INPUTS, advertised
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.node_config import WANTS_STORE
+from headway.pool.htcondor.common import NOTHING, CommonInput
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
@@ -61,24 +62,34 @@ _UNSAFE_IN_PATHS = ',"\n\r$\\'  # end an item or the line, or begin a macro, in 
 
 
 def submit_description(
-    job: Job, folder: RunFolder, run_id: str, base: Path, *, holders_first: bool = False
+    job: Job,
+    folder: RunFolder,
+    run_id: str,
+    base: Path,
+    common: CommonInput = NOTHING,
+    *,
+    holders_first: bool = False,
 ) -> str:
     """The text of job.sub, which `condor_submit` would take.
 
     Args:
         job: The job.
-        folder: The folder of its run.
-        run_id: The id of the run.
+        folder: Its run folder.
+        run_id: The run's id.
         base: The folder of job.toml.
+        common: What HTCondor brings to a node once for all jobs.
         holders_first: At first only nodes will do whose store holds the job's inputs.
 
     Returns:
-        The submit description.
+        The text, with its queue statement.
+
+    Raises:
+        PreflightError: job.toml sets a key that Headway writes itself.
     """
     sections: dict[str, Mapping[str, str]] = {
-        "what runs": _what_runs(job, folder, base),
+        "what runs": _what_runs(job, folder, base, common),
         "what it needs": _needs(job, holders_first),
-        "files": _files(job, folder),
+        "files": _files(job, folder, common),
         "with nobody watching": {
             **avoid_lines(job.retries),
             **exit_lines(job.retries),
@@ -175,10 +186,12 @@ def filled(job: Job, template: str) -> Iterator[str]:
     return (fill(template, job.row(index)) for index in range(size))
 
 
-def _what_runs(job: Job, folder: RunFolder, base: Path) -> dict[str, str]:
+def _what_runs(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict[str, str]:
     image = {"container_image": image_path(job.container, base)} if job.container else {}
     if image and any(given.store for given in job.inputs):
         image[f"+{WANTS_STORE}"] = "true"
+    if common.image:
+        image["container_is_common"] = "true"
     return {
         "universe": "container" if image else "vanilla",
         **image,
@@ -238,16 +251,18 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
     return lines
 
 
-def _files(job: Job, folder: RunFolder) -> dict[str, str]:
+def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
     urls = [url for url in _brought(job) if not placeholders(url)]
     home = f"{_destination(folder.jobs)}/$(Process)"
+    payload = [folder.payload.as_posix()]
     secrets = [folder.secrets.as_posix()] if job.from_shell else []
     lines = {
         "should_transfer_files": "YES",
         # also on eviction: the next attempt gets the output folder with record and checkpoint
         "when_to_transfer_output": "ON_EXIT_OR_EVICT",
+        **({"transfer_common_input": payload[0]} if common.payload else {}),
         "transfer_input_files": ", ".join(
-            [folder.plan.as_posix(), folder.payload.as_posix(), *secrets, *urls]
+            [folder.plan.as_posix(), *([] if common.payload else payload), *secrets, *urls]
         )
         + "$(brought)",
         "transfer_output_files": OUT,
