@@ -76,3 +76,23 @@ def test_a_node_that_cannot_do_it_gets_a_copy_for_each_job(sites: Pool) -> None:
     ends = [event.received or 0 for event in events if event.number == 5]
     assert len(ends) == 2 and min(ends) > LEAST
     assert [run.jobs[n].outcome for n in range(2)] == [Outcome.SUCCESS] * 2, place.story()
+
+
+def test_an_image_goes_to_a_node_once(sites: Pool) -> None:
+    if not sites.containers:
+        pytest.skip("this machine runs no containers")
+    place = CondorPlace(sites)
+    image = place.folder / "large.sif"
+    image.write_bytes(sites.image.read_bytes().ljust(LEAST, b"\0"))
+    run = place.run(
+        'name = "boxed"\ncommand = "sh -c \'ls / > root\'"\ncount = 3\ncontainer = "large.sif"\n'
+        'outputs = ["root"]\n[sites]\nonly = ["SHARES"]\n'
+        '[submit]\n"MY.WantsSite" = \'"SHARES"\'\n'
+        '[resources]\nmemory = "64 MB"\ndisk = "300 MB"\n'
+    )
+    assert "container_is_common = true" in run.folder.submit_file.read_text()
+    events = read_log(run.folder.events).events
+    stages = [event.common for event in events if event.number == 47]
+    assert stages == [CommonStage.STARTED, CommonStage.FINISHED], place.story()
+    assert all((event.received or 0) < LEAST for event in events if event.number == 5)
+    assert [run.jobs[n].outcome for n in range(3)] == [Outcome.SUCCESS] * 3, place.story()
