@@ -8,7 +8,7 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.folder import RunFolder
-from headway.pool.htcondor.common import LEAST, NOTHING, CommonInput, worth_sharing
+from headway.pool.htcondor.common import LATE_FROM, LEAST, NOTHING, CommonInput, worth_sharing
 from headway.pool.htcondor.schedd import take_common_input
 from headway.pool.htcondor.submit import check_paths, row_lines, submit_description
 from headway.pool.prepare import by_agent, plan
@@ -198,6 +198,9 @@ SPARE = '[[inputs]]\nurl = "https://h/a.bin"\n'
         ("count = 2\n", LARGE - 1, LARGE, CommonInput(image=True)),
         ("count = 2\n", LARGE - 1, 0, NOTHING),
         ("", LARGE, LARGE, NOTHING),
+        (f"count = {LATE_FROM}\n", LARGE, 0, CommonInput(payload=True)),
+        (f"count = {LATE_FROM + 1}\n", LARGE, 0, NOTHING),
+        ('count = 2\n[submit]\nmaterialize_max_idle = "1"\n', LARGE, 0, NOTHING),
         ('count = 2\n[submit]\ncontainer_is_common = "false"\n', LARGE, LARGE, NOTHING),
         ('count = 2\n[submit]\n"MY.CommonInputFiles" = \'"/a"\'\n', LARGE, LARGE, NOTHING),
     ],

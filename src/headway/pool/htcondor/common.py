@@ -14,12 +14,15 @@ from headway.spec import Job
 #: Bytes from which on it pays. HTCondor needs one to two seconds to set it up on each node, which
 #: is what a gigabit line needs for two or three more copies of this size.
 LEAST = 50_000_000
-#: Lines of job.toml by which the user decides; Headway then leaves it at that.
+#: Jobs; more than these are put into the queue in portions. HTCondor 25.14.1 then makes no job at
+#: all if they have common input.
+LATE_FROM = 2000
+#: Lines of job.toml by which the user decides, or puts jobs into the queue in portions.
 _USERS = {
     canonical(key)
     for key in (
         *("transfer_common_input", "transfer_common_input_files", "common_input_files"),
-        *("container_is_common", "require_common_files_transfer"),
+        *("container_is_common", "require_common_files_transfer", "materialize_max_idle"),
     )
 }
 
@@ -43,8 +46,9 @@ def worth_sharing(job: Job, payload: int, image: int) -> CommonInput:
         image: The size of its container image, if that is a file of this machine; else 0.
 
     Returns:
-        What is large enough, if there are several jobs and job.toml does not say otherwise.
+        What is large enough, if there are several jobs, not too many of them, and job.toml does not
+        say otherwise.
     """
-    if job.size < 2 or _USERS.intersection(map(canonical, job.submit)):
+    if not 2 <= job.size <= LATE_FROM or _USERS.intersection(map(canonical, job.submit)):
         return NOTHING
     return CommonInput(payload >= LEAST, image >= LEAST)

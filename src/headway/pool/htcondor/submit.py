@@ -23,8 +23,8 @@ from headway.node.store.inputs import Wanted
 from headway.node.store.sweeper import INPUTS, advertised
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.common import LATE_FROM, NOTHING, CommonInput
 from headway.pool.htcondor.node_config import WANTS_STORE
-from headway.pool.htcondor.common import NOTHING, CommonInput
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
@@ -46,7 +46,6 @@ from headway.pool.prepare import (
 from headway.spec import Input, Job
 from headway.text import many
 
-LATE_FROM = 2000  # jobs; more than these are put into the queue in portions
 MOST_IDLE = 1000
 HOLDS = "HeadwayHolds"  # whether a slot's node holds the job's inputs
 HOLDERS_FIRST = 60  # seconds for which a job waits for such a node
