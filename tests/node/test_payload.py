@@ -137,7 +137,7 @@ def test_a_damaged_archive(tmp_path: Path, folder: Path, keep: int) -> None:
 
 def test_the_agent_unpacks_and_refuses(node: Node) -> None:
     node.plan(["./run.sh"], payload="payload.tar")
-    assert node.run() == 87
+    assert node.run() == 80, "another node may get it"
     assert "did not transfer it" in node.stderr
     pack(node.folder / "payload.tar", (member("run.sh", mode=0o755), b"#!/bin/sh\necho hi\n"))
     assert node.run() == 0

@@ -24,7 +24,7 @@ from headway.node.errors import (
 )
 from headway.node.files import short_folder
 from headway.node.host import TRANSFER_SLOT, TRANSFER_VARIABLES, HostInfo, machine_attribute
-from headway.node.plan import OUT, PlanError, read_plan, read_row, take_secrets
+from headway.node.plan import OUT, read_plan, read_row, take_secrets
 from headway.node.process import (
     EVICTED,
     NO_DATA,
@@ -183,7 +183,8 @@ class _Agent:
             if plan.checkpoint is not None and os.path.isdir(f"{OUT}/checkpoint"):
                 self._restore_checkpoint(plan.checkpoint.paths)
             if plan.payload is not None and not os.path.exists(plan.payload):
-                raise PlanError(f"{plan.payload} is not here; the pool did not transfer it")
+                words = f"{plan.payload} is not here; the pool did not transfer it"
+                raise NodeError(words, remedy="another node may work")
             if plan.payload is not None and not _is_empty_tar(plan.payload):
                 from headway.node.unpack import unpack_payload
 
