@@ -116,9 +116,14 @@ def _check(arguments: Namespace) -> int:
         raise UsageError(f"--pool {arguments.pool} has no startds", "name an HTCondor pool")
     machine = arguments.machine or socket.getfqdn()
     facts = HTCondorPool.parse(options).facts()
-    ads = Schedd(None, facts["collector"]).slots(
-        f"Machine == {quoted(machine)} || GLIDEIN_ResourceName == {quoted(machine)}", ATTRIBUTES
-    )
+    name = quoted(machine)
+    try:
+        ads = Schedd(None, facts["collector"]).slots(
+            f"Machine == {name} || GLIDEIN_ResourceName == {name}", ATTRIBUTES
+        )
+    except PoolError as error:
+        remedy = error.remedy or "type it where condor_status works, or add --pool"
+        raise PoolError(f"the collector: {error.message}", remedy=remedy) from None
     if not ads:
         raise PoolError(
             f"the collector knows no slot of {machine}",

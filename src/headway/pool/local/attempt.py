@@ -123,7 +123,7 @@ class RunningAttempt:
     ) -> None:
         self.folder, self.job, self.number = folder, job, number
         self.site, self.claim, self.slot_number = site, claim, slot
-        self.store = make_cache()  # where inputs are kept for the next job
+        self.store: Path | None = None  # where inputs are kept for the next job
         self.time_limit = 0  # seconds, if it was changed after the submit; 0: the plan's
         self.scratch = folder.path / "scratch" / f"{job}.{number}"
         self._claimed = time.monotonic()
@@ -157,6 +157,7 @@ class RunningAttempt:
 
     def prepare(self, chirp_config: str) -> None:
         """Make the scratch folder as HTCondor would, with plan, payload and last checkpoint."""
+        self.store = make_cache() if self.folder.job.inputs else None
         self.folder.job_folder(self.job).mkdir(0o755, parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
         remove_tree(self.scratch)
