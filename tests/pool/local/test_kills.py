@@ -165,8 +165,10 @@ def test_a_command_that_does_not_end_is_killed_when_the_grace_is_over(house: Hou
 
 
 def test_an_agent_that_the_machine_ends_is_no_failure(house: House) -> None:
-    run = house.start('name = "shutdown"\ncommand = "sleep 1.5"\n' + SMALL)
-    house.wait(run, lambda state: state.phase == "run")
+    began = house.folder / "began"  # before that, the command is a fork of its agent
+    words = f'["sh", "-c", "touch {began}; exec sleep 1.5"]'
+    run = house.start(f'name = "shutdown"\ncommand = {words}\n' + SMALL)
+    wait(began.exists)
     agents = list(processes("agent\0plan.json", f"HEADWAY_SCRATCH={house.folder}"))
     for pid in agents:
         with contextlib.suppress(ProcessLookupError):
