@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Sequence
 from itertools import groupby
@@ -177,11 +176,9 @@ def _resume(arguments: Namespace) -> int:
 def _submit(run: Run, arguments: Namespace) -> int:
     """Submit the jobs, and watch them unless --detach is given."""
     from headway.cli.job_text import RunJobs
-    from headway.pool.local.pool import LocalPool
 
-    if isinstance(run.pool, LocalPool):
-        run.pool.detached = arguments.detach
-        run.pool.forks = threading.active_count() == 1
+    if arguments.detach and hasattr(run.pool, "detached"):
+        run.pool.detached = True
     run_jobs = RunJobs(run)
     if arguments.json:
         facts = {"type": "run", "run": run.label, "pool": run.pool.kind, "jobs": run_jobs.size}

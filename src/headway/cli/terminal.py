@@ -94,24 +94,12 @@ def print_hidden(number: int, hint: str) -> None:
 
 @contextlib.contextmanager
 def patience(doing: str, seconds: float = 2.0) -> Iterator[None]:
-    """Say on stderr what takes so long, once it does.
+    """Say on stderr what takes so long, once it does."""
 
-    By a signal where that is possible: a process with a second thread cannot be forked.
-    """
-
-    def say(*_: object) -> None:
+    def say() -> None:
         with contextlib.suppress(OSError, ValueError):
             print_stderr(f"{doing} …", "dim")
 
-    if _alarm_is_free():
-        signal.signal(signal.SIGALRM, say)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        return
     timer = threading.Timer(seconds, say)
     timer.daemon = True
     timer.start()
@@ -119,13 +107,6 @@ def patience(doing: str, seconds: float = 2.0) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _alarm_is_free() -> bool:
-    """Whether nobody else uses the alarm of this process."""
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    return signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 @contextlib.contextmanager

@@ -126,12 +126,7 @@ def processes(*marks: str) -> Iterator[int]:
 
 def supervisor_of(run: Run) -> int | None:
     """The process that runs the jobs of this run, if there is one."""
-    log = str(run.folder.path / "supervisor.log")
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            if name.isdigit() and os.readlink(f"/proc/{name}/fd/1") == log:
-                return int(name)
-    return None
+    return next(processes("headway.pool.local.main", str(run.folder.path)), None)
 
 
 def judge(path: Path) -> int:

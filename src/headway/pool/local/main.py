@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import logging
 import os
 import selectors
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from headway.errors import HeadwayError, RunError
 from headway.events import read_log
@@ -157,46 +154,14 @@ def main() -> int:
     parser.add_argument("--ready", type=int, required=True)
     parser.add_argument("--leash", type=int)
     arguments = parser.parse_args()
-    return _run(RunFolder(arguments.folder), arguments.ready, arguments.leash)
 
-
-def become_supervisor(folder: RunFolder, log: int, ready: int, leash: int | None) -> NoReturn:
-    """Make this process, which was just forked, the supervisor of a run; never returns.
-
-    Args:
-        folder: The run's folder.
-        log: The descriptor of supervisor.log.
-        ready: A pipe to say on that it has begun.
-        leash: A pipe that is closed when it is to end.
-    """
-    code = 1
-    try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        logging.disable()
-        gc.freeze()  # what the other process had open is closed here, and not once more later
-        null = os.open(os.devnull, os.O_RDONLY)
-        for file, standard in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(file, standard)
-        kept = sorted({ready} if leash is None else {ready, leash})
-        for begin, end in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
-            os.closerange(begin + 1, end)
-        code = _run(RunFolder(folder.path), ready, leash)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _run(folder: RunFolder, tell: int, leash: int | None) -> int:
     def ready() -> None:
-        os.write(tell, b"ready")
-        os.close(tell)
+        os.write(arguments.ready, b"ready")
+        os.close(arguments.ready)
 
+    folder = RunFolder(arguments.folder)
     try:
-        supervise(folder, ready=ready, leash=leash)
+        supervise(folder, ready=ready, leash=arguments.leash)
     except (HeadwayError, OSError) as error:
         with contextlib.suppress(OSError):
             print(_last_words(folder, error), file=sys.stderr, flush=True)

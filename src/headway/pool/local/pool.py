@@ -8,9 +8,7 @@ import logging
 import os
 import select
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +21,7 @@ from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, open_own, read_plain
 from headway.pool.local.machine import Site, find_apptainer, parse_sites, sites_of
-from headway.pool.local.main import become_supervisor, recover
+from headway.pool.local.main import recover
 from headway.pool.local.queue import QueueState
 from headway.pool.local.supervisor import LOCK, Supervisor, ask
 from headway.pool.prepare import by_agent, plan
@@ -49,11 +47,8 @@ class LocalPool(Pool):
         self.name = name
         self.sites = tuple(sites)
         self.detached = detached
-        # Whether a fork of this process may become the supervisor, which spares it all imports: of
-        # the command line it may, but in a program of the user's there may be threads and GPUs.
-        self.forks = False
         self._leash: int | None = None
-        self._pid: int | None = None  # of the supervisor, while nobody has waited for it
+        self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def parse(cls, options: str, folder: Path) -> LocalPool:
@@ -118,9 +113,7 @@ class LocalPool(Pool):
             return f"{folder.label} goes on in the background: see `headway status {folder.label}`"
         os.close(self._leash)
         self._leash = None
-        status = 0 if self._pid is None else os.waitpid(self._pid, 0)[1]
-        self._pid = None
-        if status != 0:
+        if self._process is not None and self._process.wait() != 0:
             raise PoolError(
                 f"the local pool of {folder.label} did not end properly: {last_words(folder)}",
                 remedy=f"go on with `headway run --resume {folder.label}`",
@@ -165,25 +158,37 @@ class LocalPool(Pool):
         """Start it and wait until it has read the log, so that an error is reported now."""
         ready, tell_ready = os.pipe()
         held, leash = os.pipe()
+        command = [*isolated(_PROGRAM), str(folder.path), "--ready", str(tell_ready)]
+        passed = [tell_ready]
+        if not self.detached:
+            command += ["--leash", str(held)]
+            passed.append(held)
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             with open(open_own(folder.path / "supervisor.log", flags, 0o644), "ab") as log:
                 log.truncate(0)  # the messages of an earlier supervisor would mislead
-                start = _fork if self.forks else _start
-                pid = start(folder, log.fileno(), tell_ready, None if self.detached else held)
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=passed,
+                    start_new_session=True,
+                )
             os.close(tell_ready)
             tell_ready = -1
             readable, _, _ = select.select([ready], [], [], _START_PATIENCE)
             if not readable or os.read(ready, 5) != b"ready":
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                self._process.terminate()
                 raise PoolError(
                     f"the local pool of {folder.label} did not start: {last_words(folder)}",
                     remedy=f"see supervisor.log in {folder.path}",
                 )
-            _log.info("the local pool of %s runs as process %d", folder.label, pid)
-            if not self.detached:
-                self._leash, leash, self._pid = leash, -1, pid
+            _log.info("the local pool of %s runs as process %d", folder.label, self._process.pid)
+            if self.detached:
+                self._process.returncode = 0  # nobody waits for it, and Python should not warn
+            else:
+                self._leash, leash = leash, -1
         except OSError as error:
             raise PoolError(
                 f"the local pool of {folder.label} cannot be started: {error.strerror}",
@@ -193,32 +198,6 @@ class LocalPool(Pool):
             for descriptor in (ready, tell_ready, held, leash):
                 if descriptor >= 0:
                     os.close(descriptor)
-
-
-def _start(folder: RunFolder, log: int, ready: int, leash: int | None) -> int:
-    """Start the supervisor in a Python of its own; returns its process id."""
-    command = [*isolated(_PROGRAM), str(folder.path), "--ready", str(ready)]
-    command += [] if leash is None else ["--leash", str(leash)]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=[ready] if leash is None else [ready, leash],
-        start_new_session=True,
-    )
-    process.returncode = 0  # Python need not warn that nobody has waited for it
-    return process.pid
-
-
-def _fork(folder: RunFolder, log: int, ready: int, leash: int | None) -> int:
-    """Let a fork of this process become the supervisor; returns its process id."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        become_supervisor(folder, log, ready, leash)
-    return pid
 
 
 def last_words(folder: RunFolder) -> str:
