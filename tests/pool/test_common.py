@@ -8,7 +8,7 @@ import pytest
 
 from headway.events import Outcome, read_log
 from headway.events.format import CommonStage
-from headway.pool.htcondor.common import LEAST
+from headway.pool.htcondor.submit import LEAST
 from headway.report import report
 
 from .harness import Pool

@@ -8,9 +8,17 @@ import pytest
 
 from headway.errors import PreflightError
 from headway.pool.folder import RunFolder
-from headway.pool.htcondor.common import LATE_FROM, LEAST, NOTHING, CommonInput, worth_sharing
 from headway.pool.htcondor.schedd import take_common_input
-from headway.pool.htcondor.submit import check_paths, row_lines, submit_description
+from headway.pool.htcondor.submit import (
+    LATE_FROM,
+    LEAST,
+    NOTHING,
+    CommonInput,
+    check_paths,
+    row_lines,
+    submit_description,
+    worth_sharing,
+)
 from headway.pool.prepare import by_agent, plan
 from headway.spec import Job, load_job
 

@@ -18,14 +18,16 @@ from headway.node.classad import quoted
 from headway.node.files import write_atomically
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
-from headway.pool.htcondor.common import NOTHING, CommonInput, worth_sharing
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
 from headway.pool.htcondor.submit import (
+    NOTHING,
+    CommonInput,
     check_paths,
     destinations,
     holders_term,
     row_lines,
     submit_description,
+    worth_sharing,
 )
 from headway.pool.lint.case import PreflightCase
 from headway.pool.match import Match, job_attributes, needs_of
