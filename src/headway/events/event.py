@@ -125,7 +125,11 @@ _NORMAL, _SIGNAL = NORMAL_END.pattern(), SIGNAL_END.pattern()
 _USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVED))
 _SLOT = SLOT.texts[0].rstrip()
 _SIZE = MEASURED_SIZE.pattern()
-_NODE = re.compile(r"\s*DAG Node: (job|courier)-([0-9a-f]{8})-([0-9]{1,9})\s*\Z", re.ASCII)
+# DAGMan's name for a job, as HTCondor writes it today, and as it did before 25
+_NODE = re.compile(
+    r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )(job|courier)-([0-9a-f]{8})-([0-9]{1,9})(?:"|\s*\Z)',
+    re.ASCII,
+)
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
