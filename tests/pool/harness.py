@@ -89,8 +89,16 @@ class Pool:
         """Start stopped sites and wait until they take jobs."""
         self._script("up", *sites)
 
-    def add_sites(self, sites: Mapping[str, str]) -> None:
-        """Start further sites, of that configuration, for jobs alone that say `WantsSite`."""
+    def add_sites(self, sites: Mapping[str, str], config_d: str = "") -> None:
+        """Start further sites, of that configuration, for jobs alone that say `WantsSite`.
+
+        `config_d` is a file that an administrator puts into config.d of each, such as one of
+        `headway node-config`.
+        """
+        for name in sites if config_d else ():
+            folder = self.home / "sites" / name / "config.d"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "90-headway.conf").write_text(config_d)
         lines = [
             f'{name}|4|4096||START = TARGET.WantsSite =?= "{name}";{more}'
             for name, more in sites.items()
