@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.pool.htcondor.node_config import NodeSettings, check_ad, node_config
+from headway.pool.htcondor.node_config import NodeSettings, check_ads, node_config
 
 from .conftest import Done
 
@@ -45,7 +45,7 @@ def test_only_root_can_sweep_for_several_accounts(headway: Call) -> None:
 def test_every_line_of_the_configuration_has_a_comment_before_its_part() -> None:
     for settings in (NodeSettings(), NodeSettings(shared_account=False, containers=False)):
         parts = node_config(settings).strip().split("\n\n")
-        assert len(parts) == 4, "the sweeper's second half is for several accounts"
+        assert len(parts) == 5, "the sweeper's second half is for several accounts"
         for part in parts:
             assert part.startswith("# ")
 
@@ -83,7 +83,7 @@ def test_a_wrong_command_line(headway: Call) -> None:
     ],
 )
 def test_what_an_ad_shows(ad: dict[str, object], problems: list[str]) -> None:
-    found = check_ad(ad, 100.0)
+    found = check_ads([ad], 100.0, slots=0)
     assert len(found) == len(problems)
     for each, problem in zip(found, problems, strict=True):
         assert bool(each.problem) == bool(problem) and problem in each.problem
