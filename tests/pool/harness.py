@@ -96,7 +96,7 @@ class Pool:
         `headway node-config`.
         """
         for name in sites if config_d else ():
-            folder = self.home / "sites" / name / "config.d"
+            folder = self.config_d(name)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "90-headway.conf").write_text(config_d)
         lines = [
@@ -104,6 +104,15 @@ class Pool:
             for name, more in sites.items()
         ]
         self._script("add", POOL_SITES="\n".join(lines))
+
+    def config_d(self, site: str) -> Path:
+        """The folder of a site's further configuration files."""
+        return self.home / "sites" / site / "config.d"
+
+    def administer(self, site: str, *command: str) -> None:
+        """Run one of HTCondor's commands as the administrator of a site."""
+        env = {**self.env, "CONDOR_CONFIG": str(self.home / "etc" / f"site-{site}")}
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=60)
 
     def user_dir(self) -> Path:
         """Make a fresh folder of hwuser's, which others may read and only hwuser may write."""

@@ -253,30 +253,32 @@ def _check_slots(ads: Sequence[Mapping[str, Any]], wanted: int | None) -> list[C
     problem = ""
     if broken := [ad for ad in transfer if ad.get("SlotBrokenReason")]:
         problem = (
-            f"{broken[0].get('Name')} is broken: {broken[0]['SlotBrokenReason']}; in the SLOT_TYPE"
-            " that takes it, write memory=auto and disk=auto"
+            f"{broken[0].get('Name')} is broken: {broken[0]['SlotBrokenReason']}; write memory=auto"
+            " and disk=auto into the SLOT_TYPE that takes all, then condor_restart"
         )
     elif not transfer:
-        problem = f"no slot has {TRANSFER_SLOT} = True: slots change only with a condor_restart"
+        problem = f"no slot has {TRANSFER_SLOT} = True: new slots need a condor_restart"
     elif wanted not in (None, len(transfer)):
-        problem = f"{len(transfer)} instead of {wanted}"
+        problem = f"there are {len(transfer)} instead of {wanted}"
     found = [Checked("transfer slots", str(len(transfer)), problem)]
+
     problem = ""
     if not ordinary:
-        problem = "none: the lines for SLOT_TYPE_1 are missing"
+        problem = "there are none: NUM_SLOTS_TYPE_1 is missing"
     elif any(ad.get(TRANSFER_SLOT) is None for ad in ordinary):
         problem = f"{TRANSFER_SLOT} is not in their ads: STARTD_ATTRS lacks it"
     found.append(Checked("ordinary slots", _resources(ordinary), problem))
-    odd = [str(ad.get("Name")) for ad in ads if _plain(_SEPARATED) not in _plain(ad.get("Start"))]
-    problem = ""
-    if odd:
-        problem = (
-            f"START of {odd[0]} lets other jobs in: a later file sets START or SLOT_TYPE_n_START"
-        )
-    return [
-        *found,
-        Checked("START", "couriers on transfer slots, other jobs on the others", problem),
-    ]
+
+    # a broken slot has no START
+    starts = {str(ad.get("Name")): _plain(ad.get("Start")) for ad in ads if ad not in broken}
+    odd = [name for name, start in starts.items() if _plain(_SEPARATED) not in start]
+    problem = (
+        f"{odd[0]} does not keep couriers and other jobs apart: the configuration lacks the line"
+        " for START, or a later file sets START again"
+        if odd
+        else ""
+    )
+    return [*found, Checked("START", "it keeps couriers and other jobs apart", problem)]
 
 
 def _resources(ads: Sequence[Mapping[str, Any]]) -> str:
