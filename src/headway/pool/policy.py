@@ -13,14 +13,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
-from headway.node.host import HANDED, SANDBOX_AT, SINCE, TRANSFER_SLOT
+from headway.node.host import COURIER, HANDED, SANDBOX_AT, SINCE, TRANSFER_SLOT
 from headway.pool.match import SITE, site_names
 
 if TYPE_CHECKING:
     from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
-COURIER = "HeadwayCourier"  # whether a job is to bring outputs home, on a transfer slot
 JOB = "HeadwayJob"  # of a node of a DAG: the number of its job in the run
 PAIRED = "HeadwayPaired"  # whether another job of a DAG is its courier
 AVOID = "HeadwayAvoid"  # the places that a job avoids now: sites at first, later nodes
