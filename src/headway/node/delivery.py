@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 
 from headway.node.classad import quoted, read_job_ad
@@ -78,6 +79,8 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
         if all(record.set_attribute(key, value) for key, value in told.items()):
             record.note(f"{ticket.size} bytes of outputs are handed over to the store, as {name}")
+            if os.path.isdir(OUTPUTS):  # they were copied, and need not go home
+                shutil.rmtree(OUTPUTS)
             return ticket
         words = "the access point cannot be told of a sandbox"
     except OSError as error:
