@@ -20,6 +20,7 @@ from headway.node.host import (
     SANDBOX,
     SANDBOX_AT,
     SINCE,
+    STEPS,
     TICKET,
     machine_attribute,
     store_folder,
@@ -65,11 +66,12 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         record.note(f"the outputs go home with the job: {reason}")
         return None
     ad = read_job_ad(os.environ)
-    starts = ad.get("numshadowstarts")
+    starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
         SANDBOX: quoted(name),
         TICKET: quoted(ticket.digest),
         SANDBOX_AT: quoted(startd),
+        STEPS: str(steps + 1 if isinstance(steps, int) else 1),
         SINCE: str(_now(ad, record)),  # the job is a courier from now on
         HANDED: str(starts)
         if isinstance(starts, int)
