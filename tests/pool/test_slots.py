@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from headway.cli.wrap import write_plugin
-from headway.pool.htcondor.node_config import COURIER, NodeSettings, node_config
+from headway.node.host import COURIER
+from headway.pool.htcondor.node_config import NodeSettings, node_config
 
 from .harness import Pool
 from .jobs import PlainJob, submit_all

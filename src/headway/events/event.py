@@ -53,6 +53,7 @@ class Status(str, Enum):
     TRANSFERRING_OUT = "transferring-out"
     SUSPENDED = "suspended"
     DISCONNECTED = "disconnected"
+    DELIVERING = "delivering"  # its outputs wait for a courier, or are on their way home
     HELD = "held"
     COMPLETED = "completed"
     REMOVED = "removed"
@@ -68,6 +69,8 @@ class Phase(str, Enum):
     COMPUTE = "compute"
     CHECKPOINT = "checkpoint"
     TRANSFER_OUT = "transfer-out"
+    STORED = "stored"  # in a node's store, on no slot
+    DELIVERY = "delivery"  # on a transfer slot
     DISCONNECTED = "disconnected"
     SUSPENDED = "suspended"
     HELD = "held"
@@ -122,6 +125,11 @@ _NORMAL, _SIGNAL = NORMAL_END.pattern(), SIGNAL_END.pattern()
 _USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVED))
 _SLOT = SLOT.texts[0].rstrip()
 _SIZE = MEASURED_SIZE.pattern()
+# DAGMan's name for a job, as HTCondor writes it today, and as it did before 25
+_NODE = re.compile(
+    r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )(job|courier)-([0-9a-f]{8})-([0-9]{1,9})(?:"|\s*\Z)',
+    re.ASCII,
+)
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -255,6 +263,19 @@ class Event:
         else:
             value = None
         return value if type(value) is str else ""
+
+    @property
+    def pair(self) -> tuple[str, str, int] | None:
+        """What a 000 event says of a job and its courier in a DAG of Headway's.
+
+        Which of the two it is (`job`, `courier`), the beginning of the run's id, and the number of
+        the job.
+        """
+        if self.number == EventType.SUBMIT:
+            for line in self.body:
+                if match := _NODE.match(line):
+                    return match[1], match[2], int(match[3])
+        return None
 
     @property
     def transfer(self) -> Transfer | None:
@@ -408,11 +429,17 @@ class Kind(IntEnum):
     COMMON_STARTED = 32  # files for all jobs of a run on a node; about no job of its own
     COMMON_FINISHED = 33
     COMMON_MAPPED = 34  # a 028 of a job that has been given such files
+    DONE_LATER = 35  # the agent is done, and a courier will bring the outputs
+    DELIVER = 36  # the agent is the courier
+    LOST = 37  # the courier did not find the outputs: they will be computed again
 
 
 #: Kinds that only the agent's own lines have.
 AGENT_KINDS = frozenset(
-    {Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT, Kind.DONE, Kind.DONE_CHECKPOINT}
+    {
+        *(Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT),
+        *(Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER, Kind.DELIVER, Kind.LOST),
+    }
 )
 
 #: The kind of each event number that has only one.
@@ -451,6 +478,7 @@ _PHASES = {
     "stage-in": Kind.STAGE_IN,
     "run": Kind.RUN,
     "stage-out": Kind.STAGE_OUT,
+    "deliver": Kind.DELIVER,
 }
 
 
@@ -458,8 +486,11 @@ def agent_kind(line: dict[str, str]) -> Kind:
     """The kind of an agent's 008 line; the caller checks that it is the agent's own."""
     phase = line.get("phase", "")
     if phase == "done":
-        saved = line.get("exit") == str(int(Exit.CHECKPOINT))
-        return Kind.DONE_CHECKPOINT if saved else Kind.DONE
+        if line.get("exit") == str(int(Exit.CHECKPOINT)):
+            return Kind.DONE_CHECKPOINT
+        return Kind.DONE_LATER if line.get("sandbox") else Kind.DONE
+    if phase == "deliver" and line.get("state") == "lost":
+        return Kind.LOST
     return _PHASES.get(phase, Kind.ALIVE) if line.get("state") == "begin" else Kind.ALIVE
 
 

@@ -34,6 +34,8 @@ class JobState:
 
     cluster: int
     proc: int
+    #: The id by which `condor_q` knows it now; a courier in a DAG has another one than its job.
+    htcondor_id: str = ""
     status: Status = Status.IDLE
     #: When `status` last changed.
     since: float | None = None
@@ -66,6 +68,11 @@ class JobState:
     requeues: int = 0
     #: Outputs that were transferred back in the middle of an attempt.
     checkpoints: int = 0
+    #: Outputs in a node's store: the sandbox, its bytes, its node, and since when.
+    sandbox: str = ""
+    sandbox_bytes: int | None = None
+    sandbox_at: str = ""
+    sandbox_since: float | None = None
     return_value: int | None = None
     signal: int | None = None
     hold_reason: str = ""
@@ -128,12 +135,15 @@ class JobState:
         if effect & Effect.EVICTED:
             self.evictions += 1
             self._evicted = event.time
-        if self.since is None or self._life.status is not before.status:
-            self.status, self.since = self._life.status, event.time
+        if self.since is None or self._life.shown is not before.shown:
+            self.status, self.since = self._life.shown, event.time
         if line is not None and kind is not Kind.OTHER:
             self._on_agent(event, line)
         elif event.number == EventType.AD_INFORMATION and self._life.open:
             self._place(event)
+        elif effect & Effect.LEFT:
+            words = f"{self.sandbox} in the store of {self.sandbox_at}"
+            self.why = inert(f"computed; its outputs wait as {words}")
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
@@ -197,6 +207,10 @@ class JobState:
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
                 self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
+        if kind_of(event) is Kind.DONE_LATER:
+            self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
+            self.sandbox_bytes = _count(line.get("size"), None)
+            self.sandbox_since = event.time
         if phase and phase != self.phase:
             self._clear_phase()
             self.phase, self.phase_since = phase[:40], event.time
@@ -298,11 +312,32 @@ _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
 }
 
 
+class Pairs:
+    """Which HTCondor jobs are one job of a run: in a DAG its courier has an id of its own.
+
+    All jobs of a run get the cluster that the first of them in the log has, and their numbers.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, int] = {}
+        self._jobs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def job_of(self, event: Event) -> tuple[int, int]:
+        """The cluster and the number of the job that an event is about."""
+        own = (event.cluster, event.proc)
+        pair = event.pair
+        if pair is not None:
+            _, run, number = pair
+            self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)
+        return self._jobs.get(own, own) if self._jobs else own
+
+
 class Jobs:
-    """The jobs of a log, by cluster and proc."""
+    """The jobs of a log, by cluster and proc; a job and its courier are one."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.by_id: dict[tuple[int, int], JobState] = {}
+        self._pairs = Pairs()
         for event in events:
             self.update(event)
 
@@ -310,10 +345,11 @@ class Jobs:
         """Take in one event; the job that it is about, or None where it is about no job."""
         if event.proc < 0 or event.cluster < 0 or event.number >= 100:
             return None
-        key = (event.cluster, event.proc)
+        key = self._pairs.job_of(event)
         job = self.by_id.get(key)
         if job is None:
-            job = self.by_id[key] = JobState(event.cluster, event.proc)
+            job = self.by_id[key] = JobState(*key)
+        job.htcondor_id = f"{event.cluster}.{event.proc}"
         job.update(event)
         return job
 

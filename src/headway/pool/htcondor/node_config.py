@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.node.host import STORE, STORE_IN_CONTAINERS, TRANSFER_SLOT
+from headway.node.host import COURIER, STORE, STORE_IN_CONTAINERS, TRANSFER_SLOT
 from headway.node.store.sweeper import INPUTS
 
 WANTS_STORE = "HeadwayWantStore"  # in a job's ad: its container is to see the store
-COURIER = "HeadwayCourier"  # in a job's ad: it runs on transfer slots and nowhere else
 _CRON = "HEADWAYSTORE"
 # Of the ten types, one that is seldom in use. Slots are numbered in the order of their types, so
 # the ordinary ones keep their names: expressions of pilots look at `Slot1_State`.
