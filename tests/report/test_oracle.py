@@ -50,7 +50,7 @@ def by_oracle(jobs: list[Job]) -> Told:
             "code": said(row.code) if row else None,
             "subcode": said(row.subcode) if row else None,
             "return_value": said(row.value) if row else None,
-            "reason": (row.text or None) if row else None,
+            "reason": (row.text or None) if row and not each.handed else None,
             "checkpoints": each.checkpoints,
         }
 
@@ -176,6 +176,14 @@ USUAL = (
     (Kind.EVICTED, Kind.OTHER, Kind.HELD),
     (Kind.HELD, Kind.RELEASED),
     (Kind.EVICTED,),
+    (Kind.EXECUTING, Kind.RUN, Kind.DONE_LATER, Kind.OUTPUT_STARTED, Kind.REQUEUED),
+    (Kind.EXECUTING, Kind.CHECK, Kind.DONE_LATER, Kind.SUCCEEDED),  # its courier is another job
+    (Kind.INPUT_STARTED, Kind.INPUT_FINISHED, Kind.EXECUTING, Kind.DELIVER, Kind.DONE),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.DONE, Kind.OUTPUT_STARTED, Kind.SUCCEEDED),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.OUTPUT_STARTED, Kind.EVICTED),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.LOST, Kind.DONE, Kind.REQUEUED),
+    (Kind.EXECUTING, Kind.EVICTED),
+    (Kind.EXECUTING, Kind.REQUEUED),
     (Kind.SUCCEEDED,),
     (Kind.FAILED,),
     (Kind.REMOVED,),
