@@ -36,7 +36,7 @@ def said(value: int) -> int | None:
 
 def by_oracle(jobs: list[Job]) -> Told:
     def attempt(job: Job, each: Attempt) -> dict[str, Any]:
-        row = each.teller
+        row, why = each.teller, None if each.handed else each.teller
         return {
             "begin": each.begin,
             "end": job.until if each.end is None else each.end,
@@ -47,10 +47,10 @@ def by_oracle(jobs: list[Job]) -> Told:
             "agent_transfer": each.staging,
             "site": each.site or None,
             "machine": each.machine or None,
-            "code": said(row.code) if row else None,
-            "subcode": said(row.subcode) if row else None,
+            "code": said(why.code) if why else None,
+            "subcode": said(why.subcode) if why else None,
             "return_value": said(row.value) if row else None,
-            "reason": (row.text or None) if row and not each.handed else None,
+            "reason": (why.text or None) if why else None,
             "checkpoints": each.checkpoints,
         }
 

@@ -7,14 +7,18 @@ on whether they came home.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from headway.events.columnar.columns import Columns, Floats, Longs
 from headway.events.event import Kind, Phase
-from headway.report.accounts import DELIVERIES
+from headway.report.accounts import DELIVERIES, Accounts
 from headway.report.enums import Delivery, JobOutcome
+from headway.report.numbers import JsonFigures, count, finite, size, span, total
 from headway.report.timeline import OUTCOME, PHASE, Codes, Timeline
+from headway.text import many
 
 _SECOND = 1e6  # in the unit of times, microseconds
 
@@ -112,3 +116,70 @@ def _bytes(
         some = np.flatnonzero(chosen & ~np.isnan(values) & (row[at] >= 0))
         found[row[at[some]]] = values[some]
     return np.where(home | ~np.isnan(found), found, np.nan)
+
+
+@dataclass(frozen=True)
+class Deliveries(JsonFigures):
+    """The figures of all deliveries; lengths in seconds, None: not known."""
+
+    left: int  # attempts that left their outputs in a node's store
+    home: int
+    waiting: int
+    lost: int  # the job computed them again
+    failed: int  # the job failed, or was removed, without them
+    couriers: int
+    bytes: float | None  # that came home, as far as the log says
+    stored_s: float
+    delivery_s: float  # of transfer slots
+    home_mean_s: float | None  # from the attempt's end to the job's
+    #: An estimate: what the couriers that brought outputs home spent with sending them. Without
+    #: couriers, the jobs would have held their own slots for that.
+    saved_s: float | None
+
+
+def delivery_figures(accounts: Accounts) -> Deliveries | None:
+    """The figures of all deliveries; None where there was none."""
+    table, jobs = accounts.deliveries, accounts.jobs
+    if table.is_empty():
+        return None
+    became = dict(table.group_by("became").len().iter_rows())
+    home = table.filter(pl.col("became") == Delivery.HOME.value)
+    saved = total(home["transfer_out_s"].sum())
+    return Deliveries(
+        left=table.height,
+        home=home.height,
+        waiting=became.get(Delivery.WAITING.value, 0),
+        lost=became.get(Delivery.LOST.value, 0),
+        failed=sum(became.get(each.value, 0) for each in (Delivery.FAILED, Delivery.REMOVED)),
+        couriers=int(table["couriers"].sum()),
+        bytes=finite(home["bytes"].sum()) if home["bytes"].count() else None,
+        stored_s=total(jobs["stored_s"].sum()),
+        delivery_s=total(jobs["delivery_s"].sum()),
+        home_mean_s=finite((home["home"] - home["left"]).mean()),
+        saved_s=saved or None,
+    )
+
+
+def delivery_rows(deliveries: Deliveries) -> list[tuple[str, str]]:
+    """What couriers brought home, in words: what and how much."""
+    d = deliveries
+    known = f", {size(d.bytes)}" if d.bytes is not None else ""
+    rows: list[tuple[str, str, object]] = [
+        ("outputs that couriers brought home", f"{d.home:,} of {d.left:,}{known}", True),
+        ("outputs still on their way", count(d.waiting), d.waiting),
+        ("outputs lost, and computed again", count(d.lost), d.lost),
+        ("outputs of jobs that then failed", count(d.failed), d.failed),
+        ("time in the stores of nodes", span(d.stored_s), True),
+        ("time on transfer slots", f"{span(d.delivery_s)}, {many(d.couriers, 'courier')}", True),
+        ("from hand-over to home", f"{span(d.home_mean_s)} mean", d.home_mean_s),
+        ("slot time saved, estimated", span(d.saved_s), d.saved_s),
+    ]
+    return [(words, value) for words, value, shown in rows if shown]
+
+
+SLOTS = "outputs that went home on transfer slots, whose time is no job's slot time"
+#: How the slot time that couriers saved is estimated.
+SAVED = (
+    "Slot time saved is how long these couriers took to send the outputs: without couriers, the"
+    " jobs would have held their slots for that."
+)

@@ -484,6 +484,8 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
     worth = _sums(owner, np.where(result, len(Worth), verdict), length, count, len(Worth) + 1)
     good = worth[VERDICT[Worth.GOOD]] + worth[len(Worth)]
     end_event = _at(timeline.rows, attempts.end_event, -1)
+    # How an attempt ended that left its outputs is no reason for what became of them.
+    reason = np.where(attempts.handed, -1, end_event)
     ending = attempts.cause.astype(np.uint32)
     ending[attempts.success], ending[attempts.open] = len(Cause), len(Cause) + 1
     endings = pl.Series([*(cause.value for cause in Cause), "success", "open"])
@@ -501,10 +503,9 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
         "arrived": attempts.executed & (ran | ~staging),
         "ending": taken(endings, ending),
         "cause": _enum(attempts.cause, Cause),
-        "code": _optional(_at(columns.code, end_event, NONE)),
-        "subcode": _optional(_at(columns.subcode, end_event, NONE)),
-        # The reason of an end that is no loss says nothing of what became of the outputs.
-        "reason": texts.of(_at(columns.text, np.where(attempts.handed, -1, end_event), -1)),
+        "code": _optional(_at(columns.code, reason, NONE)),
+        "subcode": _optional(_at(columns.subcode, reason, NONE)),
+        "reason": texts.of(_at(columns.text, reason, -1)),
         "return_value": _optional(_at(columns.value, end_event, NONE)),
         "checkpoints": attempts.checkpoints,
         **{column_of(phase): _seconds(in_phase[PHASE[phase]]) for phase in SLOT_PHASES},

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.deliveries import Deliveries, delivery_figures
 from headway.report.enums import OFF_SLOT, SLOT_PHASES, Cause, JobOutcome, Phase, column_of
 from headway.report.numbers import JsonFigures, finite, share, total
 
@@ -90,6 +91,12 @@ class Totals(JsonFigures):
     common_transfers: int
     common_transfer_s: float
     common_jobs: int
+    deliveries: Deliveries | None  # of outputs that couriers bring home; None: there were none
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON types; without deliveries where there were none."""
+        found: dict[str, Any] = super().as_dict()
+        return found if self.deliveries else {k: v for k, v in found.items() if k != "deliveries"}
 
 
 def totals(accounts: Accounts) -> Totals:
@@ -132,6 +139,7 @@ def totals(accounts: Accounts) -> Totals:
         "common_transfers": accounts.common.height,
         "common_transfer_s": total((accounts.common["end"] - accounts.common["begin"]).sum()),
         "common_jobs": accounts.common_jobs,
+        "deliveries": delivery_figures(accounts),
     }
     found: dict[str, Any] = count | time | own
     return Totals(**{field.name: found[field.name] for field in fields(Totals)})
