@@ -18,7 +18,7 @@ from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
 from headway.holds import classify
 from headway.report.accounting import CUT, WITH_REASON, End, cause_of
-from headway.report.enums import Cause, JobOutcome, Worth
+from headway.report.enums import Cause, Delivery, JobOutcome, Worth
 
 SECOND = 1_000_000
 Piece = tuple[str, str, str, int]  # phase, verdict, cause, microseconds
@@ -57,6 +57,7 @@ class Stretch:
     begin: int
     phase: Phase
     attempt: int | None  # its place in the job
+    newest: int  # the attempt before, or under way; -1 for none
     stopped: bool  # the agent is done, and must be started again before anything goes on
     end: int = 0
     saved: bool = False  # a checkpoint holds this work
@@ -81,6 +82,10 @@ class Attempt:
     agent: bool = False
     waits: bool = False  # it left outputs in a store, and the job is not over
     handed: bool = False
+    became: Delivery = Delivery.WAITING  # of what it left
+    couriers: int = 0
+    stored: int = 0
+    delivery: int = 0
     computes: bool = False  # its agent says so
     delivers: bool = False  # it began while outputs waited, or its agent says that it brings them
     says_delivers: bool = False
@@ -328,10 +333,11 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
             job.end = now
             job.outcome = _outcome(life.status, kind)
         else:
-            attempt = len(job.attempts) - 1 if life.open else None
+            newest = len(job.attempts) - 1
+            attempt = newest if life.open else None
             # What a courier spends its time with is told when it is known to be one.
             phase = (life._replace(left=False) if life.open else life).phase or life.phase
-            job.stretches.append(Stretch(now, phase, attempt, _stopped(life), until))
+            job.stretches.append(Stretch(now, phase, attempt, newest, _stopped(life), until))
     if job.end is None and life.status is Status.HELD:
         job.outcome = JobOutcome.HELD
     job.requeues = sum(at < 0 or not job.attempts[at].courier for at in requeued)
@@ -344,14 +350,25 @@ def _deliver(job: Job) -> None:
     for before, after in pairwise(job.attempts):
         before.handed |= after.courier
     every, left = job.attempts, [each for each in job.attempts if not each.courier]
+    sandbox: Attempt | None = None
+    sandboxes: list[Attempt | None] = []  # what each attempt left, or came for
+    for attempt in every:
+        sandbox = sandbox if attempt.courier else attempt if attempt.handed else None
+        sandboxes.append(sandbox)
+        if sandbox and attempt.courier:
+            sandbox.couriers += 1
     for stretch in job.stretches:
-        if stretch.attempt is None:
-            continue
-        attempt = every[stretch.attempt]
-        if attempt.courier:
-            stretch.phase, stretch.attempt = Phase.DELIVERY, None
-        else:
-            stretch.attempt = left.index(attempt)
+        if stretch.attempt is not None:
+            attempt = every[stretch.attempt]
+            if attempt.courier:
+                stretch.phase, stretch.attempt = Phase.DELIVERY, None
+            else:
+                stretch.attempt = left.index(attempt)
+        sandbox = sandboxes[stretch.newest] if stretch.newest >= 0 else None
+        if sandbox and stretch.phase is Phase.STORED:
+            sandbox.stored += stretch.end - stretch.begin
+        if sandbox and stretch.phase is Phase.DELIVERY:
+            sandbox.delivery += stretch.end - stretch.begin
     for hold in job.holds:
         if hold.attempt is not None:
             attempt = every[hold.attempt]
@@ -366,15 +383,15 @@ def _judge(attempt: Attempt, outcome: JobOutcome, *, lost: bool) -> None:
     """What an attempt was worth that left its outputs in a store."""
     attempt.success = attempt.waits = False
     if lost:
-        attempt.cause = Cause.LOST_SANDBOX
+        attempt.became, attempt.cause = Delivery.LOST, Cause.LOST_SANDBOX
     elif outcome is JobOutcome.FAILED:
-        attempt.cause = Cause.FAILED
+        attempt.became, attempt.cause = Delivery.FAILED, Cause.FAILED
     elif outcome is JobOutcome.REMOVED:
-        attempt.cause = Cause.REMOVED
+        attempt.became, attempt.cause = Delivery.REMOVED, Cause.REMOVED
+    elif outcome is JobOutcome.SUCCESS:
+        attempt.became, attempt.cause, attempt.success = Delivery.HOME, Cause.NONE, True
     else:
-        attempt.cause = Cause.NONE
-        attempt.success = outcome is JobOutcome.SUCCESS
-        attempt.waits = outcome is not JobOutcome.SUCCESS
+        attempt.cause, attempt.waits = Cause.NONE, True
 
 
 def _is_line(row: Row) -> bool:

@@ -79,6 +79,19 @@ def by_oracle(jobs: list[Job]) -> Told:
             "pieces": job.pieces,
             "attempts": [attempt(job, each) for each in job.attempts],
             "holds": [hold(job, each) for each in job.holds],
+            "deliveries": [
+                {
+                    "attempt": place,
+                    "became": each.became.value,
+                    "couriers": each.couriers,
+                    "left": each.end,
+                    "home": job.end if each.success else None,
+                    "stored_s": each.stored,
+                    "delivery_s": each.delivery,
+                }
+                for place, each in enumerate(job.attempts)
+                if each.handed
+            ],
         }
         for job in jobs
     ]
@@ -87,7 +100,8 @@ def by_oracle(jobs: list[Job]) -> Told:
 def by_accounts(accounts: Accounts) -> Told:
     def rows(frame: pl.DataFrame, job: int, names: str) -> Told:
         found = frame.filter(pl.col("job") == job).select(names.split()).rows(named=True)
-        times = ("begin", "end", "time", "released", "held_s")
+        times = {"begin", "end", "time", "released", "held_s"}
+        times |= {"left", "home", "stored_s", "delivery_s"}
         return [{k: us(v) if k in times else v for k, v in row.items()} for row in found]
 
     attempts = (
@@ -99,8 +113,10 @@ def by_accounts(accounts: Accounts) -> Told:
         mine = accounts.attempts.filter(pl.col("job") == job["job"])
         first = mine["attempt"][0] if mine.height else 0
         holds = rows(accounts.holds, job["job"], "time released held_s code reason attempt")
-        for hold in holds:
-            hold["attempt"] = None if hold["attempt"] is None else hold["attempt"] - first
+        brought = "attempt became couriers left home stored_s delivery_s"
+        deliveries = rows(accounts.deliveries, job["job"], brought)
+        for each in holds + deliveries:
+            each["attempt"] = None if each["attempt"] is None else each["attempt"] - first
         pieces = accounts.pieces.filter(pl.col("job") == job["job"])
         found.append(
             {
@@ -121,6 +137,7 @@ def by_accounts(accounts: Accounts) -> Told:
                 ],
                 "attempts": rows(mine, job["job"], attempts),
                 "holds": holds,
+                "deliveries": deliveries,
             }
         )
     return found
