@@ -327,8 +327,7 @@ def render(
         "time": section(
             "time",
             "Where the slot time went",
-            tag("div", slot_time(totals, seconds), losses_table(losses, totals), class_="halves"),
-            deliveries_table(totals.deliveries),
+            tag("div", slot_time(totals, seconds), _losses(losses, totals), class_="halves"),
         ),
         "sites": site_section(sites, site_points(accounts), noun=accounts.place),
         "sites_title": join(f"{accounts.place.capitalize()}s"),
@@ -360,6 +359,14 @@ def render(
     }
     # One pass: what a log says is never looked at for places to fill.
     return _PLACE.sub(lambda match: parts[match[1]], asset("page.html"))
+
+
+def _losses(losses: Sequence[Loss], totals: Totals) -> Markup:
+    """What was lost and, below it, what couriers brought home, where there were any."""
+    lost = losses_table(losses, totals)
+    if totals.deliveries is None:
+        return lost
+    return tag("div", lost, deliveries_table(totals.deliveries))
 
 
 def _transfer_limit(findings: Sequence[Finding]) -> float | None:

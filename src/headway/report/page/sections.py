@@ -467,10 +467,8 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
     return tag("div", body, tag("p", note, class_="note") if note else None, class_="half")
 
 
-def deliveries_table(deliveries: Deliveries | None) -> Markup | None:
+def deliveries_table(deliveries: Deliveries) -> Markup:
     """What couriers brought home, and what that saved."""
-    if deliveries is None:
-        return None
     rows: list[list[Child]] = [[words, value] for words, value in delivery_rows(deliveries)]
     caption = f"Deliveries: {SLOTS}"
     body = table(caption, ["what", "how much"], rows, class_="numbers")
