@@ -15,6 +15,7 @@ from headway.events.event import (
     ending_words,
     failure_class,
     kind_of,
+    pair_named,
     reason_words,
 )
 from headway.events.format import EventType, inert
@@ -325,7 +326,7 @@ class Pairs:
     def job_of(self, event: Event) -> tuple[int, int]:
         """The cluster and the number of the job that an event is about."""
         own = (event.cluster, event.proc)
-        pair = event.pair
+        pair = pair_named(event.node)
         if pair is not None:
             _, run, number = pair
             self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)
