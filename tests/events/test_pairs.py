@@ -10,7 +10,7 @@ from headway.events import Event, Jobs, Outcome, Status, columns_of, read_column
 from headway.events.event import Kind, pair_named
 
 #: Of a real pool, HTCondor 25.14: two jobs, each with its courier.
-LOG = Path(__file__).parent / "logs" / "pairs.log"
+LOG = Path(__file__).parent / "dag" / "pairs.log"
 
 
 def test_the_real_log() -> None:
