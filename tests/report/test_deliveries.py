@@ -171,6 +171,14 @@ def test_a_log_that_begins_with_a_courier_has_its_time_all_the_same() -> None:
     assert totals(accounts).deliveries is None
 
 
+def test_a_courier_that_says_that_it_computes_has_no_attempt_either() -> None:
+    for kind in (Kind.RUN, Kind.STAGE_IN):
+        accounts = of((0, Kind.DELIVER), (10, kind), (30, Kind.SUCCEEDED))
+        assert accounts.jobs["delivery_s"].to_list() == [30]
+        accounts = of(*COMPUTED, *DELIVERED[:4], (124, kind), *DELIVERED[4:])
+        assert accounts.jobs["delivery_s"].to_list() == [35]
+
+
 def test_a_line_that_the_log_has_lost_shows_in_the_courier() -> None:
     found = totals(of(*COMPUTED[:-2], COMPUTED[-1], *DELIVERED))
     assert (found.attempts, found.good_s, found.bad_s) == (1, 102, 0)
