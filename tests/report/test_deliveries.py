@@ -10,7 +10,7 @@ from tests.report.columns import Made, made_columns
 from tests.report.spent import accounts_of, adds_up, spent
 from tests.report.written import BEGIN, HOST, write_log
 
-from headway.events import Direction, EventWriter, Stage
+from headway.events import Direction, EventWriter, Jobs, Stage, read_log
 from headway.events.event import Kind
 from headway.report import Report, report
 from headway.report.accounting import account
@@ -237,6 +237,21 @@ def write_deliveries(path: Path, jobs: int = 4) -> Path:
 @pytest.fixture(scope="module")
 def delivered(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return report(write_deliveries(tmp_path_factory.mktemp("delivered") / "jobs.log"))
+
+
+def test_status_counts_the_same(delivered: Report) -> None:
+    """Couriers are no attempts there either, and what they lack is no eviction and no requeue."""
+    states = Jobs(read_log(delivered.accounts.files[0]).events).by_id
+    names = ["attempts", "holds", "requeues", "evictions", "checkpoints"]
+    told = {(row[0], row[1]): row[2:] for row in _jobs(delivered, ["cluster", "proc", *names])}
+    assert told == {
+        key: tuple(getattr(state, name) for name in names) for key, state in states.items()
+    }
+    assert _jobs(delivered, names)[0] == (2, 0, 0, 0, 0)
+
+
+def _jobs(found: Report, names: list[str]) -> list[tuple[int, ...]]:
+    return found.accounts.jobs.select(names).rows()
 
 
 def test_the_terminal_says_it(delivered: Report) -> None:
