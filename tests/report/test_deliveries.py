@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.report.written import BEGIN, HOST, write_log
 
 from headway.events import Direction, EventWriter, Jobs, Stage, read_log
 from headway.events.event import Kind
+from headway.pool.folder import RunFolder
 from headway.report import Report, report
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
@@ -19,6 +21,7 @@ from headway.report.deliveries import delivery_figures
 from headway.report.export import tables
 from headway.report.figures import losses, totals
 from headway.report.findings import find
+from headway.report.records import read_records
 
 GIGABYTE = 1_000_000_000
 #: A job that computes for 100 s on its slot, sends its ticket for 1 s, and waits in a store.
@@ -299,6 +302,15 @@ def test_the_tables_have_it(delivered: Report) -> None:
 def test_the_page_has_it(delivered: Report) -> None:
     page = delivered.html()
     assert "outputs that couriers brought home" in page and "transfer slot" in page
+
+
+def test_the_record_of_a_courier_is_no_attempts_record(tmp_path: Path) -> None:
+    for name, phase in (("computed", "run"), ("courier", "deliver")):
+        record = {"cluster_proc": "1.0", "exit": 0, "phases": [{"name": phase, "begin": BEGIN}]}
+        path = tmp_path / "jobs" / "0" / "attempts" / name / "record.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record))
+    assert [row["record"] for row in read_records(RunFolder(tmp_path))] == ["computed"]
 
 
 def test_a_report_without_deliveries_says_nothing_of_them(tmp_path: Path) -> None:
