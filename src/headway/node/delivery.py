@@ -22,6 +22,7 @@ from headway.node.host import (
     SINCE,
     STEPS,
     TICKET,
+    TRANSFER_SLOT,
     machine_attribute,
     store_folder,
 )
@@ -53,10 +54,17 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    root, slot = store_folder(os.environ), machine_attribute(os.environ, "Name") or ""
-    store, startd = open_store(root), slot.partition("@")[2]
-    if store is None or not startd:
-        record.note("the outputs go home with the job: this node has no store for them")
+    ad = read_job_ad(os.environ)
+    store, startd = open_store(store_folder(os.environ)), _startd()
+    obstacle = ""
+    if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
+        obstacle = "this node has no transfer slots"
+    elif store is None:
+        obstacle = "this node has no store for them"
+    elif ad.get(SANDBOX.lower()):
+        obstacle = "those that were left in a store before did not arrive"
+    if obstacle or store is None:
+        record.note(f"the outputs go home with the job: {obstacle}")
         return None
     sandboxes, attempt = Sandboxes(store, should_stop), record.attempt
     name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{attempt.id}"
@@ -65,7 +73,6 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     except NoHandOver as reason:
         record.note(f"the outputs go home with the job: {reason}")
         return None
-    ad = read_job_ad(os.environ)
     starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
         SANDBOX: quoted(name),
@@ -93,6 +100,11 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         os.unlink(TICKET_HOME)
     record.note(f"the outputs go home with the job: {words}")
     return None
+
+
+def _startd() -> str:
+    """The name of this node's startd: the part after the slot in the name of a slot."""
+    return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
 
 
 def nothing_left() -> None:
