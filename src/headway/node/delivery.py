@@ -27,7 +27,7 @@ from headway.node.host import (
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
-from headway.node.store.folder import open_store
+from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
 TYPE_CHECKING = False
@@ -54,23 +54,20 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    ad = read_job_ad(os.environ)
-    store, startd = open_store(store_folder(os.environ)), _startd()
-    obstacle = ""
+    root, startd, ad = store_folder(os.environ), _startd(), read_job_ad(os.environ)
+    why = "" if root else "this node has no store for them"
     if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
-        obstacle = "this node has no transfer slots"
-    elif store is None:
-        obstacle = "this node has no store for them"
-    elif ad.get(SANDBOX.lower()):
-        obstacle = "those that were left in a store before did not arrive"
-    if obstacle or store is None:
-        record.note(f"the outputs go home with the job: {obstacle}")
+        why = "this node has no transfer slots"
+    elif isinstance(ad.get(SANDBOX.lower()), str):
+        why = "those that were left in a store before did not arrive"
+    if why or not root:
+        record.note(f"the outputs go home with the job: {why}")
         return None
-    sandboxes, attempt = Sandboxes(store, should_stop), record.attempt
-    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{attempt.id}"
+    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{record.attempt.id}"
     try:
+        sandboxes = Sandboxes(Store(root), should_stop)
         ticket = sandboxes.hand_over(OUTPUTS, name, at=startd, stays=wanted.stays)
-    except NoHandOver as reason:
+    except (NodeError, NoHandOver) as reason:
         record.note(f"the outputs go home with the job: {reason}")
         return None
     starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
@@ -120,8 +117,11 @@ def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:
     return int(time.time())
 
 
-def take_out(record: AttemptRecord, should_stop: Stop) -> int:
-    """Put the sandbox of this job to where HTCondor brings outputs home from; returns its bytes.
+def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, bool]:
+    """Put the sandbox of this job to where HTCondor brings outputs home from.
+
+    Returns:
+        What the sandbox holds, and whether another courier may have sent some of it.
 
     Raises:
         SandboxError: It is lost or damaged; the job's ad says that it is to be computed again.
@@ -136,10 +136,21 @@ def take_out(record: AttemptRecord, should_stop: Stop) -> int:
     sandboxes = Sandboxes(store, should_stop)
     try:
         ticket = sandboxes.ticket(name, digest)
+        tried = sandboxes.tried(name)
         sandboxes.take_out(ticket, OUTPUTS)
     except SandboxError as error:
         record.set_attribute(SINCE, "undefined")
+        steps = ad.get(STEPS.lower())
+        record.set_attribute(STEPS, str(steps + 1 if isinstance(steps, int) else 1))  # no try
         record.send_line("deliver", "lost", {"sandbox": name, "why": str(error)[:200]})
         raise
     write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
-    return ticket.size
+    return ticket, tried
+
+
+def put_off() -> None:
+    """After a courier that could not deliver: the sandbox is needed again, and stays."""
+    shutil.rmtree(OUTPUTS, ignore_errors=True)  # else HTCondor would bring them, or save them
+    store, name = open_store(store_folder(os.environ)), read_job_ad(os.environ).get(SANDBOX.lower())
+    if store is not None and isinstance(name, str):
+        Sandboxes(store).put_off(name)
