@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headway.pool.folder import RunFolder
-from headway.pool.match import Match
-from headway.spec import Job
+
+if TYPE_CHECKING:
+    from headway.pool.match import Match
+    from headway.spec import Job
 
 
 class Action(str, Enum):

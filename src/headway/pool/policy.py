@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
 from headway.pool.match import SITE, site_names
@@ -48,6 +48,18 @@ _ODD = re.compile("[^ -~]")
 _ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
 
 
+class RetryLimits(Protocol):
+    """`[retries]` of job.toml, as `spec.Retries` and the local pool's supervisor have it."""
+
+    node: int
+    input: int
+    output: int
+    command: int
+    holds: int
+    backoff: float
+    avoid: float
+
+
 class AfterExit(Enum):
     """What happens to a job whose attempt has ended by itself."""
 
@@ -56,7 +68,7 @@ class AfterExit(Enum):
     HOLD = "is held, and released after a pause"
 
 
-def after_exit(status: int, *, ends: int, holds: int, retries: Retries) -> AfterExit:
+def after_exit(status: int, *, ends: int, holds: int, retries: RetryLimits) -> AfterExit:
     """`status`: the exit code, or a negative signal; `holds`: the number of holds so far.
 
     `ends`: how many attempts have ended by themselves so far, without those that led to a hold.
@@ -97,7 +109,7 @@ def exit_lines(retries: Retries) -> dict[str, str]:
     }
 
 
-def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
+def hold_reason(said: str, *, holds: int, retries: RetryLimits) -> str:
     """The reason of a hold after `AfterExit.HOLD`; `said` by the agent, after so many `holds`."""
     plain = _ODD.sub("?", said)[:LONGEST_REASON] or "an input did not arrive"
     return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
@@ -118,12 +130,12 @@ def hold_reason_expression(retries: Retries) -> str:
     )
 
 
-def backoff(holds: int, retries: Retries) -> float:
+def backoff(holds: int, retries: RetryLimits) -> float:
     """The seconds that a job stays held after its `holds`-th hold; they double each time."""
     return min(float(LONGEST_BACKOFF), retries.backoff * 2.0 ** (holds - 1))
 
 
-def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retries) -> bool:
+def releases(code: int, subcode: int, *, holds: int, starts: int, retries: RetryLimits) -> bool:
     """Whether a hold is transient and the job has releases left; `holds` counts this one."""
     if starts > MOST_STARTS:
         return False
@@ -184,7 +196,7 @@ def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:
     return ends + holds > (_PATIENT if inputs_only else 0)
 
 
-def node_avoidance(ends: int, retries: Retries) -> float:
+def node_avoidance(ends: int, retries: RetryLimits) -> float:
     """For how many seconds a job that `blames_place` avoids its past nodes.
 
     A bad node is mostly idle, and so takes every job that comes back to its site.

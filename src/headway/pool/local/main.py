@@ -19,6 +19,7 @@ from headway.node.errors import ENDED_BY_POOL, Exit
 from headway.node.files import remove_orphaned_folders
 from headway.pool.folder import RunFolder
 from headway.pool.local.attempt import ResourceUsage, number, read_record
+from headway.pool.local.job import LocalJob
 from headway.pool.local.queue import QueueEntry
 from headway.pool.local.scratch import (
     ended_with_us,
@@ -57,7 +58,7 @@ def recover(supervisor: Supervisor) -> None:
 def _end_attempt(supervisor: Supervisor, entry: QueueEntry, scratch: Path) -> None:
     """End an attempt as its record says, or evict it where there is none."""
     queue, folder = supervisor.queue, supervisor.folder
-    checkpointed = supervisor.job.checkpoint is not None and has_checkpoint(scratch)
+    checkpointed = supervisor.job.has_checkpoint and has_checkpoint(scratch)
     if checkpointed:
         save_checkpoint(folder, entry.index, scratch, move=True)
     moved = ResourceUsage()
@@ -119,11 +120,12 @@ def _last_words(folder: RunFolder, error: HeadwayError | OSError) -> str:
 def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None) -> None:
     """Run a folder's jobs to their end, or until the pipe `leash` is closed."""
     with contextlib.ExitStack() as stack:
-        if folder.job.container is not None:  # before the lock, which a child would hold too
-            stack.enter_context(ended_with_us(folder.path / "scratch", folder.job.grace))
+        job = LocalJob.read(folder)
+        if job.container is not None:  # before the lock, which a child would hold too
+            stack.enter_context(ended_with_us(folder.path / "scratch", job.grace))
         stack.enter_context(folder.locked(LOCK, patience=_LOCK_PATIENCE))
         stack.enter_context(_reserve(folder))
-        supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
+        supervisor = stack.enter_context(contextlib.closing(Supervisor(folder, job)))
         _handle_signals(supervisor)
         supervisor.orphans.adopt()
 

@@ -13,20 +13,23 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.errors import PoolError, RunError
 from headway.events import read_log
 from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, open_own, read_plain
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import Site, find_apptainer, parse_sites, sites_of
 from headway.pool.local.main import recover
 from headway.pool.local.queue import QueueState
 from headway.pool.local.supervisor import LOCK, Supervisor, ask
 from headway.pool.prepare import by_agent, plan
-from headway.spec import Job
 from headway.text import many
+
+if TYPE_CHECKING:
+    from headway.spec import Job
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class LocalPool(Pool):
         return self._ask(folder, {"edit": [attribute, value], "jobs": list(jobs)})
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        entries = QueueState(folder.facts.number, folder.job)
+        entries = QueueState(folder.facts.number, LocalJob.read(folder))
         if folder.events.exists():
             entries.replay(read_log(folder.events).events)
         return entries.ads()
@@ -146,7 +149,8 @@ class LocalPool(Pool):
                 if folder.is_locked(LOCK):
                     return None
                 raise
-            supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
+            job = LocalJob.read(folder)
+            supervisor = stack.enter_context(contextlib.closing(Supervisor(folder, job)))
             recover(supervisor)
             answer = supervisor.answer(body)
             goes_on = body.get("action") == Action.RELEASE.value and supervisor.queue.has_work()
