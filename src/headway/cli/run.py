@@ -205,12 +205,13 @@ def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
     with stop.listening():  # the jobs may run already while these modules are loaded
         from headway.cli.run_summary import print_ending, summary
         from headway.cli.view import RunView, RunWatcher, choose_view
-        from headway.holds.heal import BackgroundHealer
 
-        run = run_jobs.run
+        run, heal = run_jobs.run, None
         # The local pool releases transient holds itself, and ends when it has nothing more to do.
-        heals = heals and run.pool.kind != "local"
-        heal = BackgroundHealer(run.folder, run.pool) if heals else None
+        if heals and run.pool.kind != "local":
+            from headway.holds.heal import BackgroundHealer
+
+            heal = BackgroundHealer(run.folder, run.pool)
         watcher = RunWatcher(run_jobs, choose_view(run_jobs, as_json=as_json), heal, stop)
     left = ""
     try:
