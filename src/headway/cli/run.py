@@ -17,6 +17,7 @@ from headway.text import many, printable
 if TYPE_CHECKING:
     from headway.api import Run, Submission
     from headway.cli.job_text import RunJobs
+    from headway.pool import Pool
     from headway.pool.results import Results
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
@@ -99,6 +100,16 @@ def call(arguments: Namespace) -> int:
 
 
 def _start(arguments: Namespace) -> int:
+    from headway.pool import Runs, open_pool
+
+    pool = open_pool(arguments.pool or "local", Runs.here().root.parent)
+    if arguments.dry_run:
+        return _plan(pool, arguments)
+    with pool.beginning():
+        return _plan(pool, arguments)
+
+
+def _plan(pool: Pool, arguments: Namespace) -> int:
     """The same as `headway.run`, with messages between the steps."""
     from headway.api import plan_run
     from headway.pool.results import WAITS
@@ -112,7 +123,7 @@ def _start(arguments: Namespace) -> int:
 
     planned = plan_run(
         arguments.job,
-        pool=arguments.pool or "local",
+        pool=pool,
         overrides=arguments.set,
         resources=arguments.resource,
         only_missing=arguments.only_missing,

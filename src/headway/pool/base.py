@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -71,6 +73,10 @@ class Pool(ABC):
     @abstractmethod
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         """A text that shows exactly what `submit` would submit; `base`: the folder of job.toml."""
+
+    def beginning(self) -> AbstractContextManager[None]:
+        """Begin within it what every submit needs, while the job is still being read."""
+        return contextlib.nullcontext()
 
     @abstractmethod
     def submit(self, folder: RunFolder) -> None:
