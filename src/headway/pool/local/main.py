@@ -182,14 +182,10 @@ class SupervisorProcess:
         """
         process = self._process
         assert process.stdin is not None and process.stdout is not None
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it could not even load its modules
-                process.stdin.write(json.dumps([str(folder.path), detached]).encode() + b"\n")
-            readable, _, _ = select.select([process.stdout], [], [], _START_PATIENCE)
-            begun = bool(readable) and process.stdout.read(len(_BEGUN)) == _BEGUN
-        except BaseException:  # Ctrl-C: jobs may run already
-            self.end()
-            raise
+        with contextlib.suppress(BrokenPipeError):  # it could not even load its modules
+            process.stdin.write(json.dumps([str(folder.path), detached]).encode() + b"\n")
+        readable, _, _ = select.select([process.stdout], [], [], _START_PATIENCE)
+        begun = bool(readable) and process.stdout.read(len(_BEGUN)) == _BEGUN
         process.stdout.close()
         if not begun:
             process.terminate()

@@ -91,6 +91,13 @@ class LocalPool(Pool):
             loading.drop()
 
     def submit(self, folder: RunFolder) -> None:
+        try:
+            self._submit(folder)
+        except BaseException:  # Ctrl-C, for one; jobs may run already
+            self._end_supervisor()
+            raise
+
+    def _submit(self, folder: RunFolder) -> None:
         folder.check_own()
         self.joined = folder.is_locked(LOCK)
         if not self.joined:
@@ -125,8 +132,7 @@ class LocalPool(Pool):
     def leave(self, folder: RunFolder) -> str:
         if self._supervisor is None:
             return f"{folder.label} goes on in the background: see `headway status {folder.label}`"
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor.end() != 0:
+        if self._end_supervisor() != 0:
             raise PoolError(
                 f"the local pool of {folder.label} did not end properly: {last_words(folder)}",
                 remedy=f"go on with `headway run --resume {folder.label}`",
@@ -171,22 +177,29 @@ class LocalPool(Pool):
     def _start_supervisor(self, folder: RunFolder) -> None:
         """Have it read the log before this returns, so that an error is reported now."""
         try:
-            process, self._loading = self._loading or SupervisorProcess(), None
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             with open(open_own(folder.path / LOG, flags, 0o644), "ab") as log:
                 log.truncate(0)  # the messages of an earlier supervisor would mislead
-            if not process.begin(folder, detached=self.detached):
-                raise PoolError(
-                    f"the local pool of {folder.label} did not start: {last_words(folder)}",
-                    remedy=f"see {LOG} in {folder.path}",
-                )
-            _log.info("the local pool of %s runs as process %d", folder.label, process.pid)
+            process, self._loading = self._loading or SupervisorProcess(), None
             self._supervisor = None if self.detached else process
+            begun = process.begin(folder, detached=self.detached)
         except OSError as error:
             raise PoolError(
                 f"the local pool of {folder.label} cannot be started: {error.strerror}",
                 remedy=f"is there space and permission in {folder.path}?",
             ) from error
+        if not begun:
+            self._supervisor = None
+            raise PoolError(
+                f"the local pool of {folder.label} did not start: {last_words(folder)}",
+                remedy=f"see {LOG} in {folder.path}",
+            )
+        _log.info("the local pool of %s runs as process %d", folder.label, process.pid)
+
+    def _end_supervisor(self) -> int:
+        """End the jobs that this process watches, with their grace; returns the exit code."""
+        supervisor, self._supervisor = self._supervisor, None
+        return 0 if supervisor is None else supervisor.end()
 
 
 def last_words(folder: RunFolder) -> str:
