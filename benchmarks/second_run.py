@@ -1,6 +1,6 @@
 """How soon a second `headway run` begins its command, when the first has fetched the same input.
 
-    python benchmarks/second_run.py [--runs N] [--size MEGABYTES] [--budget MILLISECONDS]
+    python benchmarks/second_run.py [--runs N] [--size MEGABYTES] [--json FILE]
 
 The local pool keeps the input in the user's cache; here a server on loopback says that it has not
 changed. Two peers run the same command in a shell, which first copies the input from the same disk,
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -23,15 +24,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from local_overhead import adopt_orphans, cpu_of_ended
-from measure import SOURCE
+from measure import SOURCE, file_system, machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.lab import Made
 from transfer_server import serve
 
 BUDGET = 300.0  # milliseconds until the command starts, on two quiet cores
+SECOND = "a second run"
 _LATER = 0.1  # seconds after which the processes of a run have ended
 _NOW = "date +%s.%N"
 _JOB = """\
@@ -69,7 +72,7 @@ class SecondRun:
         try:
             return _figures(start)
         finally:
-            shutil.rmtree(self.folder / ".headway", ignore_errors=True)
+            shutil.rmtree(self.folder / ".headway/runs", ignore_errors=True)
 
     def copy(self) -> Figures:
         """A copy of a file on the same disk."""
@@ -118,29 +121,40 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--size", type=int, default=1024, help="megabytes of the input")
     parser.add_argument("--budget", type=float, default=BUDGET, help="milliseconds")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     arguments = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as pip compiles what it installs
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(SOURCE)], check=True)
-    with served(arguments.size) as (url, folder):
-        second = SecondRun(folder / "runs", url, arguments.size)
-        first, _ = second.headway()
-        print(f"{'first headway run':<20} {1000 * first:8.0f} ms")
-        ways = {"second headway run": second.headway, "cp": second.copy, "curl": second.curl}
-        taken: dict[str, list[Figures]] = {name: [] for name in ways}
-        for _ in range(arguments.runs):
-            for name, way in ways.items():
-                taken[name].append(way())
-    for name, figures in taken.items():
+    known = _measured(arguments.size, arguments.runs)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(known, indent=1) + "\n")
+    for name, figures in known["ways"].items():
         walls, cpus = ([1000 * each for each in column] for column in zip(*figures, strict=True))
-        words = f"{statistics.median(walls):8.0f} ms ({min(walls):.0f}–{max(walls):.0f})"
-        print(f"{name:<20} {words}, {statistics.median(cpus):.0f} ms CPU")
-    load = os.getloadavg()[0]
-    print(f"{arguments.size} MiB, {arguments.runs} runs in turns, {os.cpu_count()} cores,", end=" ")
-    print(f"load {load:.1f}; budget {arguments.budget:.0f} ms")
-    if 1000 * statistics.median(wall for wall, _ in taken["second headway run"]) > arguments.budget:
+        spread = f"({min(walls):.0f}–{max(walls):.0f})"
+        print(f"{name:<20}{statistics.median(walls):8.0f} ms {spread:<12}", end="")
+        print(f"{statistics.median(cpus):8.0f} ms CPU")
+    print(f"{arguments.size} MiB, {arguments.runs} turns, {os.cpu_count()} cores,", end=" ")
+    print(f"load {known['load']:.1f}; budget {arguments.budget:.0f} ms")
+    median = statistics.median(wall for wall, _ in known["ways"][SECOND])
+    if 1000 * median > arguments.budget:
         print("over the budget")
         return 1
     return 0
+
+
+def _measured(size: int, turns: int) -> dict[str, Any]:
+    """The figures of each way, taken in turns, and what they depend on."""
+    with served(size) as (url, folder):
+        run = SecondRun(folder / "runs", url, size)
+        ways = {SECOND: run.headway, "cp": run.copy, "curl": run.curl}
+        first = [run.headway()]
+        taken: dict[str, list[Figures]] = {name: [] for name in ways}
+        for _ in range(turns):
+            for name, way in ways.items():
+                taken[name].append(way())
+        about = machine() | {"file_systems": {"disk": file_system(folder)}}
+    load = os.getloadavg()[0]
+    return {"machine": about, "size": size, "load": load, "ways": {"the first run": first} | taken}
 
 
 if __name__ == "__main__":
