@@ -145,6 +145,17 @@ def test_ctrl_c_while_a_run_begins(house: House, moment: int) -> None:
         house.headway("remove", "sleep-1")
 
 
+def test_streams_may_be_closed(house: House) -> None:
+    house.write(f'name = "true"\ncommand = "true"\n{SMALL}')
+    command = f"exec {sys.executable} -m headway run job.toml --again --pool {house.pool}"
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        words = ["sh", "-c", f"{command} {closed}"]
+        subprocess.run(words, cwd=house.folder, env=house.environment, timeout=120, check=False)
+        wait(lambda: not supervisors(house))
+        assert house.newest().succeeded(), closed
+    assert len([*house.folder.glob(".headway/runs/*")]) == 4
+
+
 def test_what_keeps_a_supervisor_from_beginning_is_said(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

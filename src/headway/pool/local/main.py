@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -208,7 +209,8 @@ class SupervisorProcess:
 
 def main() -> int:
     """Supervise the run that stdin names, if it names one; returns the exit code."""
-    leash, tell = os.dup(0), os.dup(1)
+    # not among the first three, one of which may be closed
+    leash, tell = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3) for file in (0, 1))
     order = sys.stdin.readline()
     if not order:
         return 0  # there is nothing to run after all

@@ -78,7 +78,8 @@ class LocalPool(Pool):
 
     @contextlib.contextmanager
     def beginning(self) -> Iterator[None]:
-        self._loading = SupervisorProcess()
+        with contextlib.suppress(OSError):  # `submit` will say so
+            self._loading = SupervisorProcess()
         try:
             yield
         finally:
