@@ -45,7 +45,7 @@ inputs = ["{url}"]
 memory = "100 MB"
 disk = "{disk} MB"
 """
-Figures = tuple[float, float]  # seconds until the command starts, and of CPU in all
+Figures = dict[str, float]  # wall: seconds until the command starts; cpu: seconds of CPU in all
 
 
 class SecondRun:
@@ -98,7 +98,7 @@ def _figures(start: Callable[[], str]) -> Figures:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:  # the server is a child, too, and goes on
             pass
-    return began - begin, cpu_of_ended() - cpu
+    return {"wall": began - begin, "cpu": cpu_of_ended() - cpu}
 
 
 @contextlib.contextmanager
@@ -129,13 +129,13 @@ def main() -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps(known, indent=1) + "\n")
     for name, figures in known["ways"].items():
-        walls, cpus = ([1000 * each for each in column] for column in zip(*figures, strict=True))
+        walls, cpus = ([1000 * each[key] for each in figures] for key in ("wall", "cpu"))
         spread = f"({min(walls):.0f}–{max(walls):.0f})"
         print(f"{name:<20}{statistics.median(walls):8.0f} ms {spread:<12}", end="")
         print(f"{statistics.median(cpus):8.0f} ms CPU")
     print(f"{arguments.size} MiB, {arguments.runs} turns, {os.cpu_count()} cores,", end=" ")
     print(f"load {known['load']:.1f}; budget {arguments.budget:.0f} ms")
-    median = statistics.median(wall for wall, _ in known["ways"][SECOND])
+    median = statistics.median(each["wall"] for each in known["ways"][SECOND])
     if 1000 * median > arguments.budget:
         print("over the budget")
         return 1

@@ -114,8 +114,9 @@ def second_run(version: Version) -> Figures:
     with served(256) as (url, folder):
         run = SecondRun(folder / "runs", url, 256, version.root / "src")
         run.headway()  # which fetches the input
-        walls, cpus = zip(*(run.headway() for _ in range(5)), strict=True)
-    return {"to its command": statistics.median(walls), "all of it, CPU": statistics.median(cpus)}
+        runs = [run.headway() for _ in range(5)]
+    names = {"to its command": "wall", "all of it, CPU": "cpu"}
+    return {name: statistics.median(each[key] for each in runs) for name, key in names.items()}
 
 
 def local_overhead(version: Version) -> Figures:

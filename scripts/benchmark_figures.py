@@ -198,7 +198,7 @@ def second_run() -> list[str]:
     known = read("second_run")
     rows = []
     for way, figures in known["ways"].items():
-        walls, cpus = zip(*figures, strict=True)
+        walls, cpus = ([each[key] for each in figures] for key in ("wall", "cpu"))
         spread = f" ({min(walls):.2f}–{max(walls):.2f})" if len(walls) > 1 else ""
         wall, cpu = statistics.median(walls), statistics.median(cpus)
         rows.append([way, f"{wall:.2f} s{spread}", f"{cpu:.2f} s"])
@@ -284,7 +284,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "present": lambda: feeding("present", _PRESENT),
     "arriving": lambda: feeding("arriving", _ARRIVING),
     "window": window,
-    "second run": second_run,
+    "second": second_run,
     "logs": logs,
     "shapes": shapes,
 }
