@@ -10,12 +10,14 @@ What the benchmarks write with `--json` becomes the page as soon as it is put th
     python benchmarks/transfer.py --crowd --json benchmarks/results/crowd.json
     python benchmarks/transfer_faults.py --json benchmarks/results/transfer_faults.json
     python benchmarks/streaming.py --json benchmarks/results/streaming.json
+    python benchmarks/second_run.py --json benchmarks/results/second_run.json
     python benchmarks/events.py --json benchmarks/results/events.json
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -191,6 +193,23 @@ def window() -> list[str]:
     return markdown([title, "stated before", "taken"], rows)
 
 
+def second_run() -> list[str]:
+    """How soon each way begins the command, and the CPU time of all its processes."""
+    known = read("second_run")
+    rows = []
+    for way, figures in known["ways"].items():
+        walls, cpus = ([each[key] for each in figures] for key in ("wall", "cpu"))
+        spread = f" ({min(walls):.2f}–{max(walls):.2f})" if len(walls) > 1 else ""
+        wall, cpu = statistics.median(walls), statistics.median(cpus)
+        rows.append([way, f"{wall:.2f} s{spread}", f"{cpu:.2f} s"])
+    taken = len(known["ways"]["cp"])
+    return [
+        f"{setting(known)} {known['size']:,} MiB, {taken} turns.",
+        "",
+        *markdown(["way", "its command starts after", "CPU of all processes"], rows),
+    ]
+
+
 _LOGS = {"pool": "a pool's log", "shapes": "old and new forms mixed"}
 
 
@@ -265,6 +284,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "present": lambda: feeding("present", _PRESENT),
     "arriving": lambda: feeding("arriving", _ARRIVING),
     "window": window,
+    "second": second_run,
     "logs": logs,
     "shapes": shapes,
 }

@@ -42,15 +42,10 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import (
-    agent_urls,
-    delivered_name,
-    encoded_row,
-    image_path,
-    plugin_schemes,
-    schemes,
-)
+from headway.pool.prepare import agent_urls, delivered_name, plugin_schemes, schemes
+from headway.pool.program import encoded_row
 from headway.spec import Input, Job
+from headway.spec.places import image_path
 from headway.text import many
 
 MOST_IDLE = 1000
@@ -418,7 +413,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later, str(index)))
+        yield _SEPARATOR.join((encoded_row(job.row(index)), urls, to, later, str(index)))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
