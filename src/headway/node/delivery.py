@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 
 from headway.node.classad import quoted, read_job_ad
@@ -19,6 +20,7 @@ from headway.node.host import (
     SANDBOX,
     SANDBOX_AT,
     SINCE,
+    STEPS,
     TICKET,
     machine_attribute,
     store_folder,
@@ -64,11 +66,12 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         record.note(f"the outputs go home with the job: {reason}")
         return None
     ad = read_job_ad(os.environ)
-    starts = ad.get("numshadowstarts")
+    starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
         SANDBOX: quoted(name),
         TICKET: quoted(ticket.digest),
         SANDBOX_AT: quoted(startd),
+        STEPS: str(steps + 1 if isinstance(steps, int) else 1),
         SINCE: str(_now(ad, record)),  # the job is a courier from now on
         HANDED: str(starts)
         if isinstance(starts, int)
@@ -78,6 +81,8 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
         if all(record.set_attribute(key, value) for key, value in told.items()):
             record.note(f"{ticket.size} bytes of outputs are handed over to the store, as {name}")
+            if os.path.isdir(OUTPUTS):  # they were copied, and need not go home
+                shutil.rmtree(OUTPUTS)
             return ticket
         words = "the access point cannot be told of a sandbox"
     except OSError as error:

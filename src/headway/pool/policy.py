@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
-from headway.node.host import COURIER, HANDED, SANDBOX_AT, SINCE, TRANSFER_SLOT
+from headway.node.host import COURIER, HANDED, SANDBOX_AT, SINCE, STEPS, TRANSFER_SLOT
 from headway.pool.match import SITE, site_names
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ _PATIENT = 2  # failed inputs after which a job may still go back to the same si
 _NODE_LONGER = 4  # a node is avoided this many times as long as its site
 _SET_BACK = 60  # a hold this many seconds in the future means that the clock was set back
 _ODD = re.compile("[^ -~]")
-# Attempts that ended by themselves, without those that led to a hold for a missing input.
-_ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
+# Attempts that ended by themselves, without those that led to a hold for a missing input, and
+# without those that left the outputs for a courier.
+_ENDS = f"((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0) - ({STEPS} ?: 0))"
 
 
 class AfterExit(Enum):

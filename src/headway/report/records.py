@@ -217,11 +217,16 @@ def read_records(folder: RunFolder) -> list[dict[str, Any]]:
         if not (proc.isascii() and proc.isdigit() and len(proc) < 10):
             continue
         raw = read_record(path.parent)
-        if raw:
+        if raw and not _of_courier(raw):
             where = _where(raw)
             key = {"log": log, "cluster": where[0] if where else None, "proc": int(proc)}
             found.append({**key, "record": path.parent.name, **row_of(raw)})
     return sorted(found, key=lambda row: (row["proc"], str(row["record"])))
+
+
+def _of_courier(raw: Mapping[str, Any]) -> bool:
+    """Whether it tells of a courier, which is no attempt of its own."""
+    return any(phase.get("name") == "deliver" for phase in _dicts(raw.get("phases")))
 
 
 def row_of(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,15 +231,32 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_store_on_another_file_system_takes_nothing(
-    sandboxes: Sandboxes, elsewhere: Path, tmp_path: Path
+def test_a_store_on_another_file_system_gets_and_gives_copies(
+    sandboxes: Sandboxes, store: Store, elsewhere: Path, tmp_path: Path
 ) -> None:
     outputs = write(elsewhere / "outputs")
-    with pytest.raises(NoHandOver, match="on another file system"):
-        sandboxes.hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
-    ticket = handed(sandboxes, tmp_path)
-    sandboxes.take_out(ticket, str(elsewhere / "home"))
+    ticket = sandboxes.hand_over(str(outputs), "run-1", at="node.example.org", stays=60.0)
+    assert read(outputs) == TREE and os.listdir(store.drafts) == []
+    sandboxes.take_back("run-1", str(outputs))
+    assert read(outputs) == TREE and sandboxes.held() == []
+    again = sandboxes.hand_over(str(outputs), "run-1", at="node.example.org", stays=60.0)
+    assert again.files == ticket.files
+    sandboxes.take_out(again, str(elsewhere / "home"))
     assert read(elsewhere / "home") == TREE, "what a courier cannot link it copies"
+    with pytest.raises(Stopped):
+        Sandboxes(store, lambda: True).hand_over(str(outputs), "run-2", at="a", stays=60.0)
+    assert read(outputs) == TREE and os.listdir(store.drafts) == []
+
+
+def test_a_copy_that_does_not_fit_goes_home_with_its_job(elsewhere: Path, tmp_path: Path) -> None:
+    create_store(str(elsewhere / "store"), Settings())
+    store = Store(str(elsewhere / "store"))
+    outputs = write(tmp_path / "outputs")
+    (outputs / "large").write_bytes(bytes(5 << 20))
+    with pytest.raises(NoHandOver, match="No space left"):
+        Sandboxes(store).hand_over(str(outputs), "run-0", at="a", stays=60.0)
+    assert (outputs / "large").stat().st_size == 5 << 20
+    assert os.listdir(store.drafts) == os.listdir(store.sandboxes) == []
 
 
 def test_a_full_disk(elsewhere: Path, tmp_path: Path) -> None:
@@ -351,7 +368,7 @@ def _hand_over_until(line: int, root: str, outputs: str) -> int:
     return killed_at(
         line,
         lambda: sandboxes.hand_over(outputs, "run-0", at="node.example.org", stays=3600.0),
-        lambda frame: frame.f_code.co_name == "_move",  # what comes before changes nothing
+        lambda frame: frame.f_code.co_name in ("hand_over", "_put_in_place", "_line"),
     )
 
 

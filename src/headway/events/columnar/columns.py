@@ -48,6 +48,7 @@ class UsageColumns:
     execute: Floats  # HTCondor's TimeExecute, seconds
     busy: Floats  # HTCondor's TimeSlotBusy, seconds
     staged: Floats  # bytes that the agent staged in by itself
+    left: Floats  # bytes that it left in a node's store
 
 
 #: What can be measured: the columns of a table of measurements.
@@ -218,14 +219,17 @@ _Values = dict[str, int | str]
 
 
 def _of_agent(line: dict[str, str]) -> tuple[_Values, dict[str, float]]:
-    """What a line of the agent says, by column, and the bytes that it staged in by itself."""
-    nonce, size = line.get("nonce"), line.get("bytes", "")
+    """What a line of the agent says, by column, and the bytes that it staged in, or left, itself."""
+    nonce, kind = line.get("nonce"), agent_kind(line)
     if not nonce:
         return {"kind": int(Kind.OTHER)}, {}
     staged = line.get("phase") == "stage-in" and line.get("state") == "end"
+    size = line.get("size" if kind is Kind.DONE_LATER else "bytes", "")
     known = size.isascii() and size.isdigit() and len(size) <= 18
-    measured = {"staged": float(size)} if staged and known else {}
-    return {"kind": int(agent_kind(line)), "text": nonce}, measured
+    measured = {}
+    if known and (staged or kind is Kind.DONE_LATER):
+        measured["staged" if staged else "left"] = float(size)
+    return {"kind": int(kind), "text": nonce}, measured
 
 
 def _of_htcondor(event: Event) -> tuple[_Values, dict[str, float]]:

@@ -70,6 +70,7 @@ _NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
 _PLAIN_NAME = re.compile(r"[\w.+-]+")
 _OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
 _UNSAFE = re.compile(r'[,"\\$]')  # ends an item or the string, or begins a macro or an escape
+_PULLED = ("docker://", "oras://", "/cvmfs/")  # images that the node gets by itself
 _SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
 _COLUMNS = ("row", "brought", "to", "spare", "number")
 _MACRO = re.compile(r"\$\w*\(|\$\$")
@@ -155,7 +156,7 @@ def submit_description(
     sections: dict[str, Mapping[str, str]] = {
         "what runs": _what_runs(job, folder, base, common, paired),
         "what it needs": _needs(job, holders_first),
-        "files": _files(job, folder, common),
+        "files": _files(job, folder, base, common),
         "with nobody watching": {
             **avoid_lines(job.retries),
             **exit_lines(job.retries, later=later),
@@ -271,8 +272,12 @@ def _what_runs(
     job: Job, folder: RunFolder, base: Path, common: CommonInput, paired: bool
 ) -> dict[str, str]:
     image = {"container_image": image_path(job.container, base)} if job.container else {}
-    if image and any(given.store for given in job.inputs):
+    later = job.deliver == "later"
+    if image and (later or any(given.store for given in job.inputs)):
         image[f"+{WANTS_STORE}"] = "true"
+    if image and later:  # a courier needs no image
+        image["+WantContainer"] = for_couriers("false", "true")
+        image[f"+{_wanted(image['container_image'])}"] = for_couriers("false", "true")
     if common.image:
         image["container_is_common"] = "true"
     return {
@@ -287,6 +292,13 @@ def _what_runs(
         "notification": "never",
         **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM and not paired else {}),
     }
+
+
+def _wanted(image: str) -> str:
+    """The attribute by which HTCondor has a job run in an image."""
+    if image.startswith(("docker:", "oras:")):
+        return "WantDockerImage"
+    return "WantSIF" if image.endswith(".sif") else "WantSandboxImage"
 
 
 def holders_term(job: Job) -> str:
@@ -338,7 +350,7 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
     return lines
 
 
-def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
+def _files(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict[str, str]:
     urls = [url for url in _brought(job) if not placeholders(url)]
     home = f"{_destination(folder.jobs)}/$(number)"
     payload = [folder.payload.as_posix()]
@@ -356,14 +368,36 @@ def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
         "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
+    if job.deliver == "later":  # in place of what HTCondor makes of the line above
+        image = _brought_image(job, base, common)
+        lines["+TransferInput"] = _input(job, folder, lines["transfer_input_files"] + image)
     if secrets:
         lines["encrypt_input_files"] = SECRETS
     lines |= plugin_lines(job, folder)
-    lines |= spare_lines(job, folder, lines["transfer_input_files"])
+    lines |= spare_lines(job, folder, lines["transfer_input_files"], base, common)
     if job.checkpoint is not None:
         lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
         lines["transfer_checkpoint_files"] = OUT
     return lines
+
+
+def _brought_image(job: Job, base: Path, common: CommonInput) -> str:
+    """The image as HTCondor would add it to the files that it brings to each job."""
+    image = image_path(job.container, base) if job.container else ""
+    own = {canonical(key): value for key, value in job.submit.items()}
+    stays = own.get("transfercontainer", "true").strip().lower() == "false"
+    if not image or common.image or stays or image.startswith(_PULLED):
+        return ""
+    return f", {image}"
+
+
+def _input(job: Job, folder: RunFolder, files: str) -> str:
+    """The value of TransferInput for these files: a courier needs only those for the agent."""
+    if job.deliver == "now":
+        return f'"{files}"'
+    own = [folder.plan, *([folder.secrets] if job.from_shell else [])]
+    few = ", ".join(each.as_posix() for each in own)
+    return for_couriers(f'"{few}"', f'"{files}"')
 
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
@@ -448,7 +482,9 @@ def spare_urls(job: Job) -> list[str]:
     return urls
 
 
-def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
+def spare_lines(
+    job: Job, folder: RunFolder, files: str, base: Path, common: CommonInput
+) -> dict[str, str]:
     """The attributes that the agent may point HTCondor at; `files` are brought in any case."""
     urls = spare_urls(job)
     if not urls:
@@ -456,7 +492,9 @@ def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
     every = "".join(f", {url}" for url in urls if not placeholders(url))
     through = [given for given in job.inputs if given.via == "plugin"] + _spare(job)
     return {
-        f"+{INPUT}": f'"{files}{every}$(spare)"',
+        f"+{INPUT}": _input(
+            job, folder, f"{files}{every}$(spare){_brought_image(job, base, common)}"
+        ),
         f"+{PLUGINS}": f'"{_plugins(job, folder, through)}"',
     }
 
