@@ -12,6 +12,7 @@ from headway.api import Run
 from headway.cli.terminal import amount, moment, print_table
 from headway.events import JobState, Outcome, Status
 from headway.node.errors import Exit
+from headway.pool.deliveries import DeliveryLines, delivery_seconds, upload_rate
 from headway.spec import format_duration, format_size
 from headway.text import RowWords, many, ordinal, printable
 
@@ -89,59 +90,6 @@ def fetching_words(state: JobState) -> str:
     return text
 
 
-class DeliveryLines:
-    """The outputs that wait in the stores of nodes, and how fast earlier ones were brought home."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, float]] = {}  # by node: since when each job's wait
-        self._node: dict[int, str] = {}  # of a job whose outputs wait
-        self._brought: dict[str, dict[int, tuple[int, float]]] = {}  # by node: bytes and seconds
-
-    def take(self, key: int, state: JobState) -> None:
-        """Take in a job's new state."""
-        if not state.sandbox:
-            return
-        node = state.sandbox_at if is_in_line(state) else ""
-        before = self._node.pop(key, "")
-        if before and before != node:
-            self._waiting[before].pop(key, None)
-        if node:
-            self._node[key] = node
-            self._waiting.setdefault(node, {})[key] = state.sandbox_since or 0.0
-        seconds = delivery_seconds(state)
-        if seconds and state.sandbox_bytes:
-            brought = self._brought.setdefault(state.sandbox_at, {})
-            brought[key] = state.sandbox_bytes, seconds
-
-    def place(self, state: JobState) -> int:
-        """The place of a job's outputs among those that wait at the same node; 0: none."""
-        if not is_in_line(state):
-            return 0
-        own = state.sandbox_since or 0.0, state.proc
-        waiting = self._waiting.get(state.sandbox_at, {})
-        return 1 + sum((since, key) < own for key, since in waiting.items())
-
-    def rate(self, node: str) -> float | None:
-        """The bytes a second at which a courier has brought outputs from this node, if any has."""
-        brought = self._brought.get(node)
-        if not brought:
-            return None
-        return sum(size for size, _ in brought.values()) / sum(s for _, s in brought.values())
-
-
-def is_in_line(state: JobState) -> bool:
-    """Whether a job's outputs wait for a courier, and for nothing else."""
-    return state.stored and state.courier_since is None and state.status is not Status.HELD
-
-
-def delivery_seconds(state: JobState) -> float | None:
-    """How long the courier took that brought a job's outputs home; None: too short, or unknown."""
-    if state.delivered is None or state.courier_since is None:
-        return None
-    seconds = state.delivered - state.courier_since
-    return seconds if seconds >= 1.0 else None  # most logs have whole seconds
-
-
 def stored_at(state: JobState) -> str:
     """Where a job's outputs wait: the site, or the node where no site is known."""
     return printable(state.sandbox_site or state.sandbox_at) or "a node"
@@ -150,14 +98,6 @@ def stored_at(state: JobState) -> str:
 def stored_bytes(state: JobState) -> str:
     """How much waits there, in words."""
     return "its outputs" if state.sandbox_bytes is None else format_size(state.sandbox_bytes)
-
-
-def upload_rate(state: JobState) -> float | None:
-    """The bytes a second at which a courier uploads, as far as its agent tells."""
-    since, at = state.phase_since, state.progress_at
-    if state.phase != "deliver" or not state.progress_bytes or since is None or at is None:
-        return None
-    return state.progress_bytes / (at - since) if at > since else None
 
 
 def delivery_words(state: JobState, lines: DeliveryLines, now: float) -> str:

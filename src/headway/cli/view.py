@@ -14,7 +14,6 @@ from headway.cli.job_text import (
     COLUMNS,
     GROUPS,
     STYLES,
-    DeliveryLines,
     RunJobs,
     count_words,
     fetching_words,
@@ -28,6 +27,7 @@ from headway.cli.job_text import (
 from headway.cli.terminal import StopSignal, can_redraw, clock, print_json
 from headway.events import JobState, Status
 from headway.holds.heal import BackgroundHealer
+from headway.pool.deliveries import DeliveryLines
 from headway.spec import format_duration
 from headway.text import many, printable
 
