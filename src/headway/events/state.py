@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
 from headway.events.event import (
-    AGENT_KINDS,
     BY_TRANSFER,
+    COMPUTING_KINDS,
     TERMINAL,
     Event,
     Kind,
@@ -16,6 +16,7 @@ from headway.events.event import (
     ending_words,
     failure_class,
     kind_of,
+    pair_named,
     reason_words,
 )
 from headway.events.format import EventType, inert
@@ -27,9 +28,6 @@ __all__ = ["TERMINAL", "JobState", "Jobs", "Outcome", "Status", "fold"]
 
 #: Seconds between a 004 and the 012 or 009 that explains it.
 _SAME_CAUSE = 2.0
-#: What only an agent that computes says, and what only a courier's does.
-_COMPUTES = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
-_DELIVERS = frozenset({Kind.DELIVER, Kind.LOST})
 
 
 @dataclass
@@ -65,7 +63,7 @@ class JobState:
     progress_rate: int | None = None
     #: How many sources the agent downloads from.
     progress_sources: int | None = None
-    #: Starts, those that never got further than the input transfer included; not those of couriers.
+    #: Starts, those that never got further than the input transfer included, and couriers not.
     attempts: int = 0
     #: Starts of couriers, which bring outputs home from a node's store.
     couriers: int = 0
@@ -96,13 +94,13 @@ class JobState:
     foreign: int = 0
     events: int = 0
     _life: Life = field(default=Life(), repr=False)
-    #: Whether the attempt under way, or the last one, is a courier.
-    _courier: bool = field(default=False, repr=False)
     #: Holds and starts before HTCondor knew the job by its present id.
     _earlier: tuple[int, int] = field(default=(0, 0), repr=False)
     #: The agent's name in the attempt under way.
     _nonce: str | None = field(default=None, repr=False)
     _evicted: float | None = field(default=None, repr=False)
+    #: The newest start is a courier, which brings outputs home and computes nothing.
+    _courier: bool = field(default=False, repr=False)
     #: Exit code and reason of the agent's last line.
     _said: tuple[str, str] = field(default=("", ""), repr=False)
 
@@ -168,10 +166,11 @@ class JobState:
         before = self._life
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
-            self._open(event.time, courier=self._life.left)
-        if effect & Effect.SAVED:
+            self._open(event.time)
+        self._tell_courier(kind, event.time)
+        if effect & Effect.SAVED and not self._courier:
             self.checkpoints += 1
-        if effect & Effect.EVICTED:
+        if effect & Effect.EVICTED and not self._courier:
             self.evictions += 1
             self._evicted = event.time
         if self.since is None or self._life.shown is not before.shown:
@@ -199,7 +198,7 @@ class JobState:
 
     def _on_another_courier(self, event: Event) -> None:
         """DAGMan, or a user, has the outputs brought once more: the job is not over."""
-        pair = event.pair
+        pair = pair_named(event.node)
         if pair is not None and pair[0] == "courier" and self.status is Status.COMPLETED:
             self._life = resumed()
             self.status, self.since = self._life.shown, event.time
@@ -207,19 +206,27 @@ class JobState:
             self.courier_since = self.delivered = None
             self.why = "another courier is to bring its outputs"
 
-    def _open(self, begin: float, *, courier: bool) -> None:
+    def _open(self, begin: float) -> None:
         """A new attempt begins: forget the place and the end of the last one."""
-        self._courier, self.courier_since = courier, begin if courier else None
-        if courier:
-            self.couriers += 1
-        else:
-            self.attempts += 1
+        self._courier = self._life.left
+        self.attempts += not self._courier
+        self.couriers += self._courier
+        self.courier_since = begin if self._courier else None
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
         self._clear_phase()
         self._nonce = self._evicted = None
         self._said = ("", "")
+
+    def _tell_courier(self, kind: Kind, now: float) -> None:
+        """A courier says so, or starts while outputs wait and never says that it computes."""
+        courier = self._courier and kind not in COMPUTING_KINDS
+        courier |= kind in (Kind.DELIVER, Kind.LOST)
+        if courier is not self._courier:
+            change = 1 if courier else -1
+            self.attempts, self.couriers = self.attempts - change, self.couriers + change
+            self._courier, self.courier_since = courier, now if courier else None
 
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
@@ -263,19 +270,8 @@ class JobState:
         self._nonce = nonce
         return kind_of(event)
 
-    def _is_courier(self, courier: bool, since: float | None) -> None:
-        """The agent says what it is; until then an attempt is what the job's life lets expect."""
-        if courier is not self._courier:
-            change = 1 if courier else -1
-            self._courier, self.courier_since = courier, since
-            self.couriers, self.attempts = self.couriers + change, self.attempts - change
-
     def _on_agent(self, event: Event, line: dict[str, str]) -> None:
         phase = line.get("phase", "")
-        if kind_of(event) in _COMPUTES:
-            self._is_courier(False, None)
-        elif kind_of(event) in _DELIVERS:
-            self._is_courier(True, event.time)
         if phase == "done":
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
@@ -309,7 +305,7 @@ class JobState:
         self.why = inert(f"evicted: {reason_words(event)}")
 
     def _on_requeued(self, event: Event) -> None:
-        self.requeues += 1
+        self.requeues += not self._courier
         words = f"put back to try again: {self._end(event)}"
         # The agent's exit code says why; the event's reason would only repeat it.
         if event.reason and failure_class(event.return_value) is None:
@@ -399,7 +395,7 @@ class Pairs:
     def job_of(self, event: Event) -> tuple[int, int]:
         """The cluster and the number of the job that an event is about."""
         own = (event.cluster, event.proc)
-        pair = event.pair
+        pair = pair_named(event.node)
         if pair is not None:
             _, run, number = pair
             self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)

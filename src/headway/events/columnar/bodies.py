@@ -60,6 +60,7 @@ _TAB, _RETURN, _QUOTE, _AND, _OPEN, _CLOSE = b'\t\r"&<>'
 _EXECUTING, _SLOT, _TO_HOST = (line.raw[0] for line in (EXECUTING, SLOT, TO_HOST))
 _MAPPED = f"{COMMON_MAPPED} = ".encode()
 _ERROR_ON = b"%bstarter%b" % tuple(REMOTE_ERROR.raw[:2])
+_NODES = (b"    [ DAGNodeName = ", b"    DAG Node: ")
 _CODES = re.compile(CODES.exact() + rb"\Z")
 _EVICTED_CODES = re.compile(EVICTED_CODES.exact() + rb"\Z")
 _ENDING = re.compile(b"(?:%b|%b)\\Z" % (NORMAL_END.exact(), SIGNAL_END.exact()))
@@ -178,6 +179,16 @@ def _first_lines(bodies: Bodies) -> BodyColumns:
     rows = np.flatnonzero(bodies.last > bodies.first)
     text[rows] = bodies.place(*bodies.line(1, rows))
     return BodyColumns({"text": text}, np.zeros(len(text), np.bool_))
+
+
+def _submit(bodies: Bodies) -> BodyColumns:
+    """Only what DAGMan has submitted is of interest, and is read one by one."""
+    odd = np.zeros(len(bodies.first), np.bool_)
+    lines = Lines(bodies)
+    for node in _NODES:
+        mine = np.flatnonzero(begins(lines.word, node[:8]))
+        odd[lines.owner[mine[bodies.block.says(lines.start[mine] + 8, node[8:])]]] = True
+    return BodyColumns({}, odd)
 
 
 def _transfer(bodies: Bodies) -> BodyColumns:
@@ -365,6 +376,7 @@ def stage_kinds(block: TextBlock, number: int, texts: Longs, ends: Longs) -> NDA
 Reader = Callable[[Bodies], BodyColumns]
 #: By the numbers of events.
 BODIES: dict[int, Reader] = {
+    0: _submit,
     1: _execute,
     12: _held,
     21: _remote_error,
