@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from headway.api import Run
@@ -21,9 +22,8 @@ name = "{name}"
 shell = true
 command = "head -c 12000000 /dev/urandom > out.bin"
 count = {count}
-{more}
 [outputs]
-files = [{{ path = "out.bin"{to} }}]
+files = ["out.bin"]
 deliver = "later"
 [resources]
 memory = "64 MB"
@@ -62,7 +62,7 @@ def test_what_waits_is_sent_dropped_or_removed(pool: Pool) -> None:
     stuck = f"until [ -e {sign} ]; do sleep 0.2; done"
     taken = PlainJob(pool, site).submit(stuck, request_cpus="0", **{f"My.{COURIER}": "true"})
     taken.log_with("001")
-    run = place.start(JOB.format(name="stored", count=3, site=site, more="", to=""))
+    run = place.start(JOB.format(name="stored", count=3, site=site))
     for job in range(3):
         place.wait(run, waits, job=job)
 
@@ -89,7 +89,7 @@ def test_what_waits_is_sent_dropped_or_removed(pool: Pool) -> None:
     place.wait(run, waits)
     done = place.headway("deliveries", "--drop", "stored-1.1").stdout
     assert done == f"stored-1.1: 12 MB at {site} are given up; it computes them again\n"
-    place.wait(run, lambda state: state.attempts == 2 and waits(state), job=1)
+    place.wait(run, lambda state: state.attempts == 2, job=1)
     done = place.headway("deliveries", "--drop", "--remove", "stored-1.2").stdout
     assert done.startswith("stored-1.2: removed from the queue")
     sign.touch()
@@ -97,32 +97,22 @@ def test_what_waits_is_sent_dropped_or_removed(pool: Pool) -> None:
     assert [run.jobs[job].outcome for job in range(3)] == [
         *(Outcome.SUCCESS, Outcome.SUCCESS, Outcome.REMOVED)
     ]
-    assert [(run.jobs[job].attempts, run.jobs[job].couriers) for job in range(3)] == [
-        *((1, 1), (2, 1), (1, 0))
-    ]
+    assert [run.jobs[job].attempts for job in range(3)] == [1, 2, 1]
+    assert [run.jobs[job].couriers for job in (0, 2)] == [1, 0]
     assert not run.damaged() and listed(place, run) == {}
     assert "are home" in place.headway("deliveries", "--drop", "stored-1.0", code=1).stdout
 
-
-@beside_others(60)
-def test_a_courier_that_failed_for_good_is_sent_again(pool: Pool) -> None:
-    site = "REFUSED"
-    add_site(pool, site)
-    place = CondorPlace(pool)
-    target = pool.user_dir()
-    (target / "0.bin").write_text("in the way")
-    pool.give(target)
-    to = f', to = "file://{target}/{{job}}.bin"'
-    more = "[retries]\noutput = 0\n"
-    run = place.start(JOB.format(name="refused", count=2, site=site, more=more, to=to))
-    place.settle(run)
-    assert run.jobs[0].undelivered and run.jobs[1].outcome is Outcome.SUCCESS
+    # what came home is damaged, and the node still has it
+    home = run.outputs(0) / "out.bin"
+    content = home.read_bytes()
+    home.write_bytes(content[:-1] + b"?" + b"?")
+    pool.give(home)
     [one] = listed(place, run).values()
-    assert one["stage"] == "failed" and one["job"] == 0
-    (target / "0.bin").unlink()
-    done = place.headway("deliveries", "--retry", "refused-1").stdout
-    assert done.startswith("refused-1.0: another courier is in the queue, as ")
-    place.settle(run)
-    state = run.jobs[0]
-    assert state.outcome is Outcome.SUCCESS and state.attempts == 1
-    assert (target / "0.bin").stat().st_size == 12_000_000
+    assert (one["stage"], one["job"]) == ("damaged", 0) and "12000001 bytes" in one["why"]
+    done = place.headway("deliveries", "--retry", "stored-1.0").stdout
+    assert re.fullmatch(
+        rf"stored-1\.0: another courier is in the queue, as \d+\.0, for 12 MB at {site}\n", done
+    )
+    place.wait(run, lambda state: state.couriers == 2 and state.outcome is Outcome.SUCCESS)
+    assert home.read_bytes() == content and listed(place, run) == {}
+    assert run.jobs[0].attempts == 1

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,7 @@ def arrival(run: Path, job: int) -> str:
     known = _read(home / ARRIVED)
     before = known.get("files") if known.get("ticket") == digest else {}
     seen: dict[str, list[int]] = {}
-    here, urls = _expected(run, job, ticket)
-    if left := sorted(urls - _sent(home)):
-        return f"{left[0]} has not been sent to its URL"
-    for path, size, sha256 in here:
+    for path, size, sha256 in _expected(run, job, ticket):
         try:
             about = os.lstat(path)
         except OSError:
@@ -82,11 +79,8 @@ def arrival(run: Path, job: int) -> str:
     return ""
 
 
-def _expected(run: Path, job: int, ticket: Ticket) -> tuple[list[tuple[str, int, str]], set[str]]:
-    """Where each file of a sandbox goes on this machine, with its size and its digest.
-
-    And the outputs that go to URLs: a courier compares them there, once it has sent them.
-    """
+def _expected(run: Path, job: int, ticket: Ticket) -> Iterator[tuple[str, int, str]]:
+    """Where each file of a sandbox goes on this machine, its size and its digest."""
     described, facts = _read(run / "job.json"), _read(run / "run.json")
     rows = described.get("rows")
     row = {"job": str(job), **(rows[job] if rows else {})}
@@ -95,30 +89,14 @@ def _expected(run: Path, job: int, ticket: Ticket) -> tuple[list[tuple[str, int,
         for each in described["outputs"]
     }
     own = run / "jobs" / str(job) / "outputs"
-    here: list[tuple[str, int, str]] = []
-    urls: set[str] = set()
     for name, size, sha256 in ticket.files:
         declared = [path for path in places if f"{name}/".startswith(f"{path}/")]
         output = max(declared, key=len, default="")
         to = places.get(output, "")
         if "://" in to or to.startswith("file:"):
-            urls.add(output)
-            continue
+            continue  # the courier has sent it there, and compared it
         path = os.path.normpath(Path(str(facts["base"])) / to) if to else os.path.join(own, output)
-        here.append((f"{path}{name[len(output) :]}", size, sha256))
-    return here, urls
-
-
-def _sent(home: Path) -> set[str]:
-    """The outputs that an attempt has sent to their URLs, as the records say that came home."""
-    found = set()
-    for file in home.glob("attempts/*/record.json"):
-        record = _read(file)
-        outputs = record.get("outputs") if record.get("exit") == 0 else None
-        for each in outputs if isinstance(outputs, list) else ():
-            if isinstance(each, dict) and ":/" in str(each.get("where")):
-                found.add(str(each.get("path")))
-    return found
+        yield f"{path}{name[len(output) :]}", size, sha256
 
 
 def _read(path: Path) -> Mapping[str, Any]:
