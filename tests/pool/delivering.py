@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import pwd
-import re
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +16,6 @@ from pathlib import Path
 from headway.api import Run
 from headway.cli.wrap import write_plugin
 from headway.events import JobState, Outcome, Status
-from headway.pool import Runs
 from headway.pool.arrivals import arrival
 from headway.pool.htcondor.node_config import NodeSettings, node_config
 from headway.pool.prepare import SMALLEST_SANDBOX

@@ -7,20 +7,15 @@ or says why not; and nothing stays behind in the store after the sweeper.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import time
-from pathlib import Path
 
 import pytest
-from tests.lab import Drop, Hang, Rate, Server, Status as Answers, dead_url
+from tests.lab import Drop, Rate, Server, dead_url
+from tests.lab import Status as Answers
 
-from headway.events import Outcome, Status
-from headway.node.errors import Exit
+from headway.events import Status
 
-from .delivering import OVERDUE, SIZE, TAKEN, Jobs, Site, content, settle, sha256, ways
+from .delivering import OVERDUE, SIZE, Site, settle, ways
 from .harness import Pool
 from .together import Together, at_the_same_time, promises
 
@@ -89,13 +84,21 @@ class Faults:
             for name, both in runs.items():
                 for jobs in both:
                     print(name, jobs.count, jobs.run.jobs[0])
-                    print(sorted(str(x.relative_to(jobs.run.folder.path)) for x in jobs.run.folder.path.glob("jobs/*/**/*")))
+                    print(
+                        sorted(
+                            str(x.relative_to(jobs.run.folder.path))
+                            for x in jobs.run.folder.path.glob("jobs/*/**/*")
+                        )
+                    )
 
     def a_courier_is_killed(self, pool: Pool) -> None:
         """In mid-transfer: its agent, its starter; and it is evicted."""
         site = Site(pool, "D-KILLS")
         with Server(faults=[Rate(200_000)]) as server:
-            runs = {name: ways(site, to=server.url(f"/{name}/{{job}}")) for name in ("agent", "starter", "evict")}
+            runs = {
+                name: ways(site, to=server.url(f"/{name}/{{job}}"))
+                for name in ("agent", "starter", "evict")
+            }
             for both in runs.values():
                 for jobs in both:
                     for job in range(jobs.count):
