@@ -29,7 +29,7 @@ def test_sites_are_as_in_the_study(seed: int) -> None:
         mine = fmean(slot.compute for slot in world.of(site))
         assert mine == pytest.approx(fmean(times[site.name]), rel=0.02)
     slow = [slot for slot in world.slots if slot.compute > 20 * 3600]
-    assert [slot.label for slot in slow] == [f"{GP.name}/slot1"]
+    assert [slot.label for slot in slow] == [f"{GP.name}/node1-slot1"]
     assert sum(not slot.networked for slot in world.slots) == 1
 
 
