@@ -38,7 +38,8 @@ class Figures:
     size: int  # bytes of the object
     holding: int  # nodes that held it when the round began
     nodes: int
-    from_store: int  # attempts that found it on their node, or waited there for another's download
+    arrived: int  # attempts that got it
+    from_store: int  # of them, those that found it on their node, or waited there for another's
     bytes_moved: int
     retried_bytes: float  # of the moved, those beyond one object for each attempt that fetched it
     again_bytes: float  # of the moved, whole objects of attempts beyond one for each result
@@ -95,6 +96,7 @@ def figures(ran: Ran, world: World) -> Figures:
         size=ran.size,
         holding=ran.holding,
         nodes=len(world.nodes),
+        arrived=len(arrived),
         from_store=len(arrived) - len(fetched),
         bytes_moved=total,
         retried_bytes=beyond / total if total else 0.0,

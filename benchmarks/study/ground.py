@@ -19,7 +19,7 @@ FULL_SIZE = 143e9  # bytes of the study's data set
 # Before 25.2.1 nothing told the starter that a plugin was at work; so the news is put off for ever.
 NO_NEWS = 1_000_000
 PROGRAM = "headway-node.pyz"  # the sweeper of the nodes' stores
-SWEEP = 10  # seconds between two looks of it: twelve of them share this machine
+SWEEP = 60  # seconds between two looks of it, as by default: all of them share this machine
 KEEP_FREE = 10**9  # bytes of the disk that all nodes share
 ELSEWHERE = 1_200.0  # seconds of the study after which a job that waits gets another slot
 _WRAPPER = """#!/bin/sh

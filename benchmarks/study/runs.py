@@ -131,7 +131,7 @@ def _told(pool: Pool, data: DataSet) -> int:
         }
         return telling == holding
 
-    pool.wait_for(told, 5 * SWEEP, "that nodes tell what they hold")
+    pool.wait_for(told, 3 * SWEEP, "that nodes tell what they hold")
     return len(holding)
 
 
