@@ -19,6 +19,7 @@ FULL_SIZE = 143e9  # bytes of the study's data set
 # Before 25.2.1 nothing told the starter that a plugin was at work; so the news is put off for ever.
 NO_NEWS = 1_000_000
 PROGRAM = "headway-node.pyz"  # the sweeper of the nodes' stores
+QUICK_SWEEP = 5  # the same in the short form, where nobody is to wait for it
 SWEEP = 60  # seconds between two looks of it, as by default: all of them share this machine
 KEEP_FREE = 10**9  # bytes of the disk that all nodes share
 ELSEWHERE = 1_200.0  # seconds of the study after which a job that waits gets another slot
@@ -58,7 +59,7 @@ def make_pool(
         {
             "POOL_SITES": lines,
             "POOL_EXTRA_CM": _access_point(world, era, clusters),
-            "POOL_EXTRA_SITES": f"{_all_nodes(world, era, folder)}\n{_store(folder)}",
+            "POOL_EXTRA_SITES": f"{_all_nodes(world, era, folder)}\n{_store(world, folder)}",
         }
     )
 
@@ -108,15 +109,18 @@ def _node(name: str, slots: list[Slot]) -> str:
     return f"{name}|{len(slots)}|{256 * len(slots)}||{';'.join(lines)}"
 
 
-def _store(folder: Path) -> str:
+def _store(world: World, folder: Path) -> str:
     """What `headway node-config` prints for a pilot whose users trust each other.
 
     Every run has these lines, also those whose jobs do not know of a store.
     """
-    program = str(folder / PROGRAM)
-    return node_config(
-        NodeSettings(program=program, share_inputs=True, keep_free=KEEP_FREE, period=SWEEP)
+    settings = NodeSettings(
+        program=str(folder / PROGRAM),
+        share_inputs=True,
+        keep_free=KEEP_FREE,
+        period=QUICK_SWEEP if world.certain else SWEEP,
     )
+    return node_config(settings)
 
 
 def _access_point(world: World, era: Era, clusters: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FIVE_MINUTES = 300  # which the short form may take, the building of its data set included
+SEVEN_MINUTES = 420  # which the short form may take on a busy machine; else it takes two
 FAULTS = {"slow", "silent", "short copy", "404"}
 Row = dict[str, Any]
 
@@ -33,7 +33,7 @@ def ran() -> Iterator[dict[str, Row]]:
         folder = Path(place)
         folder.chmod(0o755)  # the pool's own users read what the nodes need
         command = [sys.executable, str(ROOT / "benchmarks/study"), "--short", "--to", place]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FIVE_MINUTES)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SEVEN_MINUTES)
         if done.returncode and "no real pool" in done.stderr and mode != "require":
             pytest.skip(done.stderr.strip())
         assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +45,7 @@ def ran() -> Iterator[dict[str, Row]]:
 
 
 @pytest.mark.pool
-@pytest.mark.timeout(FIVE_MINUTES + 20)
+@pytest.mark.timeout(SEVEN_MINUTES + 20)
 def test_stock_loses_as_in_the_study(ran: dict[str, Row]) -> None:
     stock = ran["stock-2024"]
     assert stock["verified"] < stock["jobs"]
