@@ -152,17 +152,21 @@ def headline(found: dict[str, list[Row]]) -> str:
     common = set.intersection(*({row["seed"] for row in found[way.name]} for way in WAYS))
     jobs = found[WAYS[0].name][0]["jobs"]
     lines = [[f"{jobs} jobs, {len(common)} seed{'s' * (len(common) != 1)}", *_SETUPS]]
-    for rounds, title in zip(zip(*POOLS, strict=True), _ROUNDS, strict=True):
-        ways = [[row for row in found[way.name] if row["seed"] in common] for way in rounds]
-        lines.append([f"**{title}**", *[""] * len(ways)])
-        lines.append(["jobs with the right result", *map(_good, ways)])
-        lines += [
-            [words, *(form(middle(rows, key)) for rows in ways)] for words, key, form in _HEADLINE
+    for number, title in enumerate(_ROUNDS):
+        ways = [rounds[number : number + 1] for rounds in POOLS]  # one, or none
+        kept = [
+            [row for way in one for row in found[way.name] if row["seed"] in common] for one in ways
         ]
+        lines.append([f"**{title}**", *[""] * len(ways)])
+        lines.append(["jobs with the right result", *map(_good, kept)])
+        for words, key, form in _HEADLINE:
+            lines.append([words, *(form(middle(rows, key)) if rows else "" for rows in kept)])
     return markdown(lines)
 
 
 def _good(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
     return f"{sum(row['verified'] for row in rows)} of {sum(row['jobs'] for row in rows)}"
 
 
