@@ -29,14 +29,14 @@ LOG = "events.log"
 COMPUTING, TRANSFERRING, PREPARING = "computing", "transferring", "preparing"
 
 # What the tests' pool makes quick (tests/pool/conf/base.conf); empty, each has HTCondor's default.
-_INTERVALS = """
+_INTERVALS = """\
 NEGOTIATOR_INTERVAL NEGOTIATOR_MIN_INTERVAL NEGOTIATOR_CYCLE_DELAY SCHEDD_INTERVAL
 SCHEDD_MIN_INTERVAL PERIODIC_EXPR_INTERVAL MAX_PERIODIC_EXPR_INTERVAL PERIODIC_EXPR_TIMESLICE
 UPDATE_INTERVAL MASTER_UPDATE_INTERVAL POLLING_INTERVAL STARTER_UPDATE_INTERVAL
 STARTER_INITIAL_UPDATE_INTERVAL SHADOW_QUEUE_UPDATE_INTERVAL JOB_START_COUNT JOB_START_DELAY
 JOB_STOP_COUNT JOB_STOP_DELAY ALIVE_INTERVAL JOB_DEFAULT_LEASE_DURATION
 DAGMAN_USER_LOG_SCAN_INTERVAL
-""".split()
+"""
 
 _WORK = """#!/bin/sh
 # Computes for $1 seconds, and in that time writes an output of $2 bytes.
@@ -75,6 +75,7 @@ class Load:
 class Span(NamedTuple):
     """What went on in a slot; times are seconds since the first job's start."""
 
+    job: str  # as the log numbers it
     slot: str
     what: str
     begin: float
@@ -102,7 +103,7 @@ def one_slot_pool(quick: bool) -> Iterator[Pool]:
         # the startd hands it on to its starters, and these not to jobs
         slow = f'STARTD_ENVIRONMENT = "LD_PRELOAD={_slow_way(folder)}"'
         lines = [slow, *_node_lines(program)]
-        intervals = [] if quick else [f"{name} =" for name in _INTERVALS]
+        intervals = [] if quick else [f"{name} =" for name in _INTERVALS.split()]
         pool = Pool(
             {
                 "POOL_SITES": "NODE|1|2048||",
@@ -124,8 +125,8 @@ def _slow_way(folder: Path) -> Path:
     library = folder / "slow_way.so"
     if not shutil.which("cc"):
         raise SystemExit("needs a C compiler: on Debian, apt-get install gcc libc6-dev")
-    made = ["cc", "-O2", "-shared", "-fPIC", f"-DRATE={RATE}", "-o", library, HERE / "slow_way.c"]
-    subprocess.run(made, check=True)
+    compiler = ["cc", "-O2", "-shared", "-fPIC", f"-DRATE={RATE}"]
+    subprocess.run([*compiler, "-o", library, HERE / "slow_way.c"], check=True)
     return library
 
 
@@ -153,6 +154,20 @@ def run_stock(pool: Pool, load: Load, stop: threading.Event) -> Measured:
     _succeed(pool, ["condor_submit", "job.sub"], folder)
     taken = _watch(folder / LOG, load, stop)
     _check([(folder / f"{n}.bin", folder / f"{n}.digest") for n in range(load.jobs)], load)
+    return taken
+
+
+def run_headway(pool: Pool, load: Load, stop: threading.Event) -> Measured:
+    """The same jobs from a job.toml."""
+    folder = _folder(pool)
+    (folder / "job.toml").write_text(job_toml(load))
+    pool.give(folder)
+    command = ["python", "-m", "headway", "run", "job.toml", "--pool", "htcondor", "--detach"]
+    _succeed(pool, command, folder)
+    (run,) = folder.glob(".headway/runs/*")
+    taken = _watch(run / LOG, load, stop)
+    outputs = [run / "jobs" / str(n) / "outputs" for n in range(load.jobs)]
+    _check([(each / "out.bin", each / "digest") for each in outputs], load)
     return taken
 
 
@@ -240,7 +255,7 @@ def timeline(events: Iterable[Event]) -> tuple[float, list[Span]]:
         elif event.number != EventType.EVICTED and transfer != (Direction.OUTPUT, Stage.FINISHED):
             continue
         if job in begun:
-            spans.append(Span(*begun.pop(job), event.time))
+            spans.append(Span(f"{job[0]}.{job[1]}", *begun.pop(job), event.time))
         if what:
             begun[job] = slot, what, event.time
     start = first or 0.0
