@@ -106,8 +106,10 @@ class Results:
     def has(self, cell: Cell) -> bool:
         return any(cell == _cell(raw) for raw in self.kept["cells"])
 
-    def add(self, cell: Cell, found: Measured) -> None:
+    def add(self, cell: Cell, found: Measured, version: str) -> None:
+        """Keep a cell that is finished on this version of HTCondor."""
         with self._lock:
+            self.kept["machine"]["htcondor"] = version
             self.kept["cells"].append({**asdict(cell), **found._asdict()})
             self.kept["cells"].sort(key=lambda raw: _order(_cell(raw)))
             # a line for each cell
@@ -231,7 +233,7 @@ def _run_all(cells: Sequence[Cell], results: Results, at_once: int) -> None:
         except Exception:
             stop.set()
             raise
-        results.add(cell, found)
+        results.add(cell, found, pool.version)
         ratio = found.seconds / load.ideal
         took = time.monotonic() - begin
         _say(f"{cell}: {found.seconds:.1f} s, {ratio:.3f} of the ideal; took {took:.0f} s in all")
