@@ -50,6 +50,7 @@ WAYS = {"stock": run_stock, "headway": run_headway}
 SETTINGS = {"quick": "a negotiator every second", "default": "HTCondor's default intervals"}
 REPEATS = 3
 ONCE = 16  # so many jobs run once
+NO = "**no**"
 
 
 class Limit(NamedTuple):
@@ -152,15 +153,22 @@ class Row:
         ours, theirs = self.median("headway"), self.median("stock")
         return theirs / ours if ours is not None and theirs is not None else None
 
-    def complaints(self) -> Iterator[str]:
+    def judged(self) -> Iterator[tuple[str, str, str]]:
+        """Each limit, what was found, and whether it holds."""
+        limit = LIMITS[self.setting]
+        if self.over_ideal is not None:
+            held = "yes" if self.over_ideal <= limit.over_ideal else NO
+            yield f"at most {limit.over_ideal:.2f} of the ideal", f"{self.over_ideal:.3f}", held
+        if self.over_stock is not None and self.jobs == limit.jobs:
+            held = "yes" if self.over_stock >= limit.over_stock else NO
+            yield f"at least {limit.over_stock} times as fast", f"{self.over_stock:.2f}", held
+
+    def complaints(self) -> list[str]:
         """Where Headway does not reach its limits."""
-        limit, where = LIMITS[self.setting], f"{self.setting}, {self.jobs} jobs"
-        if self.over_ideal is not None and self.over_ideal > limit.over_ideal:
-            yield f"{where}: {self.over_ideal:.3f} of the ideal, not {limit.over_ideal:.2f}"
-        if self.jobs != limit.jobs or self.over_stock is None:
-            return
-        if self.over_stock < limit.over_stock:
-            yield f"{where}: {self.over_stock:.2f} times as fast as stock, not {limit.over_stock}"
+        where = f"{self.setting}, {self.jobs} jobs"
+        return [
+            f"{where}: {found}, not {limit}" for limit, found, held in self.judged() if held == NO
+        ]
 
 
 def rows(kept: dict[str, Any]) -> list[Row]:
@@ -197,6 +205,17 @@ def _spread(seconds: Sequence[float]) -> str:
         return ""
     few = f" ({min(seconds):.0f}–{max(seconds):.0f})" if len(seconds) > 1 else ""
     return f"{statistics.median(seconds):.0f} s{few}"
+
+
+def headline(kept: dict[str, Any]) -> str:
+    """What transfer slots gain, in a sentence."""
+    (row,) = [row for row in rows(kept) if (row.setting, row.jobs) == ("quick", 8)]
+    ours, theirs = row.median("headway"), row.median("stock")
+    return (
+        f"{row.jobs} jobs of {kept['work']} s on one slot, each with an output that takes"
+        f" {TIMES_WORK * kept['work']} s to go home: {theirs:.0f} s with a submit file,"
+        f" {ours:.0f} s with Headway; {row.ideal:.0f} s are the ideal."
+    )
 
 
 def main() -> int:

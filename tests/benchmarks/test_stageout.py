@@ -88,11 +88,11 @@ def test_the_ideal_waits_for_the_last_output_only() -> None:
     [
         (row(headway=[315.0], stock=[720.0]), []),
         (row(headway=[300.0, 400.0, 310.0], stock=[720.0]), []),  # the median counts
-        (row(headway=[316.0], stock=[720.0]), ["1.053 of the ideal, not 1.05"]),
-        (row(headway=[310.0], stock=[650.0]), ["2.10 times as fast as stock, not 2.2"]),
+        (row(headway=[316.0], stock=[720.0]), ["1.053, not at most 1.05 of the ideal"]),
+        (row(headway=[310.0], stock=[650.0]), ["2.10, not at least 2.2 times as fast"]),
         (row(jobs=4, headway=[180.0], stock=[361.0]), []),  # stock is the measure at eight
         (row("default", headway=[375.0]), []),
-        (row("default", headway=[376.0]), ["1.253 of the ideal, not 1.25"]),
+        (row("default", headway=[376.0]), ["1.253, not at most 1.25 of the ideal"]),
         (row(stock=[720.0]), []),
     ],
 )
