@@ -53,6 +53,7 @@ class Status(str, Enum):
     TRANSFERRING_OUT = "transferring-out"
     SUSPENDED = "suspended"
     DISCONNECTED = "disconnected"
+    DELIVERING = "delivering"  # its outputs wait for a courier, or are on their way home
     HELD = "held"
     COMPLETED = "completed"
     REMOVED = "removed"
@@ -68,6 +69,8 @@ class Phase(str, Enum):
     COMPUTE = "compute"
     CHECKPOINT = "checkpoint"
     TRANSFER_OUT = "transfer-out"
+    STORED = "stored"  # in a node's store, on no slot
+    DELIVERY = "delivery"  # on a transfer slot
     DISCONNECTED = "disconnected"
     SUSPENDED = "suspended"
     HELD = "held"
@@ -408,11 +411,17 @@ class Kind(IntEnum):
     COMMON_STARTED = 32  # files for all jobs of a run on a node; about no job of its own
     COMMON_FINISHED = 33
     COMMON_MAPPED = 34  # a 028 of a job that has been given such files
+    DONE_LATER = 35  # the agent is done, and a courier will bring the outputs
+    DELIVER = 36  # the agent is the courier
+    LOST = 37  # the courier did not find the outputs: they will be computed again
 
 
 #: Kinds that only the agent's own lines have.
 AGENT_KINDS = frozenset(
-    {Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT, Kind.DONE, Kind.DONE_CHECKPOINT}
+    {
+        *(Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT),
+        *(Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER, Kind.DELIVER, Kind.LOST),
+    }
 )
 
 #: The kind of each event number that has only one.
@@ -451,6 +460,7 @@ _PHASES = {
     "stage-in": Kind.STAGE_IN,
     "run": Kind.RUN,
     "stage-out": Kind.STAGE_OUT,
+    "deliver": Kind.DELIVER,
 }
 
 
@@ -458,8 +468,11 @@ def agent_kind(line: dict[str, str]) -> Kind:
     """The kind of an agent's 008 line; the caller checks that it is the agent's own."""
     phase = line.get("phase", "")
     if phase == "done":
-        saved = line.get("exit") == str(int(Exit.CHECKPOINT))
-        return Kind.DONE_CHECKPOINT if saved else Kind.DONE
+        if line.get("exit") == str(int(Exit.CHECKPOINT)):
+            return Kind.DONE_CHECKPOINT
+        return Kind.DONE_LATER if line.get("sandbox") else Kind.DONE
+    if phase == "deliver" and line.get("state") == "lost":
+        return Kind.LOST
     return _PHASES.get(phase, Kind.ALIVE) if line.get("state") == "begin" else Kind.ALIVE
 
 

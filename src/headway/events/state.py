@@ -66,6 +66,11 @@ class JobState:
     requeues: int = 0
     #: Outputs that were transferred back in the middle of an attempt.
     checkpoints: int = 0
+    #: Outputs in a node's store: the sandbox, its bytes, its node, and since when.
+    sandbox: str = ""
+    sandbox_bytes: int | None = None
+    sandbox_at: str = ""
+    sandbox_since: float | None = None
     return_value: int | None = None
     signal: int | None = None
     hold_reason: str = ""
@@ -128,12 +133,15 @@ class JobState:
         if effect & Effect.EVICTED:
             self.evictions += 1
             self._evicted = event.time
-        if self.since is None or self._life.status is not before.status:
-            self.status, self.since = self._life.status, event.time
+        if self.since is None or self._life.shown is not before.shown:
+            self.status, self.since = self._life.shown, event.time
         if line is not None and kind is not Kind.OTHER:
             self._on_agent(event, line)
         elif event.number == EventType.AD_INFORMATION and self._life.open:
             self._place(event)
+        elif effect & Effect.LEFT:
+            words = f"{self.sandbox} in the store of {self.sandbox_at}"
+            self.why = inert(f"computed; its outputs wait as {words}")
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
@@ -197,6 +205,10 @@ class JobState:
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
                 self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
+        if kind_of(event) is Kind.DONE_LATER:
+            self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
+            self.sandbox_bytes = _count(line.get("size"), None)
+            self.sandbox_since = event.time
         if phase and phase != self.phase:
             self._clear_phase()
             self.phase, self.phase_since = phase[:40], event.time

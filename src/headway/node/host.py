@@ -32,6 +32,10 @@ class HostInfo:
 
 STORE = "HeadwayStore"  # in a machine's ad: where its store is
 TRANSFER_SLOT = "HeadwayTransferSlot"  # in a slot's ad: it takes couriers and nothing else
+#: In a job's ad: its sandbox, the digest of its ticket, the startd whose store has it, since when
+#: it waits there, by the access point's clock, and the number of the start that left it there.
+SANDBOX, TICKET, SANDBOX_AT = "HeadwaySandbox", "HeadwayTicket", "HeadwaySandboxAt"
+SINCE, HANDED = "HeadwayDeliverSince", "HeadwayHanded"
 STORE_IN_CONTAINERS = "/headway-store"  # where a site puts it in containers
 
 

@@ -9,6 +9,7 @@ from headway.events.event import Phase
 __all__ = [
     "CAUSE_WORDS",
     "EVICTIONS",
+    "OFF_SLOT",
     "OUTCOME_WORDS",
     "PHASE_WORDS",
     "SLOT_PHASES",
@@ -18,8 +19,10 @@ __all__ = [
     "Worth",
 ]
 
+#: Phases in which the job holds no slot, or only a transfer slot, which takes no other job's place.
+OFF_SLOT = (Phase.QUEUED, Phase.STORED, Phase.DELIVERY, Phase.HELD)
 #: Phases in which the job holds a slot.
-SLOT_PHASES = tuple(p for p in Phase if p not in (Phase.QUEUED, Phase.HELD))
+SLOT_PHASES = tuple(p for p in Phase if p not in OFF_SLOT)
 
 
 def column_of(phase: Phase) -> str:
@@ -35,6 +38,8 @@ PHASE_WORDS = {
     Phase.COMPUTE: "computing",
     Phase.CHECKPOINT: "checkpointing",
     Phase.TRANSFER_OUT: "transferring out",
+    Phase.STORED: "waiting for a courier",
+    Phase.DELIVERY: "being delivered",
     Phase.DISCONNECTED: "disconnected",
     Phase.SUSPENDED: "suspended",
     Phase.HELD: "held",

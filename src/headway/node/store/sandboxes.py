@@ -35,6 +35,7 @@ FORMAT = 1
 TAKEN_AGE = 1800.0  # seconds after which a sandbox that a courier took out is not needed again
 _MOST_TICKET = 64 << 20  # bytes: some 500,000 files
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_STARTD = re.compile(r"[\w.@:+-]{1,255}", re.ASCII)
 _PIECE = 1 << 20
 
 
@@ -52,6 +53,7 @@ class Ticket:
     Attributes:
         sandbox: Its name in the store.
         store: The store's folder.
+        at: The name of the startd whose store it is.
         files: The path, size and sha256 of each file, in the order of their paths.
         folders: The path of each folder.
         made: When it was handed over, in seconds since the epoch.
@@ -62,12 +64,14 @@ class Ticket:
         self,
         sandbox: str,
         store: str,
+        at: str,
         files: list[tuple[str, int, str]],
         folders: list[str],
         made: float,
         until: float,
     ) -> None:
-        self.sandbox, self.store, self.files, self.folders = sandbox, store, files, folders
+        self.sandbox, self.store, self.at = sandbox, store, at
+        self.files, self.folders = files, folders
         self.made, self.until = made, until
 
     @property
@@ -95,8 +99,11 @@ class Ticket:
             names = [*folders, *(name for name, _, _ in files)]
             if len(set(names)) < len(names) or not _NAME.fullmatch(found["sandbox"]):
                 raise ValueError("its names")
+            if not _STARTD.fullmatch(found["at"]):
+                raise ValueError("its node")
             made, until = float(found["made"]), float(found["until"])
-            return cls(found["sandbox"], str(found["store"]), files, folders, made, until)
+            place = found["sandbox"], str(found["store"]), found["at"]
+            return cls(*place, files, folders, made, until)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SandboxError(f"the ticket is damaged: {error}") from None
 
@@ -129,13 +136,14 @@ class Sandboxes:
     def __init__(self, store: Store, should_stop: Callable[[], bool] = lambda: False) -> None:
         self._store, self._should_stop = store, should_stop
 
-    def hand_over(self, folder: str, name: str, *, stays: float) -> Ticket:
+    def hand_over(self, folder: str, name: str, *, at: str, stays: float) -> Ticket:
         """Move a folder into the store.
 
         Args:
             folder: The outputs, with no links and nothing but files and folders in it. It is gone
                 afterwards, and untouched after an exception.
             name: The sandbox's name; no other attempt has it.
+            at: The name of this node's startd.
             stays: The seconds for which it stays at least.
 
         Returns:
@@ -146,8 +154,8 @@ class Sandboxes:
             Stopped: The caller wanted to stop.
         """
         store = self._store
-        if not _NAME.fullmatch(name):
-            raise NoHandOver(f"{name!r} cannot be the name of a sandbox")
+        if not _NAME.fullmatch(name) or not _STARTD.fullmatch(at):
+            raise NoHandOver(f"{name!r} of {at!r} cannot be the name of a sandbox")
         try:
             self._try_to_move(folder)
             found = tree_files(folder)
@@ -163,7 +171,7 @@ class Sandboxes:
                 for each in folders
             ]
             until = round(now + stays, 3)
-            ticket = Ticket(name, store.root, files, sorted(below), round(now, 3), until)
+            ticket = Ticket(name, store.root, at, files, sorted(below), round(now, 3), until)
             self._move(folder, ticket)
             return ticket
         except OSError as error:

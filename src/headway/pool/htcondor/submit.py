@@ -28,9 +28,12 @@ from headway.pool.htcondor.node_config import WANTS_STORE
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
+    AT_SANDBOX,
     NOT_AVOIDED,
     avoid_lines,
+    courier_lines,
     exit_lines,
+    for_couriers,
     log_lines,
     release_expression,
     remove_lines,
@@ -47,6 +50,14 @@ from headway.spec import Input, Job
 from headway.text import many
 
 MOST_IDLE = 1000
+#: What a courier asks for in place of what its job does: in MB and KB.
+_COURIER_NEEDS = {
+    "request_cpus": "0",
+    "request_memory": "16",
+    "request_disk": "1024",
+    "request_gpus": "0",
+    "requirements": AT_SANDBOX,
+}
 HOLDS = "HeadwayHolds"  # whether a slot's node holds the job's inputs
 HOLDERS_FIRST = 60  # seconds for which a job waits for such a node
 SAVING = 30  # seconds after the grace in which the agent saves the checkpoint
@@ -133,16 +144,18 @@ def submit_description(
     Raises:
         PreflightError: job.toml sets a key that Headway writes itself.
     """
+    later = job.deliver == "later"
     sections: dict[str, Mapping[str, str]] = {
         "what runs": _what_runs(job, folder, base, common),
         "what it needs": _needs(job, holders_first),
         "files": _files(job, folder, common),
         "with nobody watching": {
             **avoid_lines(job.retries),
-            **exit_lines(job.retries),
+            **exit_lines(job.retries, later=later),
             "periodic_release": release_expression(job.retries),
             **remove_lines(),
         },
+        **({"outputs go home later": courier_lines(job.deliver_within)} if later else {}),
         "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
         "who asked": {
             "batch_name": folder.label,
@@ -293,6 +306,10 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
         clauses.append(f"{HOLDS} =?= true || time() - QDate > {HOLDERS_FIRST}")
     clauses = [clause for clause in (*clauses, NOT_AVOIDED) if clause]
     lines["requirements"] = " && ".join(f"({clause})" for clause in clauses)
+    if job.deliver == "later":
+        for key in lines.keys() & _COURIER_NEEDS.keys():
+            plain = lines[key].removesuffix(" MB").removesuffix(" KB")  # their units, too
+            lines[key] = for_couriers(_COURIER_NEEDS[key], plain)
     if ranks:
         lines["rank"] = " + ".join(f"({rank})" for rank in ranks) if ranks[1:] else ranks[0]
     return lines
