@@ -125,6 +125,11 @@ _NORMAL, _SIGNAL = NORMAL_END.pattern(), SIGNAL_END.pattern()
 _USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVED))
 _SLOT = SLOT.texts[0].rstrip()
 _SIZE = MEASURED_SIZE.pattern()
+# DAGMan's name for a job, as HTCondor writes it today, and as it did before 25
+_NODE = re.compile(
+    r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )(job|courier)-([0-9a-f]{8})-([0-9]{1,9})(?:"|\s*\Z)',
+    re.ASCII,
+)
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -258,6 +263,19 @@ class Event:
         else:
             value = None
         return value if type(value) is str else ""
+
+    @property
+    def pair(self) -> tuple[str, str, int] | None:
+        """What a 000 event says of a job and its courier in a DAG of Headway's.
+
+        Which of the two it is (`job`, `courier`), the beginning of the run's id, and the number of
+        the job.
+        """
+        if self.number == EventType.SUBMIT:
+            for line in self.body:
+                if match := _NODE.match(line):
+                    return match[1], match[2], int(match[3])
+        return None
 
     @property
     def transfer(self) -> Transfer | None:

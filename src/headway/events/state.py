@@ -34,6 +34,8 @@ class JobState:
 
     cluster: int
     proc: int
+    #: The id by which `condor_q` knows it now; a courier in a DAG has another one than its job.
+    htcondor_id: str = ""
     status: Status = Status.IDLE
     #: When `status` last changed.
     since: float | None = None
@@ -310,11 +312,32 @@ _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
 }
 
 
+class Pairs:
+    """Which HTCondor jobs are one job of a run: in a DAG its courier has an id of its own.
+
+    All jobs of a run get the cluster that the first of them in the log has, and their numbers.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, int] = {}
+        self._jobs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def job_of(self, event: Event) -> tuple[int, int]:
+        """The cluster and the number of the job that an event is about."""
+        own = (event.cluster, event.proc)
+        pair = event.pair
+        if pair is not None:
+            _, run, number = pair
+            self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)
+        return self._jobs.get(own, own) if self._jobs else own
+
+
 class Jobs:
-    """The jobs of a log, by cluster and proc."""
+    """The jobs of a log, by cluster and proc; a job and its courier are one."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.by_id: dict[tuple[int, int], JobState] = {}
+        self._pairs = Pairs()
         for event in events:
             self.update(event)
 
@@ -322,10 +345,11 @@ class Jobs:
         """Take in one event; the job that it is about, or None where it is about no job."""
         if event.proc < 0 or event.cluster < 0 or event.number >= 100:
             return None
-        key = (event.cluster, event.proc)
+        key = self._pairs.job_of(event)
         job = self.by_id.get(key)
         if job is None:
-            job = self.by_id[key] = JobState(event.cluster, event.proc)
+            job = self.by_id[key] = JobState(*key)
+        job.htcondor_id = f"{event.cluster}.{event.proc}"
         job.update(event)
         return job
 

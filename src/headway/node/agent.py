@@ -363,6 +363,10 @@ class _Agent:
             self._send(sent, "stage-out")
             record.outputs += outputs.move(rest, _OUTPUTS)
             outputs.drop([each for each in sent if _within_outputs(each)], rest)
+            if plan.deliver is not None:
+                from headway.node import delivery
+
+                delivery.nothing_left()
         except Stopped:
             raise
         except (HeadwayError, OSError) as error:

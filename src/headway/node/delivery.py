@@ -23,7 +23,7 @@ from headway.node.host import (
     machine_attribute,
     store_folder,
 )
-from headway.node.plan import OUT
+from headway.node.plan import OUT, TICKET_FILE
 from headway.node.store.folder import open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 OUTPUTS = f"{OUT}/outputs"
 #: Goes home with the job, and once more with the courier: what must arrive.
-TICKET_HOME = f"{OUT}/ticket.json"
+TICKET_HOME = f"{OUT}/{TICKET_FILE}"
 
 
 def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -> Ticket | None:
@@ -88,6 +88,11 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         os.unlink(TICKET_HOME)
     record.note(f"the outputs go home with the job: {words}")
     return None
+
+
+def nothing_left() -> None:
+    """Say that nothing waits for a courier, whatever an earlier attempt has said."""
+    write_atomically(TICKET_HOME, b"{}", 0o644)
 
 
 def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:

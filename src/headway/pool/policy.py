@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HISTORY = 5  # how many past sites a job remembers
 COURIER = "HeadwayCourier"  # whether a job is to bring outputs home, on a transfer slot
+JOB = "HeadwayJob"  # of a node of a DAG: the number of its job in the run
 PAIRED = "HeadwayPaired"  # whether another job of a DAG is its courier
 AVOID = "HeadwayAvoid"  # the places that a job avoids now: sites at first, later nodes
 AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place

@@ -24,12 +24,16 @@ from headway.node.store.inputs import Wanted
 from headway.node.store.sweeper import INPUTS, advertised
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.dag import Node, dag_text
 from headway.pool.htcondor.node_config import WANTS_STORE
+from headway.pool.htcondor.pairs import pair
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
     AT_SANDBOX,
+    JOB,
     NOT_AVOIDED,
+    PAIRED,
     avoid_lines,
     courier_lines,
     exit_lines,
@@ -67,6 +71,7 @@ _PLAIN_NAME = re.compile(r"[\w.+-]+")
 _OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
 _UNSAFE = re.compile(r'[,"\\$]')  # ends an item or the string, or begins a macro or an escape
 _SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
+_COLUMNS = ("row", "brought", "to", "spare", "number")
 _MACRO = re.compile(r"\$\w*\(|\$\$")
 _UNSAFE_IN_PATHS = ',"\n\r$\\'  # end an item or the line, or begin a macro, in an unquoted value
 
@@ -127,6 +132,7 @@ def submit_description(
     common: CommonInput = NOTHING,
     *,
     holders_first: bool = False,
+    paired: bool = False,
 ) -> str:
     """The text of job.sub, which `condor_submit` would take.
 
@@ -137,6 +143,7 @@ def submit_description(
         base: The folder of job.toml.
         common: What HTCondor brings to a node once for all jobs.
         holders_first: At first only nodes will do whose store holds the job's inputs.
+        paired: Each job, and each courier, is a node of a DAG, which sets the macros of its row.
 
     Returns:
         The text, with its queue statement.
@@ -146,7 +153,7 @@ def submit_description(
     """
     later = job.deliver == "later"
     sections: dict[str, Mapping[str, str]] = {
-        "what runs": _what_runs(job, folder, base, common),
+        "what runs": _what_runs(job, folder, base, common, paired),
         "what it needs": _needs(job, holders_first),
         "files": _files(job, folder, common),
         "with nobody watching": {
@@ -161,6 +168,7 @@ def submit_description(
             "batch_name": folder.label,
             "+HeadwayRun": quoted(run_id),
             "+WantIOProxy": "true",
+            **({f"+{JOB}": "$(number)", f"+{PAIRED}": "$(paired)"} if paired else {}),
         },
     }
     lists = {canonical(key) for key in (*log_lines(), KEY)}
@@ -175,8 +183,21 @@ def submit_description(
     for title, section in {**sections, "said in job.toml": users}.items():
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
-    rows = folder.submit_rows.as_posix()
-    return "\n".join([*lines, "", f"queue row,brought,to,spare from {rows}", ""])
+    queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
+    if paired:
+        queue = (
+            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
+        )
+    return "\n".join([*lines, "", queue, ""])
+
+
+def dag(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
+    """The text of a DAG of the jobs and their couriers."""
+    nodes: list[Node] = []
+    for line in row_lines(job, base):
+        macros = dict(zip(_COLUMNS, line.split(_SEPARATOR), strict=True))
+        nodes += pair(run_id, int(macros["number"]), folder.submit_file.name, macros)
+    return dag_text(nodes, folder.dag_settings.name)
 
 
 def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
@@ -246,7 +267,9 @@ def filled(job: Job, template: str) -> Iterator[str]:
     return (fill(template, job.row(index)) for index in range(size))
 
 
-def _what_runs(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict[str, str]:
+def _what_runs(
+    job: Job, folder: RunFolder, base: Path, common: CommonInput, paired: bool
+) -> dict[str, str]:
     image = {"container_image": image_path(job.container, base)} if job.container else {}
     if image and any(given.store for given in job.inputs):
         image[f"+{WANTS_STORE}"] = "true"
@@ -258,11 +281,11 @@ def _what_runs(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> 
         "executable": folder.agent.as_posix(),
         "arguments": f"agent {folder.plan.name}",
         "environment": '"HEADWAY_ROW=$(row)"',
-        "initialdir": f"{folder.jobs.as_posix()}/$(Process)",
+        "initialdir": f"{folder.jobs.as_posix()}/$(number)",
         "output": "agent.out",
         "error": "agent.err",
         "notification": "never",
-        **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM else {}),
+        **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM and not paired else {}),
     }
 
 
@@ -317,7 +340,7 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
 
 def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
     urls = [url for url in _brought(job) if not placeholders(url)]
-    home = f"{_destination(folder.jobs)}/$(Process)"
+    home = f"{_destination(folder.jobs)}/$(number)"
     payload = [folder.payload.as_posix()]
     secrets = [folder.secrets.as_posix()] if job.from_shell else []
     lines = {
@@ -344,7 +367,10 @@ def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
 
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
-    """The lines of job.rows, one for each job: its row, its URLs, and where outputs go."""
+    """The lines of job.rows, one for each job, with _COLUMNS.
+
+    They are its row, URLs, where outputs go, URLs for nodes without network, and its number.
+    """
     placed = [output for output in job.outputs if output.to and not job.uploads(output)]
     brought = [url for url in _brought(job) if placeholders(url)]
     spare = [url for url in spare_urls(job) if placeholders(url)]
@@ -358,7 +384,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later))
+        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later, str(index)))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
