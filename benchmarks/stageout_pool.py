@@ -20,6 +20,7 @@ from tests.pool.harness import Pool
 from headway.cli.wrap import write_plugin
 from headway.events import Event, EventType, Follower, read_log
 from headway.events.format import Direction, Stage
+from headway.events.state import Pairs
 from headway.pool.htcondor.node_config import NodeSettings, node_config
 
 HERE = Path(__file__).parent
@@ -38,6 +39,7 @@ JOB_STOP_COUNT JOB_STOP_DELAY ALIVE_INTERVAL JOB_DEFAULT_LEASE_DURATION
 DAGMAN_USER_LOG_SCAN_INTERVAL
 """
 
+_SENT = (Direction.OUTPUT, Stage.FINISHED)
 _WORK = """#!/bin/sh
 # Computes for $1 seconds, and in that time writes an output of $2 bytes.
 sleep "$1" &
@@ -75,7 +77,7 @@ class Load:
 class Span(NamedTuple):
     """What went on in a slot; times are seconds since the first job's start."""
 
-    job: str  # as the log numbers it
+    job: int
     slot: str
     what: str
     begin: float
@@ -102,7 +104,10 @@ def one_slot_pool(quick: bool) -> Iterator[Pool]:
         write_plugin(program)
         # the startd hands it on to its starters, and these not to jobs
         slow = f'STARTD_ENVIRONMENT = "LD_PRELOAD={_slow_way(folder)}"'
-        lines = [slow, *_node_lines(program)]
+        settings = NodeSettings(
+            program=str(program), keep_free=10**6, transfer_slots=TRANSFER_SLOTS
+        )
+        lines = [slow, node_config(settings)]
         intervals = [] if quick else [f"{name} =" for name in _INTERVALS.split()]
         pool = Pool(
             {
@@ -130,22 +135,6 @@ def _slow_way(folder: Path) -> Path:
     return library
 
 
-def _node_lines(program: Path) -> list[str]:
-    """The node's configuration: that of `headway node-config`."""
-    settings = NodeSettings(program=str(program), keep_free=10**6)
-    lines = [line for line in node_config(settings).splitlines() if line and line[0] != "#"]
-    return [
-        *lines,
-        "SLOT_TYPE_1 = cpus=100%,memory=auto,disk=auto",
-        "SLOT_TYPE_2 = minimal,cpus=0.1,memory=64,disk=5%",
-        f"NUM_SLOTS_TYPE_2 = {TRANSFER_SLOTS}",
-        "HeadwayTransferSlot = False",
-        "SLOT_TYPE_2_HeadwayTransferSlot = True",
-        "STARTD_ATTRS = $(STARTD_ATTRS) HeadwayTransferSlot",
-        "START = ($(START)) && ((TARGET.HeadwayCourier =?= True) == MY.HeadwayTransferSlot)",
-    ]
-
-
 def run_stock(pool: Pool, load: Load, stop: threading.Event) -> Measured:
     """The jobs from a submit file, as anybody would write it."""
     folder = _folder(pool)
@@ -165,7 +154,7 @@ def run_headway(pool: Pool, load: Load, stop: threading.Event) -> Measured:
     command = ["python", "-m", "headway", "run", "job.toml", "--pool", "htcondor", "--detach"]
     _succeed(pool, command, folder)
     (run,) = folder.glob(".headway/runs/*")
-    taken = _watch(run / LOG, load, stop)
+    taken = _watch(run / LOG, load, stop, run / "run.dag.nodes.log")
     outputs = [run / "jobs" / str(n) / "outputs" for n in range(load.jobs)]
     _check([(each / "out.bin", each / "digest") for each in outputs], load)
     return taken
@@ -219,9 +208,13 @@ def _succeed(pool: Pool, command: list[str], folder: Path) -> None:
         raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
 
 
-def _watch(log: Path, load: Load, stop: threading.Event) -> Measured:
-    """Wait until as many jobs have ended as there are, and say what the log tells."""
-    ended, loads, follower = 0, [os.getloadavg()[0]], Follower(log)
+def _watch(log: Path, load: Load, stop: threading.Event, dag: Path | None = None) -> Measured:
+    """Wait until all jobs have ended, and return what the log tells.
+
+    With `dag`, DAGMan's log, a job has ended when its outputs have been compared with its ticket.
+    """
+    ended, loads, follower = 0, [os.getloadavg()[0]], Follower(dag or log)
+    ending = EventType.POST_SCRIPT_TERMINATED if dag else EventType.TERMINATED
     deadline = time.monotonic() + 3 * load.jobs * (load.work + load.upload) + 600
     while ended < load.jobs:
         if stop.wait(1):
@@ -231,39 +224,44 @@ def _watch(log: Path, load: Load, stop: threading.Event) -> Measured:
         for event in follower.poll():
             if event.number in (EventType.HELD, EventType.ABORTED):
                 raise RuntimeError(f"a job did not succeed: {event.text} {event.body}")
-            ended += event.number == EventType.TERMINATED
+            ended += event.number == ending
         loads.append(os.getloadavg()[0])
-    seconds, spans = timeline(read_log(log).events)
-    return Measured(seconds, spans, sum(loads) / len(loads))
+    events = list(read_log(log).events)
+    if dag:  # it has no transfers, and the other one no scripts
+        events += [event for event in read_log(dag).events if event.number == ending]
+    return Measured(*timeline(events), round(sum(loads) / len(loads), 1))
 
 
 def timeline(events: Iterable[Event]) -> tuple[float, list[Span]]:
-    """The seconds from the first start to the last end, and what each slot did when."""
-    begun: dict[tuple[int, int], tuple[str, str, float]] = {}
-    spans, first, last = [], None, 0.0
+    """The seconds from the first start to the last end, and what each slot did when.
+
+    The end of a job with a courier is that of its POST script, which compares its outputs.
+    """
+    begun: dict[tuple[int, int], tuple[int, str, str, float]] = {}
+    spans: list[Span] = []
+    first, last, pairs = 0.0, 0.0, Pairs()
     for event in sorted(events, key=lambda event: event.time):
-        job, slot, what = (event.cluster, event.proc), "", ""
-        transfer = event.transfer
+        job, number = (event.cluster, event.proc), pairs.job_of(event)[1]
+        slot, what = "", ""
         if event.number == EventType.EXECUTE:
             slot = event.slot.partition("@")[0]
             what = COMPUTING if slot.startswith("slot1_") else PREPARING
-            first = event.time if first is None else first
-        elif transfer == (Direction.OUTPUT, Stage.STARTED) and job in begun:
-            slot, what = begun[job][0], TRANSFERRING
-        elif event.number == EventType.TERMINATED:
+            first = first or event.time
+        elif event.transfer == (Direction.OUTPUT, Stage.STARTED) and job in begun:
+            slot, what = begun[job][1], TRANSFERRING
+        elif event.number in (EventType.TERMINATED, EventType.POST_SCRIPT_TERMINATED):
             last = event.time
-        elif event.number != EventType.EVICTED and transfer != (Direction.OUTPUT, Stage.FINISHED):
+        elif event.number != EventType.EVICTED and event.transfer != _SENT:
             continue
         if job in begun:
-            spans.append(Span(f"{job[0]}.{job[1]}", *begun.pop(job), event.time))
+            spans.append(Span(*begun.pop(job), event.time))
         if what:
-            begun[job] = slot, what, event.time
-    start = first or 0.0
+            begun[job] = number, slot, what, event.time
     moved = [
-        span._replace(begin=round(span.begin - start, 2), end=round(span.end - start, 2))
+        span._replace(begin=round(span.begin - first, 2), end=round(span.end - first, 2))
         for span in spans
     ]
-    return round(last - start, 2), moved
+    return round(last - first, 2), moved
 
 
 def _check(made: list[tuple[Path, Path]], load: Load) -> None:

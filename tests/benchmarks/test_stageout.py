@@ -14,6 +14,9 @@ from stageout_pool import COMPUTING, PREPARING, TRANSFERRING, Load, Measured, Sp
 from headway.events import read_log
 
 LOG = """\
+000 (007.000.000) 2026-11-19 03:00:00.100 Job submitted from host: <127.0.0.1:1>
+    DAG Node: job-0123abcd-0
+...
 001 (007.000.000) 2026-11-19 03:00:00.500 Job executing on host: <127.0.0.1:1>
 \tSlotName: slot1_1@node
 ...
@@ -23,6 +26,9 @@ LOG = """\
 ...
 005 (007.000.000) 2026-11-19 03:00:30.700 Job terminated.
 \t(1) Normal termination (return value 0)
+...
+000 (008.000.000) 2026-11-19 03:00:30.800 Job submitted from host: <127.0.0.1:1>
+    DAG Node: courier-0123abcd-0
 ...
 001 (008.000.000) 2026-11-19 03:00:31.500 Job executing on host: <127.0.0.1:1>
 \tSlotName: slot2@node
@@ -34,8 +40,12 @@ LOG = """\
 005 (008.000.000) 2026-11-19 03:01:33.000 Job terminated.
 \t(1) Normal termination (return value 0)
 ...
+016 (008.000.000) 2026-11-19 03:01:33.700 POST Script terminated.
+\t(1) Normal termination (return value 0)
+    DAG Node: courier-0123abcd-0
+...
 """
-FOUND = Measured(100.5, [Span("7.0", "slot1_1", COMPUTING, 0.0, 30.0)], 0.5)
+FOUND = Measured(100.5, [Span(0, "slot1_1", COMPUTING, 0.0, 30.0)], 0.5)
 
 
 def row(setting: str = "quick", jobs: int = 8, **seconds: list[float]) -> Row:
@@ -45,12 +55,12 @@ def row(setting: str = "quick", jobs: int = 8, **seconds: list[float]) -> Row:
 def test_the_log_tells_what_each_slot_did(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)
     seconds, spans = timeline(read_log(tmp_path / "log").events)
-    assert seconds == 92.5
+    assert seconds == 93.2
     assert spans == [
-        Span("7.0", "slot1_1", COMPUTING, 0.0, 30.0),
-        Span("7.0", "slot1_1", TRANSFERRING, 30.0, 30.1),
-        Span("8.0", "slot2", PREPARING, 31.0, 32.0),
-        Span("8.0", "slot2", TRANSFERRING, 32.0, 92.0),
+        Span(0, "slot1_1", COMPUTING, 0.0, 30.0),
+        Span(0, "slot1_1", TRANSFERRING, 30.0, 30.1),
+        Span(0, "slot2", PREPARING, 31.0, 32.0),
+        Span(0, "slot2", TRANSFERRING, 32.0, 92.0),
     ]
 
 
@@ -112,9 +122,9 @@ def test_the_table_has_what_is_known() -> None:
 
 def test_the_picture_has_a_row_for_each_slot() -> None:
     spans = [
-        Span("7.0", "slot1_1", COMPUTING, 0.0, 30.0),
-        Span("7.0", "slot2", PREPARING, 30.0, 31.0),
-        Span("7.0", "slot2", TRANSFERRING, 31.0, 91.0),
+        Span(0, "slot1_1", COMPUTING, 0.0, 30.0),
+        Span(0, "slot2", PREPARING, 30.0, 31.0),
+        Span(0, "slot2", TRANSFERRING, 31.0, 91.0),
     ]
     shown = list(slot_rows(spans))
     assert [(name, len(bars)) for name, bars in shown] == [("slot", 1), ("transfer slot 1", 1)]
