@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -87,7 +86,6 @@ class Span(NamedTuple):
 class Measured(NamedTuple):
     seconds: float  # from the first start to the last end
     spans: list[Span]
-    load: float  # average of the machine's load
 
 
 class Stopped(Exception):
@@ -213,7 +211,7 @@ def _watch(log: Path, load: Load, stop: threading.Event, dag: Path | None = None
 
     With `dag`, DAGMan's log, a job has ended when its outputs have been compared with its ticket.
     """
-    ended, loads, follower = 0, [os.getloadavg()[0]], Follower(dag or log)
+    ended, follower = 0, Follower(dag or log)
     ending = EventType.POST_SCRIPT_TERMINATED if dag else EventType.TERMINATED
     deadline = time.monotonic() + 3 * load.jobs * (load.work + load.upload) + 600
     while ended < load.jobs:
@@ -225,14 +223,13 @@ def _watch(log: Path, load: Load, stop: threading.Event, dag: Path | None = None
             if event.number in (EventType.HELD, EventType.ABORTED):
                 raise RuntimeError(f"a job did not succeed: {event.text} {event.body}")
             ended += event.number == ending
-        loads.append(os.getloadavg()[0])
     events = list(read_log(log).events)
     if dag:  # it has no transfers, and the other one no scripts
         events += [event for event in read_log(dag).events if event.number == ending]
-    return Measured(*timeline(events), round(sum(loads) / len(loads), 1))
+    return timeline(events)
 
 
-def timeline(events: Iterable[Event]) -> tuple[float, list[Span]]:
+def timeline(events: Iterable[Event]) -> Measured:
     """The seconds from the first start to the last end, and what each slot did when.
 
     The end of a job with a courier is that of its POST script, which compares its outputs.
@@ -261,7 +258,7 @@ def timeline(events: Iterable[Event]) -> tuple[float, list[Span]]:
         span._replace(begin=round(span.begin - first, 2), end=round(span.end - first, 2))
         for span in spans
     ]
-    return round(last - first, 2), moved
+    return Measured(round(last - first, 2), moved)
 
 
 def _check(made: list[tuple[Path, Path]], load: Load) -> None:

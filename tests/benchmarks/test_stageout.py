@@ -45,7 +45,7 @@ LOG = """\
     DAG Node: courier-0123abcd-0
 ...
 """
-FOUND = Measured(100.5, [Span(0, "slot1_1", COMPUTING, 0.0, 30.0)], 0.5)
+FOUND = Measured(100.5, [Span(0, "slot1_1", COMPUTING, 0.0, 30.0)])
 
 
 def row(setting: str = "quick", jobs: int = 8, **seconds: list[float]) -> Row:
