@@ -71,11 +71,14 @@ def test_which_slot_types_make_room_for_transfer_slots() -> None:
         "cpus=100%,disk = 100%": True,
         "auto": False,
         "cpus=100%": False,
+        "1/16": False,  # half of the machine is free
+        "1/80": False,
         "cpus=1/2, memory=75%, disk=50%": False,
         "cpus=4 memory=100%": False,  # a part with a comma would spoil it
         "memory=100% cpus=4": False,
     }.items():
-        assert bool(re.search(expression, text, re.IGNORECASE)) == makes_room, text
+        of_eight = expression.replace("$(NUM_SLOTS_TYPE_1)", "8")
+        assert bool(re.search(of_eight, text, re.IGNORECASE)) == makes_room, text
 
 
 def test_it_writes_no_file_twice(headway: Call, tmp_path: Path) -> None:

@@ -118,6 +118,25 @@ def test_without_a_store_they_go_home_with_their_job(yard: Yard) -> None:
     assert "go home with the job: the store" in log and "No such file" in log
 
 
+def test_without_transfer_slots_they_go_home_with_their_job(yard: Yard) -> None:
+    job = yard.node()
+    machine = job.folder / ".machine.ad"
+    machine.write_text(machine.read_text().replace("HeadwayTransferSlot = false\n", ""))
+    assert job.run() == 0
+    assert home(job) == WHOLE and yard.sandboxes.held() == [] and yard.ad() == {}
+    log = (job.attempt() / "agent.log").read_text()
+    assert "go home with the job: this node has no transfer slots" in log
+
+
+def test_what_was_left_in_vain_goes_home_with_its_job(yard: Yard) -> None:
+    """Its node did not come back in time: nobody waits for a courier once more."""
+    assert yard.node().run() == 0
+    yard.ad()
+    again = yard.node(ad=yard.text)
+    assert again.run() == 0 and home(again) == WHOLE
+    assert (again.folder / "headway-out" / "ticket.json").read_text() == "{}"
+
+
 def test_where_nobody_can_be_told_they_go_home_with_their_job(yard: Yard) -> None:
     yard.chirp.answer = b"-1\n"  # the starter refuses
     job = yard.node()

@@ -32,6 +32,10 @@ SITES = {
         "SLOT_TYPE_1 = 1/2;NUM_SLOTS_TYPE_1 = 2;SLOT_TYPE_1_PARTITIONABLE = False",
         [("Static", 2, 1920, 0)] * 2,
     ),
+    "HALF": (
+        "SLOT_TYPE_1 = 1/4;NUM_SLOTS_TYPE_1 = 2;SLOT_TYPE_1_PARTITIONABLE = False",
+        [("Static", 1, 1024, 0)] * 2,
+    ),
     "COUNTED": (
         f"{NO_TYPES};NUM_SLOTS = 2;SLOT_TYPE_0_PARTITIONABLE = False",
         [("Static", 2, 1920, 0)] * 2,

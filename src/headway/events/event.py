@@ -126,10 +126,8 @@ _USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVE
 _SLOT = SLOT.texts[0].rstrip()
 _SIZE = MEASURED_SIZE.pattern()
 # DAGMan's name for a job, as HTCondor writes it today, and as it did before 25
-_NODE = re.compile(
-    r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )(job|courier)-([0-9a-f]{8})-([0-9]{1,9})(?:"|\s*\Z)',
-    re.ASCII,
-)
+_NODE = re.compile(r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )([\w+-]+)(?:"|\s*\Z)', re.ASCII)
+_PAIR = re.compile(r"(job|courier)-([0-9a-f]{8})-([0-9]{1,9})\Z", re.ASCII)
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -265,17 +263,13 @@ class Event:
         return value if type(value) is str else ""
 
     @property
-    def pair(self) -> tuple[str, str, int] | None:
-        """What a 000 event says of a job and its courier in a DAG of Headway's.
-
-        Which of the two it is (`job`, `courier`), the beginning of the run's id, and the number of
-        the job.
-        """
+    def node(self) -> str:
+        """DAGMan's name for the job: 000 of a job that DAGMan submitted."""
         if self.number == EventType.SUBMIT:
             for line in self.body:
                 if match := _NODE.match(line):
-                    return match[1], match[2], int(match[3])
-        return None
+                    return match[1]
+        return ""
 
     @property
     def transfer(self) -> Transfer | None:
@@ -350,6 +344,16 @@ class Event:
         if self.number not in (EventType.EVICTED, EventType.TERMINATED):
             return None
         return next((int(match[1]) for match in self._matches(pattern)), None)
+
+
+def pair_named(node: str) -> tuple[str, str, int] | None:
+    """What the name of a node of a DAG says, if Headway gave it to a job or to its courier.
+
+    Which of the two it is (`job`, `courier`), the beginning of the run's id, and the number of the
+    job.
+    """
+    match = _PAIR.match(node)
+    return (match[1], match[2], int(match[3])) if match else None
 
 
 def _percent_decoded(value: str) -> str:
@@ -441,6 +445,9 @@ AGENT_KINDS = frozenset(
         *(Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER, Kind.DELIVER, Kind.LOST),
     }
 )
+
+#: Those that only an agent has that computes, and none that is a courier.
+COMPUTING_KINDS = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
 
 #: The kind of each event number that has only one.
 BY_NUMBER: dict[int, Kind] = {

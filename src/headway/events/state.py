@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from headway.events.event import (
     BY_TRANSFER,
+    COMPUTING_KINDS,
     TERMINAL,
     Event,
     Kind,
@@ -15,6 +16,7 @@ from headway.events.event import (
     ending_words,
     failure_class,
     kind_of,
+    pair_named,
     reason_words,
 )
 from headway.events.format import EventType, inert
@@ -59,7 +61,7 @@ class JobState:
     progress_rate: int | None = None
     #: How many sources the agent downloads from.
     progress_sources: int | None = None
-    #: Starts, those that never got further than the input transfer included.
+    #: Starts, those that never got further than the input transfer included, and couriers not.
     attempts: int = 0
     holds: int = 0
     #: Evictions that sent the job back to idle; not those that a hold or a removal brought.
@@ -87,6 +89,8 @@ class JobState:
     #: The agent's name in the attempt under way.
     _nonce: str | None = field(default=None, repr=False)
     _evicted: float | None = field(default=None, repr=False)
+    #: The newest start is a courier, which brings outputs home and computes nothing.
+    _courier: bool = field(default=False, repr=False)
     #: Exit code and reason of the agent's last line.
     _said: tuple[str, str] = field(default=("", ""), repr=False)
 
@@ -130,9 +134,10 @@ class JobState:
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
             self._open()
-        if effect & Effect.SAVED:
+        self._tell_courier(kind)
+        if effect & Effect.SAVED and not self._courier:
             self.checkpoints += 1
-        if effect & Effect.EVICTED:
+        if effect & Effect.EVICTED and not self._courier:
             self.evictions += 1
             self._evicted = event.time
         if self.since is None or self._life.shown is not before.shown:
@@ -151,13 +156,21 @@ class JobState:
 
     def _open(self) -> None:
         """A new attempt begins: forget the place and the end of the last one."""
-        self.attempts += 1
+        self._courier = self._life.left
+        self.attempts += not self._courier
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
         self._clear_phase()
         self._nonce = self._evicted = None
         self._said = ("", "")
+
+    def _tell_courier(self, kind: Kind) -> None:
+        """A courier says so, or starts while outputs wait and never says that it computes."""
+        courier = self._courier and kind not in COMPUTING_KINDS
+        courier |= kind in (Kind.DELIVER, Kind.LOST)
+        self.attempts += self._courier - courier
+        self._courier = courier
 
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
@@ -235,7 +248,7 @@ class JobState:
         self.why = inert(f"evicted: {reason_words(event)}")
 
     def _on_requeued(self, event: Event) -> None:
-        self.requeues += 1
+        self.requeues += not self._courier
         words = f"put back to try again: {self._end(event)}"
         # The agent's exit code says why; the event's reason would only repeat it.
         if event.reason and failure_class(event.return_value) is None:
@@ -325,7 +338,7 @@ class Pairs:
     def job_of(self, event: Event) -> tuple[int, int]:
         """The cluster and the number of the job that an event is about."""
         own = (event.cluster, event.proc)
-        pair = event.pair
+        pair = pair_named(event.node)
         if pair is not None:
             _, run, number = pair
             self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)

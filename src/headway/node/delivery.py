@@ -22,6 +22,7 @@ from headway.node.host import (
     SINCE,
     STEPS,
     TICKET,
+    TRANSFER_SLOT,
     machine_attribute,
     store_folder,
 )
@@ -56,13 +57,16 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    root, slot = store_folder(os.environ), machine_attribute(os.environ, "Name") or ""
-    startd, ad = slot.partition("@")[2], read_job_ad(os.environ)
-    why = "" if root and startd else "this node has no store for them"
-    if isinstance(ad.get(SANDBOX.lower()), str):
-        why = "those that were left in a store before did not arrive"
-    if why or not root:
-        record.note(f"the outputs go home with the job: {why}")
+    ad, root, startd = read_job_ad(os.environ), store_folder(os.environ), _startd()
+    obstacle = ""
+    if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
+        obstacle = "this node has no transfer slots"
+    elif not root:
+        obstacle = "this node has no store for them"
+    elif ad.get(SANDBOX.lower()):
+        obstacle = "those that were left in a store before did not arrive"
+    if obstacle or not root:
+        record.note(f"the outputs go home with the job: {obstacle}")
         return None
     name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{record.attempt.id}"
     try:
@@ -98,6 +102,11 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         os.unlink(TICKET_HOME)
     record.note(f"the outputs go home with the job: {words}")
     return None
+
+
+def _startd() -> str:
+    """The name of this node's startd: the part after the slot in the name of a slot."""
+    return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
 
 
 def nothing_left() -> None:

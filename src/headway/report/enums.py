@@ -14,6 +14,7 @@ __all__ = [
     "PHASE_WORDS",
     "SLOT_PHASES",
     "Cause",
+    "Delivery",
     "JobOutcome",
     "Phase",
     "Worth",
@@ -63,6 +64,7 @@ class Cause(str, Enum):
     TRANSFER_FAILED = "transfer-failed"
     EVICTION = "eviction"
     REDONE = "redone"
+    LOST_SANDBOX = "lost-sandbox"
     IDLE = "idle"
     DISCONNECT = "disconnect"
     HOLD = "hold"
@@ -81,6 +83,7 @@ CAUSE_WORDS = {
     Cause.TRANSFER_FAILED: "transfer failed",
     Cause.EVICTION: "evicted",
     Cause.REDONE: "work redone since the last checkpoint",
+    Cause.LOST_SANDBOX: "outputs lost on their way home",
     Cause.IDLE: "the slot computed nothing (no CPU time)",
     Cause.DISCONNECT: "node lost (disconnected)",
     Cause.HOLD: "held",
@@ -106,6 +109,16 @@ class JobOutcome(str, Enum):
     HELD = "held"  # still held
     REMOVED = "removed"
     UNFINISHED = "unfinished"  # queued or on a slot
+
+
+class Delivery(str, Enum):
+    """What became of outputs that were left in a node's store."""
+
+    HOME = "home"
+    WAITING = "waiting"  # in the store, or on their way
+    LOST = "lost"  # the job computed them again
+    FAILED = "failed"  # the job failed without them
+    REMOVED = "removed"  # with the job
 
 
 OUTCOME_WORDS = {

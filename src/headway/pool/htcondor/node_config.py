@@ -16,9 +16,9 @@ _CRON = "HEADWAYSTORE"
 _TYPE = 9
 # Both sides are true or false for every job and slot, so no job makes START undefined.
 _SEPARATED = f"((TARGET.{COURIER} =?= True) == (MY.{TRANSFER_SLOT} =?= True))"
-# A SLOT_TYPE_1 that takes all memory or disk: `100%`, `1/8` or `memory=100%`, but not `cpus=100%`.
-# Only where commas separate its parts: to others nothing can be added.
-_TAKES_ALL = "(^|,) *((memory|ram|disk) *= *)?(100%|1/[0-9]+) *(,|$)"
+# A SLOT_TYPE_1 that takes all memory or disk: `100%`, `memory=100%`, or `1/8` if there are 8 slots,
+# but not `cpus=100%`. Only where commas separate its parts: to others nothing can be added.
+_TAKES_ALL = "(^|,) *((memory|ram|disk) *= *)?(100%|1/$(NUM_SLOTS_TYPE_1)) *(,|$)"
 #: What `check_ads` looks at.
 ATTRIBUTES = (
     "Name",
