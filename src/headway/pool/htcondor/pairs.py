@@ -20,7 +20,7 @@ from headway.node.host import HANDED, SANDBOX, SANDBOX_AT, SINCE, TICKET
 from headway.node.process import isolated
 from headway.node.store.sandboxes import SandboxError
 from headway.pool.arrivals import arrival, delivered, ticket_of
-from headway.pool.htcondor.dag import SKIP, Node
+from headway.pool.htcondor.dag import FAILED, SKIP, Node
 
 SCRIPT = "pair.sh"
 TOLD = "couriers"  # the folder with what each courier is told
@@ -79,7 +79,7 @@ case $1,$code in
   before,{SKIP}) exit {SKIP} ;;
   before,0) exit 0 ;;
   before,*) cp {shlex.quote(str(run / NOTHING))} {shlex.quote(str(run / TOLD))}/"$2"; exit 0 ;;
-  after,0 | after,1) exit $code ;;
+  after,0 | after,1 | after,{FAILED}) exit $code ;;
   *) exit "$3" ;;
 esac
 """
@@ -101,8 +101,8 @@ def main(arguments: list[str]) -> int:
     """
     run, moment, number = Path(arguments[0]), arguments[1], int(arguments[2])
     if moment == "after":
-        if int(arguments[3]) != 0:
-            return 1
+        if int(arguments[3]) != 0:  # the job's own policy has given up, or somebody removed it
+            return FAILED
         fault = arrival(run, number)
         if fault:
             sys.stderr.write(f"job {number}: {fault}\n")
