@@ -53,7 +53,7 @@ MOST_IDLE = 1000
 #: What a courier asks for in place of what its job does: in MB and KB.
 _COURIER_NEEDS = {
     "request_cpus": "0",
-    "request_memory": "16",
+    "request_memory": "100",
     "request_disk": "1024",
     "request_gpus": "0",
     "requirements": AT_SANDBOX,
@@ -183,9 +183,7 @@ def submit_description(
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
     if paired:
-        queue = (
-            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
-        )
+        queue = f"# where its sandbox is, if it is the courier of another job\n{_INCLUDED}\nqueue"
     return "\n".join([*lines, "", queue, ""])
 
 
