@@ -215,6 +215,10 @@ class Jobs:
     def dagman_is_gone(self) -> bool:
         return not self.queue("DAGManJobId =?= undefined")
 
+    def is_gone(self) -> None:
+        """Insist that the queue will be without its jobs and DAGMan."""
+        self.site.pool.wait_for(lambda: not self.queue(), 60, "an empty queue")
+
     def queue(self, constraint: str = "true") -> list[str]:
         """Its jobs in the queue, DAGMan among them, by their ids."""
         ours = f'HeadwayRun == "{self.run.folder.facts.id}" && ({constraint})'
@@ -246,7 +250,7 @@ class Jobs:
         self,
         *,
         computed: int | None = 1,
-        at: Callable[[int], bytes] | None = None,
+        at: Callable[[int], bytes] | Path | None = None,
         size: int = SIZE,
         of: Sequence[int] = (),
     ) -> None:
@@ -254,7 +258,7 @@ class Jobs:
 
         Args:
             computed: How often its command ran.
-            at: What is at the destination, if that is not the run folder.
+            at: What is at the destination, or its folder, if that is not the run folder.
             size: The bytes of the output.
             of: The jobs, if not all.
         """
@@ -263,7 +267,10 @@ class Jobs:
             assert state.outcome is Outcome.SUCCESS, (state, self.place.story())
             home = self.run.folder.job_folder(job)
             path = home / "outputs" / "out.bin"
-            found = hashlib.sha256(at(job) if at else path.read_bytes()).hexdigest()
+            if isinstance(at, Path):
+                path = at / f"{job}.bin"
+            data = at(job) if callable(at) else path.read_bytes()
+            found = hashlib.sha256(data).hexdigest()
             attempts = self.computed(job)
             whole = [each for each in attempts if content(job, each, size) == found]
             assert len(whole) == 1 and len(attempts) == (computed or len(attempts)), (
@@ -271,7 +278,7 @@ class Jobs:
                 whole,
                 self.agent_log(job),
             )
-            copies = [each for each in home.rglob("*.bin") if at or each != path]
+            copies = [each for each in home.rglob("*.bin") if callable(at) or each != path]
             assert not copies, f"there is another copy: {copies}"
             assert arrival(self.run.folder.path, job) == ""
         assert of or self.run.succeeded()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,10 +25,14 @@ from .harness import USER, Pool
 from .together import Together, at_the_same_time, promises
 
 
-def object_of(server: Server, path: str) -> bytes:
-    """What the server has under a name."""
-    thing = server.store[path].content
-    return thing.read(0, thing.size)
+def at(server: Server, prefix: str) -> Callable[[int], bytes]:
+    """What the server has of each job."""
+
+    def found(job: int) -> bytes:
+        thing = server.store[f"{prefix}{job}"].content
+        return thing.read(0, thing.size)
+
+    return found
 
 
 class Faults:
@@ -115,8 +120,7 @@ class Faults:
             for name, both in runs.items():
                 for jobs in both:
                     if name in ("down", "slow"):
-                        place = f"/{name}/{jobs.count}"
-                        jobs.delivered(at=lambda job, p=place: object_of(server, f"{p}-{job}"))
+                        jobs.delivered(at=at(server, f"/{name}/{jobs.count}-"))
                         continue
                     for job in range(jobs.count):
                         print(
@@ -139,7 +143,7 @@ class Faults:
         slow = Rate(200_000)
         with Server(faults=[slow]) as server:
             several = Jobs(site, 3, to=f"{server.url()}several/{{job}}")
-            singles = [Jobs(site, to=server.url(f"/single/{n}")) for n in range(3)]
+            singles = [Jobs(site, to=f"{server.url()}{n}/{{job}}") for n in range(3)]
             couriers = [(several, job) for job in range(3)] + [(each, 0) for each in singles]
             for jobs, job in couriers:
                 jobs.wait(lambda state: state.phase == "deliver", job)
@@ -155,9 +159,9 @@ class Faults:
                     jobs.place.headway("evict", f"{jobs.run.label}.{job}")
             server.faults = []
             settle(several, *singles)
-            several.delivered(at=lambda job: object_of(server, f"/several/{job}"))
+            several.delivered(at=at(server, "/several/"))
             for number, jobs in enumerate(singles):
-                jobs.delivered(at=lambda job, n=number: object_of(server, f"/single/{n}"))
+                jobs.delivered(at=at(server, f"/{number}/"))
             assert len(server.store.paths()) == 6
         site.is_empty(OVERDUE)
 
@@ -178,8 +182,7 @@ class Faults:
             jobs.place.headway("release", jobs.run.label)
         settle(*both)
         for jobs in both:
-            place = jobs.place.folder / "full"
-            jobs.delivered(at=lambda job, p=place: (p / f"{job}.bin").read_bytes())
+            jobs.delivered(at=jobs.place.folder / "full")
         site.is_empty()
 
     def the_time_is_over(self, pool: Pool) -> None:

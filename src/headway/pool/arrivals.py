@@ -53,9 +53,9 @@ def _has_sent(run: Path, job: int, sandbox: str) -> bool:
     for path in (run / "jobs" / str(job) / "attempts").glob("*/record.json"):
         record = _read(path)
         phases = record.get("phases")
-        if record.get("exit") == 0 and isinstance(phases, list):
-            if any(isinstance(each, dict) and each.get("sandbox") == sandbox for each in phases):
-                return True
+        told = phases if record.get("exit") == 0 and isinstance(phases, list) else []
+        if any(isinstance(each, dict) and each.get("sandbox") == sandbox for each in told):
+            return True
     return False
 
 
