@@ -11,9 +11,10 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,7 @@ class Jobs:
         outputs = f'[outputs]\nfiles = [{output}]\ndeliver = "later"\nwithin = "{within}"'
         name = "single" if count == 1 else "several"
         text = JOB.format(
-            name=name, command=command, count=count, more=f"{more}\n{outputs}", site=site.name,
+            name=name, command=command, count=count, more=f"{outputs}\n{more}", site=site.name,
             holds=holds,
         )  # fmt: skip
         before(self.place.folder)
@@ -229,7 +230,7 @@ class Jobs:
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.strip()]
 
-    def attempts(self, job: int) -> list[Mapping[str, object]]:
+    def attempts(self, job: int) -> list[dict[str, Any]]:
         """The records of its attempts that came home, the oldest first."""
         return [
             json.loads((path / "record.json").read_text())

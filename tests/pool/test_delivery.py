@@ -20,7 +20,7 @@ from tests.lab import Status as Answers
 
 from headway.events import Outcome, Status
 
-from .delivering import OVERDUE, SIZE, Jobs, Site, file_system, settle, ways
+from .delivering import COMMAND, OVERDUE, SIZE, Jobs, Site, file_system, settle, ways
 from .harness import USER, Pool
 from .together import Together, at_the_same_time, promises
 
@@ -91,6 +91,27 @@ class Faults:
             jobs.delivered(computed=2)
         site.is_empty(OVERDUE)
 
+    def a_lost_job_continues(self, pool: Pool) -> None:
+        """From its checkpoint, which HTCondor has as long as the job is in the queue.
+
+        The courier of a job in a DAG is another job: it begins at the beginning.
+        """
+        site = Site(pool, "D-SAVED", closed=True)
+        command = f"if [ -e saved ]; then cat saved; {COMMAND}; else date > saved; exit 85; fi"
+        more = '[checkpoint]\npaths = ["saved"]\nexit_code = 85\n'
+        both = ways(site, command=command, more=more)
+        for jobs in both:
+            jobs.left()
+        shutil.rmtree(site.sandboxes)
+        site.open()
+        settle(*both)
+        for jobs in both:
+            jobs.delivered(computed=2)
+        segments = [[len(each["segments"]) for each in jobs.attempts(0)] for jobs in both]
+        assert segments == [[2, 1, 1], [2, 1, 2]]
+        assert "saved restored from the checkpoint" in both[0].agent_log()
+        site.is_empty(OVERDUE)
+
     def a_destination_in_trouble(self, pool: Pool) -> None:
         """URLs that are down for a while, and for ever; that refuse, are full, or slow."""
         site = Site(pool, "D-URLS", transfer_slots=8)
@@ -123,16 +144,11 @@ class Faults:
                         jobs.delivered(at=at(server, f"/{name}/{jobs.count}-"))
                         continue
                     for job in range(jobs.count):
-                        print(
-                            name,
-                            jobs.count,
-                            job,
-                            jobs.run.jobs[job].return_value,
-                            jobs.run.jobs[job].why,
-                            jobs.computed(job),
-                            jobs.run.jobs[job].attempts,
-                        )
-                        assert jobs.run.jobs[job].outcome is Outcome.FAILURE
+                        state = jobs.run.jobs[job]
+                        assert state.outcome is Outcome.FAILURE
+                        assert "the outputs could not be delivered: out.bin" in state.why
+                        assert state.return_value == (84 if name == "refused" else 81)
+                        assert len(jobs.computed(job)) == 1
                         jobs.nothing_home(job)
             assert len(server.store.paths()) == 6
         site.is_empty(OVERDUE)
