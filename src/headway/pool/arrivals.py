@@ -52,10 +52,10 @@ def _has_sent(run: Path, job: int, sandbox: str) -> bool:
     """Whether a courier of this sandbox has come to its end, and so has sent what goes to URLs."""
     for path in (run / "jobs" / str(job) / "attempts").glob("*/record.json"):
         record = _read(path)
-        phases = record.get("phases")
-        told = phases if record.get("exit") == 0 and isinstance(phases, list) else []
-        if any(isinstance(each, dict) and each.get("sandbox") == sandbox for each in told):
-            return True
+        phases = record.get("phases") if record.get("exit") == 0 else None
+        for phase in phases if isinstance(phases, list) else ():
+            if isinstance(phase, dict) and phase.get("sandbox") == sandbox:
+                return True
     return False
 
 

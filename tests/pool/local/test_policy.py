@@ -12,6 +12,7 @@ import pytest
 
 from headway.events import EventWriter
 from headway.node.errors import Exit
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import Site
 from headway.pool.local.queue import QueueState
 from headway.pool.policy import (
@@ -232,7 +233,7 @@ def test_the_sites_that_a_job_avoids(tmp_path: Path) -> None:
     names = [*"ABCDEFG"]
     sites = [Site(name, 1, 1, 1) for name in names]
     writer = EventWriter(tmp_path / "events.log")
-    queue = QueueState(1, job)
+    queue = QueueState(1, LocalJob.of(job.model_dump()))
     entry = queue[0]
     ad = avoiding_ad()
     # in the local pool a site is one node
