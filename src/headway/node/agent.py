@@ -482,6 +482,9 @@ def _tidy_up(own: str) -> None:
         import shutil
 
         shutil.rmtree(_OUTPUTS)
+    from headway.node import delivery
+
+    delivery.forget_what_is_home()
     for attempt in os.listdir(f"{OUT}/attempts"):
         if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")

@@ -27,6 +27,7 @@ from headway.node.host import (
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
+from headway.node.record import read_json
 from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
@@ -107,6 +108,18 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
 def _startd() -> str:
     """The name of this node's startd: the part after the slot in the name of a slot."""
     return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
+
+
+def forget_what_is_home() -> None:
+    """Remove what an earlier checkpoint saved of the attempt that left the sandbox.
+
+    HTCondor gives that to each further attempt, which would bring it home, over the whole record.
+    """
+    sandbox = read_job_ad(os.environ).get(SANDBOX.lower())
+    for attempt in os.listdir(f"{OUT}/attempts") if isinstance(sandbox, str) else ():
+        folder = f"{OUT}/attempts/{attempt}"
+        if str(sandbox).endswith(attempt) and read_json(f"{folder}/record.json").get("exit") != 0:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def nothing_left() -> None:
