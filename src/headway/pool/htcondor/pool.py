@@ -145,7 +145,10 @@ class HTCondorPool(Pool):
                 denied = counts.get("TotalPermissionDenied")
                 why = "it belongs to another user" if denied else "the schedd did not do it"
                 now = self._queue(ours).status
-                errors |= {job: why for job in chosen if not _is_done(action, now.get(job))}
+                refused = {job: why for job in chosen if not _is_done(action, now.get(job))}
+                for job in refused:
+                    given_up(folder.path, job).unlink(missing_ok=True)
+                errors |= refused
         return [ActionResult(job, errors.get(job, "")) for job in jobs or chosen]
 
     def edit(
