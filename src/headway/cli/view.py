@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
@@ -26,10 +27,12 @@ from headway.cli.job_text import (
 )
 from headway.cli.terminal import StopSignal, can_redraw, clock, print_json
 from headway.events import JobState, Status
-from headway.holds.heal import BackgroundHealer
 from headway.pool.deliveries import DeliveryLines
 from headway.spec import format_duration
 from headway.text import many, printable
+
+if TYPE_CHECKING:
+    from headway.holds.heal import BackgroundHealer
 
 MANY = 50  # jobs; beyond this, a line for each change is of no use
 CONDENSED = 2.0  # seconds between two lines of counts, at the least

@@ -43,22 +43,17 @@ from headway.pool.policy import (
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import (
-    agent_urls,
-    delivered_name,
-    encoded_row,
-    image_path,
-    plugin_schemes,
-    schemes,
-)
+from headway.pool.prepare import agent_urls, delivered_name, plugin_schemes, schemes
+from headway.pool.program import encoded_row
 from headway.spec import Input, Job
+from headway.spec.places import image_path
 from headway.text import many
 
 MOST_IDLE = 1000
 #: What a courier asks for in place of what its job does: in MB and KB.
 _COURIER_NEEDS = {
     "request_cpus": "0",
-    "request_memory": "16",
+    "request_memory": "100",
     "request_disk": "1024",
     "request_gpus": "0",
     "requirements": AT_SANDBOX,
@@ -188,9 +183,7 @@ def submit_description(
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
     if paired:
-        queue = (
-            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
-        )
+        queue = f"# where its sandbox is, if it is the courier of another job\n{_INCLUDED}\nqueue"
     return "\n".join([*lines, "", queue, ""])
 
 
@@ -456,7 +449,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((encoded_row(job, index), urls, to, later, str(index)))
+        yield _SEPARATOR.join((encoded_row(job.row(index)), urls, to, later, str(index)))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
