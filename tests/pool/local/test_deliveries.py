@@ -10,7 +10,6 @@ import pytest
 
 from headway.pool.deliveries import Delivery, PoolFacts, Stage, explained, in_order, slot_words
 from headway.pool.folder import RunFolder
-from headway.pool.htcondor.pairs import given_up, main, write_files
 from headway.pool.htcondor.submit import courier_description, submit_description, with_courier
 from headway.spec import build_job
 
@@ -92,11 +91,3 @@ def test_a_new_request_is_not_one_of_the_courier() -> None:
     assert with_courier("RequestMemory", "2048") == "ifThenElse(HeadwayCourier =?= true, 16, 2048)"
     assert with_courier("RequestCpus", "2") == "ifThenElse(HeadwayCourier =?= true, 0, 2)"
     assert with_courier("HeadwayTimeLimit", "60") == "60"
-
-
-def test_dagman_sends_no_courier_of_a_job_that_was_removed(tmp_path: Path) -> None:
-    (tmp_path / "jobs" / "0").mkdir(parents=True)
-    (tmp_path / "jobs" / "0" / "ticket.json").write_text("damaged")
-    write_files(tmp_path)
-    given_up(tmp_path, 0).touch()
-    assert main([str(tmp_path), "before", "0"]) == 3
