@@ -131,6 +131,9 @@ class JobState:
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
             self._open()
+        if effect & Effect.AHEAD:
+            self.attempts -= 1
+            self.started = self.started if self.attempts else None
         if effect & Effect.SAVED:
             self.checkpoints += 1
         if effect & Effect.EVICTED:
@@ -145,6 +148,8 @@ class JobState:
         elif effect & Effect.LEFT:
             words = f"{self.sandbox} in the store of {self.sandbox_at}"
             self.why = inert(f"computed; its outputs wait as {words}")
+        elif before.ahead and kind in _LOST:
+            self.why = inert(self._said[1] or "its inputs did not come")
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
@@ -208,6 +213,8 @@ class JobState:
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
                 self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
+        if kind_of(event) is Kind.PREFETCH:
+            self.why = f"prefetching at {self.site}"
         if kind_of(event) is Kind.DONE_LATER:
             self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
             self.sandbox_bytes = _count(line.get("size"), None)
@@ -295,6 +302,7 @@ class JobState:
         self.why = ""
 
 
+_LOST = (Kind.REQUEUED, Kind.EVICTED, Kind.TRANSFER_FAILED)
 _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
     Kind.SUBMITTED: JobState._on_submit,
     **dict.fromkeys(BY_TRANSFER.values(), JobState._on_transfer),
