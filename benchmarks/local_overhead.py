@@ -66,23 +66,24 @@ def main() -> int:
 
 def _cost(work: Callable[[], None], jobs: int) -> tuple[float, float]:
     """Milliseconds a job: of the wall clock, and of CPU in all processes below this one."""
-    _adopt_orphans()
-    begin, used = time.perf_counter(), _cpu()
+    adopt_orphans()
+    begin, used = time.perf_counter(), cpu_of_ended()
     work()
     wall = time.perf_counter() - begin
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
-    return 1000 * wall / jobs, 1000 * (_cpu() - used) / jobs
+    return 1000 * wall / jobs, 1000 * (cpu_of_ended() - used) / jobs
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Headway's supervisor outlives `headway run` by a moment; its CPU time is to be counted."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _cpu() -> float:
+def cpu_of_ended() -> float:
+    """CPU seconds of the processes below this one that have ended and were waited for."""
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     return below.ru_utime + below.ru_stime
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from headway.pool.prepare import packed
+from headway.pool.program import packed
 
 SOURCE = Path(__file__).parents[1] / "src" / "headway"
 # What goes to the worker, and the frameworks that it may name.

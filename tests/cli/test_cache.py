@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.lab import Made, Server
+from tests.lab import Made, Object, Server
 
 from headway.cache import Cache, cache_folder
 from headway.node.store.folder import DAY, MARKER, Settings, create_store, hold
@@ -59,6 +59,37 @@ def test_the_second_run_downloads_nothing(call: Call, tmp_path: Path, folder: Pa
     shown = call("cache").stdout
     assert "a.bin" in shown and "1 input, 15 B of " in shown and str(folder) in shown
     assert "until it is unused for 30 days" in shown
+
+
+NEW = Made(DATA.size, seed=5)
+EARLIER, LATER = "Wed, 01 Jan 2025 00:00:00 GMT", "Thu, 02 Jan 2025 00:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Object(DATA, '"1"', None), Object(NEW, '"2"', None)),
+        (Object(DATA, None, EARLIER), Object(NEW, None, LATER)),
+        (Object(DATA, '"1"', EARLIER), Object(NEW, '"2"', EARLIER)),
+        (Object(DATA, None, EARLIER), Object(Made(DATA.size + 1, seed=5), None, EARLIER)),
+    ],
+    ids=["ETag", "date", "ETag of the same date", "size"],
+)
+def test_a_changed_object_is_noticed_by_its_version(
+    call: Call, tmp_path: Path, before: Object, after: Object
+) -> None:
+    """Whatever the server tells of it; unchanged, it is asked about and not fetched."""
+    with Server({}) as server:
+        for content, fetched in ((before, 1), (before, 1), (after, 2), (after, 2)):
+            server.store["/a.bin"] = content
+            run(call, tmp_path, server.url("/a.bin"))
+            data = content.content.read(0, content.content.size)
+            assert hashlib.sha256(data).hexdigest() in call("logs").stdout
+            assert len(server.ranges) == fetched
+        url = server.url("/a.bin")
+    [kept] = json.loads(call("cache", "--json").stdout)["inputs"]
+    assert (kept["file"], kept["urls"], kept["bytes"]) == ("a.bin", [url], after.content.size)
+    assert kept["wanted_by"] == "url" and kept["stays"] == "until it is unused for 30 days"
 
 
 def test_it_is_on_unless_it_is_switched_off(headway: Call, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_from_the_file_that_comes_with_a_job(
     path: Path, tmp_path: Path, torch_loaded: TorchLoaded
 ) -> None:
     """headway-node.pyz on PYTHONPATH is all that a worker node has of Headway."""
-    from headway.pool.prepare import build_agent
+    from headway.pool.program import build_agent
 
     build_agent(tmp_path / "headway-node.pyz")
     program = """

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from headway.pool.prepare import build_agent
+from headway.pool.program import build_agent
 
 PYTHON = os.environ.get("HEADWAY_TEST_PYTHON", sys.executable)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headway.node
-from headway.pool.prepare import build_agent, packed
+from headway.pool.program import build_agent, packed
 
 ROOT = Path(headway.node.__path__[0])
 SOURCES = sorted(ROOT.rglob("*.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from tests.report.columns import Made, made_columns
 from tests.report.spent import accounts_of, adds_up, spent
 from tests.report.written import BEGIN, HOST, write_log
 
-from headway.events import Direction, EventWriter, Stage
+from headway.events import Direction, EventWriter, Jobs, Stage, read_log
 from headway.events.event import Kind
+from headway.pool.folder import RunFolder
 from headway.report import Report, report
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
@@ -19,6 +21,7 @@ from headway.report.deliveries import delivery_figures
 from headway.report.export import tables
 from headway.report.figures import losses, totals
 from headway.report.findings import find
+from headway.report.records import read_records
 
 GIGABYTE = 1_000_000_000
 #: A job that computes for 100 s on its slot, sends its ticket for 1 s, and waits in a store.
@@ -171,6 +174,14 @@ def test_a_log_that_begins_with_a_courier_has_its_time_all_the_same() -> None:
     assert totals(accounts).deliveries is None
 
 
+def test_a_courier_that_says_that_it_computes_has_no_attempt_either() -> None:
+    for kind in (Kind.RUN, Kind.STAGE_IN):
+        accounts = of((0, Kind.DELIVER), (10, kind), (30, Kind.SUCCEEDED))
+        assert accounts.jobs["delivery_s"].to_list() == [30]
+        accounts = of(*COMPUTED, *DELIVERED[:4], (124, kind), *DELIVERED[4:])
+        assert accounts.jobs["delivery_s"].to_list() == [35]
+
+
 def test_a_line_that_the_log_has_lost_shows_in_the_courier() -> None:
     found = totals(of(*COMPUTED[:-2], COMPUTED[-1], *DELIVERED))
     assert (found.attempts, found.good_s, found.bad_s) == (1, 102, 0)
@@ -231,6 +242,21 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return report(write_deliveries(tmp_path_factory.mktemp("delivered") / "jobs.log"))
 
 
+def test_status_counts_the_same(delivered: Report) -> None:
+    """Couriers are no attempts there either, and what they lack is no eviction and no requeue."""
+    states = Jobs(read_log(delivered.accounts.files[0]).events).by_id
+    names = ["attempts", "holds", "requeues", "evictions", "checkpoints"]
+    told = {(row[0], row[1]): row[2:] for row in _jobs(delivered, ["cluster", "proc", *names])}
+    assert told == {
+        key: tuple(getattr(state, name) for name in names) for key, state in states.items()
+    }
+    assert _jobs(delivered, names)[0] == (2, 0, 0, 0, 0)
+
+
+def _jobs(found: Report, names: list[str]) -> list[tuple[int, ...]]:
+    return found.accounts.jobs.select(names).rows()
+
+
 def test_the_terminal_says_it(delivered: Report) -> None:
     text = delivered.text(100)
     rows = [line.strip() for line in text[text.index("Deliveries") :].splitlines()]
@@ -276,6 +302,15 @@ def test_the_tables_have_it(delivered: Report) -> None:
 def test_the_page_has_it(delivered: Report) -> None:
     page = delivered.html()
     assert "outputs that couriers brought home" in page and "transfer slot" in page
+
+
+def test_the_record_of_a_courier_is_no_attempts_record(tmp_path: Path) -> None:
+    for name, phase in (("computed", "run"), ("courier", "deliver")):
+        record = {"cluster_proc": "1.0", "exit": 0, "phases": [{"name": phase, "begin": BEGIN}]}
+        path = tmp_path / "jobs" / "0" / "attempts" / name / "record.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record))
+    assert [row["record"] for row in read_records(RunFolder(tmp_path))] == ["computed"]
 
 
 def test_a_report_without_deliveries_says_nothing_of_them(tmp_path: Path) -> None:

@@ -30,8 +30,10 @@ from headway.pool.local.attempt import IN_CONTAINER, AttemptEnd, RunningAttempt
 from headway.pool.local.machine import Claim, ResourceRequest, find_apptainer, take
 from headway.pool.local.pool import LocalPool
 from headway.pool.local.scratch import checkpoint_folder, marked, remove_tree, save_checkpoint
-from headway.pool.prepare import compile_agent, encoded_row, image_path, prepare
+from headway.pool.prepare import prepare
+from headway.pool.program import compile_agent, encoded_row
 from headway.spec import Job
+from headway.spec.places import image_path
 
 # Saves: what a command does to its checkpoint files, and what a kill in between would leave.
 #
@@ -538,11 +540,11 @@ class Bench:
         self._site = pool.sites[0]
         self.job = job = self._fitted(job)
         self.folder = prepare(job, base, Runs(root / ".headway"), pool.facts(), "check")
-        self._claim = take(self._site, ResourceRequest.of(job), ()) or Claim(
+        self._claim = take(self._site, ResourceRequest.of(job.resources.model_dump()), ()) or Claim(
             self._site.name, job.resources.cpus, job.resources.memory, job.resources.disk
         )
         self._agent = compile_agent(self.folder.agent, self.folder.programs)
-        self._row = encoded_row(job, index)
+        self._row = encoded_row(job.row(index))
         self._image = image_path(job.container, base) if job.container else None
         self._plan: dict[str, Any] = json.loads(self.folder.plan.read_bytes())
         self._plan["disk"] = None  # a slice needs less
@@ -598,7 +600,7 @@ class Bench:
         """
         attempt = self._attempt(place)
         if not attempt.scratch.exists():
-            attempt.prepare("")
+            attempt.prepare("", has_inputs=bool(self.job.inputs))
             if laid is not None:
                 laid(attempt.scratch)
         made = Start(place, before=self._copy(attempt.scratch))

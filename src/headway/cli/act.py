@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _PAST = {"hold": "held", "release": "released", "remove": "removed", "evict": "evicted"}
 #: The groups of jobs on which each action has an effect.
 _FITTING = {
-    "hold": ("running", "idle"),
+    "hold": ("running", "delivering", "idle"),
     "release": ("held",),
-    "remove": ("running", "idle", "held"),
-    "evict": ("running",),
+    "remove": ("running", "delivering", "idle", "held"),
+    "evict": ("running", "delivering"),
 }
 _DESCRIPTIONS = {
     "hold": "Stop jobs and keep them in the queue until you release them.",

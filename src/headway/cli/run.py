@@ -17,6 +17,7 @@ from headway.text import many, printable
 if TYPE_CHECKING:
     from headway.api import Run, Submission
     from headway.cli.job_text import RunJobs
+    from headway.pool import Pool
     from headway.pool.results import Results
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
@@ -104,6 +105,16 @@ def call(arguments: Namespace) -> int:
 
 
 def _start(arguments: Namespace) -> int:
+    from headway.pool import Runs, open_pool
+
+    pool = open_pool(arguments.pool or "local", Runs.here().root.parent)
+    if arguments.dry_run:
+        return _plan(pool, arguments)
+    with pool.beginning():
+        return _plan(pool, arguments)
+
+
+def _plan(pool: Pool, arguments: Namespace) -> int:
     """The same as `headway.run`, with messages between the steps."""
     from headway.api import plan_run
     from headway.pool.results import WAITS
@@ -117,7 +128,7 @@ def _start(arguments: Namespace) -> int:
 
     planned = plan_run(
         arguments.job,
-        pool=arguments.pool or "local",
+        pool=pool,
         overrides=[
             *arguments.set,
             *([f"deliver={arguments.deliver}"] if arguments.deliver else []),
@@ -213,12 +224,13 @@ def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
     with stop.listening():  # the jobs may run already while these modules are loaded
         from headway.cli.run_summary import print_ending, summary
         from headway.cli.view import RunView, RunWatcher, choose_view
-        from headway.holds.heal import BackgroundHealer
 
-        run = run_jobs.run
+        run, heal = run_jobs.run, None
         # The local pool releases transient holds itself, and ends when it has nothing more to do.
-        heals = heals and run.pool.kind != "local"
-        heal = BackgroundHealer(run.folder, run.pool) if heals else None
+        if heals and run.pool.kind != "local":
+            from headway.holds.heal import BackgroundHealer
+
+            heal = BackgroundHealer(run.folder, run.pool)
         watcher = RunWatcher(run_jobs, choose_view(run_jobs, as_json=as_json), heal, stop)
     left = ""
     try:

@@ -145,7 +145,7 @@ def plugin(arguments: Namespace) -> int:
 def write_plugin(target: Path) -> None:
     """Write the plugin atomically, and never over a file that is not one."""
     from headway.errors import HeadwayError
-    from headway.pool.prepare import build_agent, is_agent
+    from headway.pool.program import build_agent, is_agent
 
     try:
         if target.is_symlink() or (target.exists() and not is_agent(target)):

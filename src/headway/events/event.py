@@ -449,6 +449,9 @@ AGENT_KINDS = frozenset(
     }
 )
 
+#: Those that only an agent has that computes, and none that is a courier.
+COMPUTING_KINDS = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST, Kind.PREFETCH}
+
 #: The kind of each event number that has only one.
 BY_NUMBER: dict[int, Kind] = {
     EventType.SUBMIT: Kind.SUBMITTED,

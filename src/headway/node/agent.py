@@ -301,18 +301,27 @@ class _Agent:
         with record.phase("deliver", attempt=self._attempt.id) as phase:
             _tidy_up(self._attempt.id)
             try:
-                phase["bytes"] = watch.work(lambda: delivery.take_out(record, watch.must_stop))
+                task = functools.partial(delivery.take_out, record, watch.must_stop)
+                ticket, tried = watch.work(task)
+                phase.update(bytes=ticket.size, sandbox=ticket.sandbox)
                 places = [(each, f"{_OUTPUTS}/{each.path}") for each in plan.outputs]
                 found = [outputs.FoundOutput(*each) for each in places if os.path.lexists(each[1])]
                 sent = [each for each in found if each.output.url is not None]
                 home = [each for each in found if each.output.url is None]
-                self._send(sent, "deliver")
+                self._send(sent, "deliver", again=tried)
                 outputs.drop(sent, home)
-            except (SandboxError, Stopped):
+            except SandboxError:
+                raise
+            except Stopped:
+                delivery.put_off()
                 raise
             except (HeadwayError, OSError) as error:  # the sandbox waits for another courier
                 final = isinstance(error, TransferError) and not error.retryable
                 code = Exit.OUTPUT_MISSING if final else Exit.INPUT_RETRYABLE
+                if final and os.path.isdir(_OUTPUTS):
+                    os.rename(_OUTPUTS, f"{self._attempt.folder}/outputs")
+                else:
+                    delivery.put_off()
                 words = f"the outputs could not be delivered: {words_of(error)}"
                 raise Failed(code, words, remedy=getattr(error, "remedy", "")) from None
             record.outputs += [each.entry(each.place) for each in home]
@@ -420,13 +429,14 @@ class _Agent:
         record.sandbox = {"sandbox": ticket.sandbox, "at": ticket.at, "size": ticket.size}
         return True
 
-    def _send(self, found: list[outputs.FoundOutput], phase: str) -> None:
-        """Send outputs to their URLs."""
+    def _send(self, found: list[outputs.FoundOutput], phase: str, *, again: bool = False) -> None:
+        """Send outputs to their URLs; `again`: some may be there already."""
         if not found:
             return
         progress = Progress({each.output.path: each.bytes for each in found})
         reporter = ProgressReporter(self._record, phase, progress)
-        task = functools.partial(outputs.send, found, progress, self._watch.must_stop)
+        stop = self._watch.must_stop
+        task = functools.partial(outputs.send, found, progress, stop, again=again)
         self._record.outputs += self._watch.work(task, reporter.tick)
 
     def _keep_outputs(self, plan: Plan) -> None:

@@ -22,11 +22,12 @@ from headway.node.host import (
     SINCE,
     STEPS,
     TICKET,
+    TRANSFER_SLOT,
     machine_attribute,
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
-from headway.node.store.folder import open_store
+from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
 TYPE_CHECKING = False
@@ -53,19 +54,22 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    root, slot = store_folder(os.environ), machine_attribute(os.environ, "Name") or ""
-    store, startd = open_store(root), slot.partition("@")[2]
-    if store is None or not startd:
-        record.note("the outputs go home with the job: this node has no store for them")
+    root, startd, ad = store_folder(os.environ), _startd(), read_job_ad(os.environ)
+    why = "" if root else "this node has no store for them"
+    if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
+        why = "this node has no transfer slots"
+    elif isinstance(ad.get(SANDBOX.lower()), str):
+        why = "those that were left in a store before did not arrive"
+    if why or not root:
+        record.note(f"the outputs go home with the job: {why}")
         return None
-    sandboxes, attempt = Sandboxes(store, should_stop), record.attempt
-    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{attempt.id}"
+    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{record.attempt.id}"
     try:
+        sandboxes = Sandboxes(Store(root), should_stop)
         ticket = sandboxes.hand_over(OUTPUTS, name, at=startd, stays=wanted.stays)
-    except NoHandOver as reason:
+    except (NodeError, NoHandOver) as reason:
         record.note(f"the outputs go home with the job: {reason}")
         return None
-    ad = read_job_ad(os.environ)
     starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
         SANDBOX: quoted(name),
@@ -95,6 +99,11 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     return None
 
 
+def _startd() -> str:
+    """The name of this node's startd: the part after the slot in the name of a slot."""
+    return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
+
+
 def nothing_left() -> None:
     """Say that nothing waits for a courier, whatever an earlier attempt has said."""
     write_atomically(TICKET_HOME, b"{}", 0o644)
@@ -108,8 +117,11 @@ def ad_time(ad: Mapping[str, object], record: AttemptRecord) -> int:
     return int(time.time())
 
 
-def take_out(record: AttemptRecord, should_stop: Stop) -> int:
-    """Put the sandbox of this job to where HTCondor brings outputs home from; returns its bytes.
+def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, bool]:
+    """Put the sandbox of this job to where HTCondor brings outputs home from.
+
+    Returns:
+        What the sandbox holds, and whether another courier may have sent some of it.
 
     Raises:
         SandboxError: It is lost or damaged; the job's ad says that it is to be computed again.
@@ -124,10 +136,21 @@ def take_out(record: AttemptRecord, should_stop: Stop) -> int:
     sandboxes = Sandboxes(store, should_stop)
     try:
         ticket = sandboxes.ticket(name, digest)
+        tried = sandboxes.tried(name)
         sandboxes.take_out(ticket, OUTPUTS)
     except SandboxError as error:
         record.set_attribute(SINCE, "undefined")
+        steps = ad.get(STEPS.lower())
+        record.set_attribute(STEPS, str(steps + 1 if isinstance(steps, int) else 1))  # no try
         record.send_line("deliver", "lost", {"sandbox": name, "why": str(error)[:200]})
         raise
     write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
-    return ticket.size
+    return ticket, tried
+
+
+def put_off() -> None:
+    """After a courier that could not deliver: the sandbox is needed again, and stays."""
+    shutil.rmtree(OUTPUTS, ignore_errors=True)  # else HTCondor would bring them, or save them
+    store, name = open_store(store_folder(os.environ)), read_job_ad(os.environ).get(SANDBOX.lower())
+    if store is not None and isinstance(name, str):
+        Sandboxes(store).put_off(name)

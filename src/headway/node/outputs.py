@@ -202,9 +202,16 @@ def _within(path: str, root: str) -> bool:
 
 
 def send(
-    found: list[FoundOutput], progress: Progress, should_stop: Callable[[], bool]
+    found: list[FoundOutput],
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    *,
+    again: bool = False,
 ) -> list[dict[str, object]]:
-    """Send each output to its URL, a folder file by file; returns entries for the record."""
+    """Send each output to its URL, a folder file by file; returns entries for the record.
+
+    `again`: an attempt before this one has sent the very same files, as far as it came.
+    """
     from headway.node.transfer import put, shown  # most attempts send nothing
 
     entries = []
@@ -218,6 +225,7 @@ def send(
                 overwrite=overwrite,
                 progress=progress.moved,
                 should_stop=should_stop,
+                again=again,
             )
             progress.finished(sent.bytes)
         entries.append(each.entry(shown(url)))

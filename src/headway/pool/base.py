@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headway.pool.folder import RunFolder
-from headway.pool.match import Match
-from headway.spec import Job
+
+if TYPE_CHECKING:
+    from headway.pool.match import Match
+    from headway.spec import Job
 
 
 class Action(str, Enum):
@@ -69,6 +73,10 @@ class Pool(ABC):
     @abstractmethod
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         """A text that shows exactly what `submit` would submit; `base`: the folder of job.toml."""
+
+    def beginning(self) -> AbstractContextManager[None]:
+        """Begin within it what every submit needs, while the job is still being read."""
+        return contextlib.nullcontext()
 
     @abstractmethod
     def submit(self, folder: RunFolder) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headway.errors import HeadwayError, RunError
 from headway.node.files import Lock, lock, write_atomically
@@ -36,7 +36,7 @@ from headway.text import closest
 if TYPE_CHECKING:
     from headway.spec import Job
 
-
+T = TypeVar("T")
 FORMAT = 1
 ROOT_NAME = ".headway"
 _MAX_FACTS = 2**20  # bytes of run.json
@@ -362,8 +362,15 @@ class RunFolder:
         """The resolved job."""
         from headway.spec import load_resolved
 
+        return self._read_job(load_resolved)
+
+    def job_document(self) -> Any:
+        """The resolved job as plain data, not validated."""
+        return self._read_job(json.loads)
+
+    def _read_job(self, load: Callable[[str], T]) -> T:
         try:
-            return load_resolved(read_plain(self.job_file, _MAX_JOB).decode())
+            return load(read_plain(self.job_file, _MAX_JOB).decode())
         except PermissionError as error:  # its `environment` may be private
             owner = user_name(self.path.stat().st_uid)
             raise RunError(

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
 from headway.node.host import (
@@ -68,6 +68,18 @@ _ODD = re.compile("[^ -~]")
 _ENDS = f"((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0) - ({STEPS} ?: 0))"
 
 
+class RetryLimits(Protocol):
+    """`[retries]` of job.toml, as `spec.Retries` and the local pool's supervisor have it."""
+
+    node: int
+    input: int
+    output: int
+    command: int
+    holds: int
+    backoff: float
+    avoid: float
+
+
 class AfterExit(Enum):
     """What happens to a job whose attempt has ended by itself."""
 
@@ -77,14 +89,25 @@ class AfterExit(Enum):
 
 
 def after_exit(
-    status: int, *, ends: int, holds: int, retries: Retries, handed: bool = False
+    status: int,
+    *,
+    ends: int,
+    holds: int,
+    retries: RetryLimits,
+    handed: bool = False,
+    courier: bool = False,
+    starts: int = 0,
 ) -> AfterExit:
     """`status`: the exit code, or a negative signal; `holds`: the number of holds so far.
 
     `ends`: how many attempts have ended by themselves so far, without those that led to a hold.
     `handed`: this attempt left its outputs in a node's store, and a courier is to bring them.
+    `courier`: the outputs are in a node's store; of a courier that was killed, this was not the
+    last of `starts`.
     """
     if handed and status == Exit.OK:
+        return AfterExit.RETRY
+    if courier and status < 0 and starts <= MOST_STARTS:
         return AfterExit.RETRY
     if status == Exit.INPUT_RETRYABLE:
         return AfterExit.HOLD if holds < retries.input else AfterExit.END
@@ -104,17 +127,19 @@ def exit_lines(retries: Retries, *, later: bool = False, ahead: bool = False) ->
     """The submit lines that say the same as `after_exit`.
 
     `later`: attempts may leave their outputs for couriers. What such an attempt exits with is not
-    the end of the job, unless the courier is a job of its own. `ahead`: it may have been started
-    only to bring its inputs, and goes on waiting however that ended.
+    the end of the job, unless the courier is a job of its own. Nor is a signal that ends a courier:
+    the outputs are still there. `ahead`: it may have been started only to bring its inputs, and
+    goes on waiting however that ended.
     """
     # HTCondor counts the completion before it evaluates; `after_exit` counts only those before.
     spent = f"{_ENDS} > {{}}".format
     never = (Exit.OK, Exit.INPUT_RETRYABLE, Exit.INPUT_FAILED, Exit.OUT_OF_TIME, Exit.AGENT_ERROR)
     done = " || ".join(f"ExitCode == {int(code)}" for code in never)
     handed = f"ExitCode =?= 0 && {HANDED} =?= NumShadowStarts && {PAIRED} =!= true"
+    killed = f"ExitBySignal && {COURIER} =?= true && NumShadowStarts <= {MOST_STARTS}"
     return {
         "on_exit_remove": (f"{PREFETCH} =!= NumShadowStarts && " if ahead else "")
-        + (f"!({handed}) && " if later else "")
+        + (f"!({handed}) && !({killed}) && " if later else "")
         + (
             f"ifThenElse(ExitBySignal, {spent(retries.command)}, "
             f"ifThenElse(ExitCode == {int(Exit.BAD_NODE)}, {spent(retries.node)}, "
@@ -130,7 +155,7 @@ def exit_lines(retries: Retries, *, later: bool = False, ahead: bool = False) ->
     }
 
 
-def hold_reason(said: str, *, holds: int, retries: Retries) -> str:
+def hold_reason(said: str, *, holds: int, retries: RetryLimits) -> str:
     """The reason of a hold after `AfterExit.HOLD`; `said` by the agent, after so many `holds`."""
     plain = _ODD.sub("?", said)[:LONGEST_REASON] or "an input did not arrive"
     return f"Headway: {plain}; released by itself after {int(backoff(holds + 1, retries))} s"
@@ -151,12 +176,12 @@ def hold_reason_expression(retries: Retries) -> str:
     )
 
 
-def backoff(holds: int, retries: Retries) -> float:
+def backoff(holds: int, retries: RetryLimits) -> float:
     """The seconds that a job stays held after its `holds`-th hold; they double each time."""
     return min(float(LONGEST_BACKOFF), retries.backoff * 2.0 ** (holds - 1))
 
 
-def releases(code: int, subcode: int, *, holds: int, starts: int, retries: Retries) -> bool:
+def releases(code: int, subcode: int, *, holds: int, starts: int, retries: RetryLimits) -> bool:
     """Whether a hold is transient and the job has releases left; `holds` counts this one."""
     if starts > MOST_STARTS:
         return False
@@ -296,7 +321,7 @@ def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:
     return ends + holds > (_PATIENT if inputs_only else 0)
 
 
-def node_avoidance(ends: int, retries: Retries) -> float:
+def node_avoidance(ends: int, retries: RetryLimits) -> float:
     """For how many seconds a job that `blames_place` avoids its past nodes.
 
     A bad node is mostly idle, and so takes every job that comes back to its site.

@@ -30,7 +30,8 @@ from headway.node.plan import fill
 from headway.pool.arrivals import arrival
 from headway.pool.folder import RunFolder, Runs, failing, read_plain, read_record
 from headway.pool.local.scratch import remove_tree, tree_size
-from headway.pool.prepare import drop_unused, packed_files
+from headway.pool.prepare import packed_files
+from headway.pool.program import drop_unused
 from headway.spec import Job, Output
 from headway.text import many
 

@@ -490,9 +490,13 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
     ending[attempts.success], ending[attempts.open] = len(Cause), len(Cause) + 1
     endings = pl.Series([*(cause.value for cause in Cause), "success", "open"])
     first = np.searchsorted(attempts.job, attempts.job)
-    staging, ran = np.zeros(count, bool), np.zeros(count, bool)
-    staging[timeline.attempt[timeline.kind == Kind.STAGE_IN]] = True
-    ran[timeline.attempt[timeline.kind == Kind.RUN]] = True
+
+    def says(kind: Kind) -> Flags:
+        found = np.zeros(count + 1, bool)  # the last one is for what no attempt says
+        found[timeline.attempt[timeline.kind == kind]] = True
+        return found[:-1]
+
+    staging, ran = says(Kind.STAGE_IN), says(Kind.RUN)
     return {
         "attempt": np.arange(before.attempts, before.attempts + count),
         "job": attempts.job + before.jobs,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.events import Event, EventParser, JobState, Skip, read_columns
 from headway.events.columnar.columns import Columns, Longs
-from headway.events.event import AGENT_KINDS, Kind, Phase, Status
+from headway.events.event import AGENT_KINDS, COMPUTING_KINDS, Kind, Phase, Status
 from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
 from headway.events.opening import EVENT_LIMIT
@@ -285,8 +285,7 @@ class StateTable:
 
 _STOPPED = (Kind.DONE, Kind.DONE_CHECKPOINT)
 _COURIERS = (Kind.DELIVER, Kind.LOST)
-#: What only an agent that computes says.
-_COMPUTES = [int(kind) for kind in AGENT_KINDS - {*_COURIERS, Kind.DONE}]
+_COMPUTES = [int(kind) for kind in COMPUTING_KINDS]
 
 
 class Spans(NamedTuple):
@@ -377,7 +376,7 @@ class Timeline:
         self.saved = np.array([life.saved for life in lives], bool)[place]
         #: The agent is done, and must be started again before anything goes on.
         self.stopped = np.array([life.stage in _STOPPED for life in lives], bool)[place]
-        self.status = np.array([STATUS[life.status] for life in lives], np.uint8)[place]
+        self.status = np.array([STATUS[life.shown] for life in lives], np.uint8)[place]
 
     def first_of(self, flags: Flags) -> Longs:
         """Per job the first event with this flag, or -1."""
@@ -397,11 +396,11 @@ class Timeline:
         """Tells attempts that compute from couriers, whose time is all delivery.
 
         After each event `attempt` is the newest attempt of its job, open or not, if it computes,
-        and `courier` if it is a courier; else they are -1.
+        and `courier`, where there are any, if it is a courier; else they are -1.
         """
         spans, newest = self._spans(), self._newest()
         if not self.delivers:
-            self.attempt, self.courier = newest, np.full(len(newest), -1)
+            self.attempt = newest
             none = np.zeros(len(spans.opened), bool)
             return spans, spans.only(none), none
         courier = _are_couriers(self, spans)
@@ -574,6 +573,7 @@ def _groups(timeline: Timeline) -> dict[str, NDArray[np.int64]]:
     plain = {
         "held": status == STATUS[Status.HELD],
         "idle": status == STATUS[Status.IDLE],
+        "delivering": status == STATUS[Status.DELIVERING],
         "removed": status == STATUS[Status.REMOVED],
         "succeeded": done & good,
         "failed": done & ~good,

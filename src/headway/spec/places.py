@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from headway.node.plan import AGENT, OUT, PAYLOAD, PLAN, SECRETS, fill, placeholders
@@ -235,6 +236,11 @@ def is_url(text: str) -> bool:
 def local_path(text: str) -> str:
     """The path that a destination means on the access point; other URLs stay as they are."""
     return unquote(urlsplit(text).path) if text[:5].lower() == "file:" else text
+
+
+def image_path(container: str, base: Path) -> str:
+    """The URL or the full path of a container image."""
+    return container if "://" in container else (base / container).as_posix()
 
 
 def _scheme(text: str) -> str | None:

@@ -14,7 +14,7 @@ from tests.node.conftest import Chirp
 from headway.errors import HeadwayError
 from headway.pool.lint.submit_file import read
 from headway.pool.lint.wrap import Wrapped, wrap, wrap_file
-from headway.pool.prepare import build_agent, is_agent
+from headway.pool.program import build_agent, is_agent
 
 CONTENT = Made(50_000, seed=4)
 PLAIN = {

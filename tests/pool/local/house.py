@@ -18,6 +18,7 @@ from tests.loaded import Done, run_headway
 from headway.api import Run
 from headway.events import JobState, read_log
 from headway.pool import Runs
+from headway.pool.local.main import LOG
 
 SMALL = '[resources]\nmemory = "20 MB"\ndisk = "10 MB"\n'
 
@@ -60,7 +61,8 @@ class House:
 
     def close(self) -> None:
         """Kill everything that was started here, whatever has become of the test."""
-        marks = [("headway", str(self.folder)), (f"HEADWAY_SCRATCH={self.folder}",)]
+        own = self.environment["XDG_RUNTIME_DIR"]  # tests may have changed the folder
+        marks = [("headway", own), (f"HEADWAY_SCRATCH={own}",)]
         for pid in [pid for mark in marks for pid in processes(*mark)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -126,7 +128,12 @@ def processes(*marks: str) -> Iterator[int]:
 
 def supervisor_of(run: Run) -> int | None:
     """The process that runs the jobs of this run, if there is one."""
-    return next(processes("headway.pool.local.main", str(run.folder.path)), None)
+    log = str(run.folder.path / LOG)
+    for process in processes("headway.pool.local.main"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{process}/fd/1") == log:
+                return process
+    return None
 
 
 def judge(path: Path) -> int:

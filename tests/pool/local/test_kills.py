@@ -125,7 +125,7 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_goes_on_from_it(house: House) -> N
     house.headway("run", "--resume", run.label)
     assert (run.outputs() / "total.txt").read_text() == "25"
     assert starts(run) == [0, 5]
-    assert not (run.folder.path / "spool/0").exists()  # nobody needs it any more
+    wait(lambda: not (run.folder.path / "spool/0").exists())  # nobody needs it any more
     check_log(run)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from headway.events import EventWriter
 from headway.node.errors import Exit
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import Site
 from headway.pool.local.queue import QueueState
 from headway.pool.policy import (
@@ -119,6 +120,20 @@ def test_outputs_that_are_left_for_a_courier() -> None:
                 assert found is told, (handed, paired, status, ends, holds, steps)
 
 
+def test_a_courier_that_is_killed_comes_again() -> None:
+    """Whatever killed it was not the user's command; but it must not go on for ever."""
+    retries = Retries(command=0)
+    lines = exit_lines(retries, later=True)
+    ad = Ad(on_exit_hold=lines["on_exit_hold"], on_exit_remove=lines["on_exit_remove"])
+    for courier, starts in itertools.product((None, False, True), (2, MOST_STARTS, 100)):
+        ad.value("on_exit_hold", {"NumShadowStarts": starts, "HeadwayCourier": courier})
+        for status, ends in itertools.product(STATUSES, range(3)):
+            told = after_exit(
+                status, ends=ends, holds=0, retries=retries, courier=bool(courier), starts=starts
+            )
+            assert by_classad(ad, status, ends, 0, 0) is told, (courier, starts, status, ends)
+
+
 def test_a_job_is_a_courier_until_its_time_is_over() -> None:
     lines = {key.removeprefix("+"): text for key, text in courier_lines(3600.0).items()}
     ad = Ad(cpus=for_couriers("0", "4"), Requirements=for_couriers(AT_SANDBOX, "true"), **lines)
@@ -218,7 +233,7 @@ def test_the_sites_that_a_job_avoids(tmp_path: Path) -> None:
     names = [*"ABCDEFG"]
     sites = [Site(name, 1, 1, 1) for name in names]
     writer = EventWriter(tmp_path / "events.log")
-    queue = QueueState(1, job)
+    queue = QueueState(1, LocalJob.of(job.model_dump()))
     entry = queue[0]
     ad = avoiding_ad()
     # in the local pool a site is one node

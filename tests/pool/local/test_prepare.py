@@ -18,15 +18,8 @@ import pytest
 from headway.errors import RunError, SpecError
 from headway.node.unpack import unpack_payload
 from headway.pool.folder import Runs
-from headway.pool.prepare import (
-    compile_agent,
-    drop_unused,
-    encoded_row,
-    is_agent,
-    job_digest,
-    prepare,
-    write_payload,
-)
+from headway.pool.prepare import job_digest, prepare, write_payload
+from headway.pool.program import compile_agent, drop_unused, encoded_row, is_agent
 from headway.spec import Job, build_job
 
 from .house import SMALL, House
@@ -164,7 +157,7 @@ def test_a_hundred_thousand_rows(base: Path, tmp_path: Path) -> None:
     lines = folder.rows.read_text().splitlines()
     assert len(lines) == 100_001
     assert (lines[0], lines[-1]) == ("job,n,name", "99999,99999,name 99999")
-    assert json.loads(base64.urlsafe_b64decode(encoded_row(big, 99_999))) == {
+    assert json.loads(base64.urlsafe_b64decode(encoded_row(big.row(99_999)))) == {
         "n": "99999", "name": "name 99999", "job": "99999",
     }  # fmt: skip
 

@@ -14,9 +14,10 @@ from headway.events import EventWriter, read_log
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder
 from headway.pool.local.attempt import ResourceUsage, RunningAttempt
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import Claim, Site
 from headway.pool.local.queue import HoldReason, Queue, QueueEntry, QueueState
-from headway.spec import Job, Retries, build_job
+from headway.spec import Retries, build_job
 
 from .house import judge
 
@@ -24,9 +25,9 @@ SITES = [Site(name, cpus=2, memory=10**9, disk=10**9) for name in "ABCDEF"]
 JOBS = 3
 
 
-def make_job(**more: object) -> Job:
+def make_job(**more: object) -> LocalJob:
     raw = {"name": "q", "command": "true", "count": JOBS, "retries": {"command": 2}, **more}
-    return build_job(raw, folder=Path("/"))
+    return LocalJob.of(build_job(raw, folder=Path("/")).model_dump())
 
 
 TEXT = st.text(max_size=60)

@@ -14,6 +14,7 @@ import pytest
 from headway.events import EventWriter, JobState, Outcome, Status, fold, read_log
 from headway.node.errors import Exit
 from headway.pool.folder import RunFolder, Runs
+from headway.pool.local.job import LocalJob
 from headway.pool.local.main import recover
 from headway.pool.local.pool import LocalPool
 from headway.pool.local.supervisor import Supervisor
@@ -58,10 +59,10 @@ def crash(folder: RunFolder) -> Crash:
             if told:
                 line = f"headway nonce=1 phase=check state=begin t=1.0 attempt={ID} segment=1"
                 writer.generic(1, 0, line)
-        with closing(Supervisor(folder)) as supervisor:
+        with closing(Supervisor(folder, LocalJob.read(folder))) as supervisor:
             recover(supervisor)
         assert not list((folder.path / "scratch").glob("*"))
-        with closing(Supervisor(folder)) as supervisor:
+        with closing(Supervisor(folder, LocalJob.read(folder))) as supervisor:
             before = folder.events.read_bytes()
             recover(supervisor)  # again: nothing is left to do
             assert folder.events.read_bytes() == before
@@ -172,7 +173,7 @@ def test_a_damaged_record_is_none(out: Path, crash: Crash, text: str) -> None:
 
 def test_a_request_without_sense_is_answered(folder: RunFolder) -> None:
     bodies: list[Any] = [{}, {"jobs": [0]}, {"jobs": 3}, {"jobs": [0], "action": "x", "reason": ""}]
-    with closing(Supervisor(folder)) as supervisor:
+    with closing(Supervisor(folder, LocalJob.read(folder))) as supervisor:
         recover(supervisor)
         for body in bodies:
             (result,) = supervisor.answer(body)

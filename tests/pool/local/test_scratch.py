@@ -26,7 +26,7 @@ from headway.pool.local.scratch import (
     restore_checkpoint,
     save_checkpoint,
 )
-from headway.pool.prepare import build_agent, compile_agent
+from headway.pool.program import build_agent, compile_agent
 
 from .house import SOURCE, wait
 

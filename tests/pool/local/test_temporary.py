@@ -17,7 +17,7 @@ from headway.node import files
 from headway.node.files import LONGEST, remove_orphaned_folders, short_folder
 from headway.spec import build_job
 
-from .house import SMALL, House, processes, wait
+from .house import SMALL, House, processes, supervisor_of, wait
 
 TRAIN = """\
 import os, torch
@@ -79,10 +79,7 @@ def test_it_is_removed_after_a_kill(deep: House) -> None:
     assert place.stat().st_mode & 0o777 == 0o700
     remove_orphaned_folders()
     assert place.is_dir(), "while its agent lives it is not an orphan"
-    for pid in [
-        *processes("headway", str(deep.folder)),
-        *processes(f"HEADWAY_SCRATCH={deep.folder}"),
-    ]:
+    for pid in [*filter(None, [supervisor_of(run)]), *processes(f"HEADWAY_SCRATCH={deep.folder}")]:
         with contextlib.suppress(ProcessLookupError):  # it ended with one that was killed before
             os.kill(pid, signal.SIGKILL)
     deep.headway("remove", run.label)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 FILES, TICKET = "files", "ticket.json"
 FORMAT = 1
 TAKEN_AGE = 1800.0  # seconds after which a sandbox that a courier took out is not needed again
-_MOST_TICKET = 64 << 20  # bytes: some 500,000 files
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+MOST_TICKET = 64 << 20  # bytes: some 500,000 files
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}", re.ASCII)
 _STARTD = re.compile(r"[\w.@:+-]{1,255}", re.ASCII)
 _PIECE = 1 << 20
 
@@ -91,8 +91,10 @@ class Ticket:
     def read(cls, data: bytes) -> Ticket:
         """Check a ticket from anybody; raises SandboxError."""
         try:
+            if len(data) > MOST_TICKET:
+                raise ValueError("its size")
             found = json.loads(data)
-            if found["format"] != FORMAT or len(data) > _MOST_TICKET:
+            if found["format"] != FORMAT:
                 raise ValueError("its format")
             files = [_checked_file(*each) for each in found["files"]]
             folders = [_checked_path(each) for each in found["folders"]]
@@ -200,7 +202,7 @@ class Sandboxes:
         path = os.path.join(self._store.sandboxes, name, TICKET)
         try:
             with open(os.open(path, flags), "rb") as file:
-                data = file.read(_MOST_TICKET + 1)
+                data = file.read(MOST_TICKET + 1)
         except OSError:
             raise lost from None
         if hashlib.sha256(data).hexdigest() != digest:
@@ -237,7 +239,8 @@ class Sandboxes:
                 linked = _duplicate(os.path.join(home, FILES, name), target) and linked
                 self._prove(target, name, size, digest)
             with contextlib.suppress(OSError):
-                _note(home, {**facts, "taken": round(time.time(), 3), "linked": linked})
+                known = {"taken": round(time.time(), 3), "linked": linked, "tried": True}
+                _note(home, {**facts, **known})
             fine = True
         except OSError as error:
             words = f"the sandbox {ticket.sandbox} cannot be taken out: {error.strerror}"
@@ -246,6 +249,19 @@ class Sandboxes:
             held.release()
             if not fine:
                 self._clear(folder)
+
+    def tried(self, name: str) -> bool:
+        """Whether a courier has taken a sandbox out before, and so may have sent some of it."""
+        facts = read_facts(os.path.join(self._store.sandboxes, name))
+        return facts is not None and facts.get("tried") is True
+
+    def put_off(self, name: str) -> None:
+        """Note that a sandbox that was taken out has not arrived: it is still needed."""
+        home = os.path.join(self._store.sandboxes, name)
+        facts = read_facts(home) if _NAME.fullmatch(name) else None
+        if facts is not None and facts.pop("taken", None) is not None:
+            with contextlib.suppress(OSError):
+                _note(home, facts)
 
     def take_back(self, name: str, folder: str) -> None:
         """Undo a hand-over that nobody has been told of; raises OSError if that fails."""

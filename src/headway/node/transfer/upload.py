@@ -79,8 +79,13 @@ def put(
     progress: Callable[[int, int | None], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     rounds: int = ROUNDS,
+    again: bool = False,
 ) -> Sent:
-    """Upload one file to `url`; what is there already is only replaced with `overwrite`."""
+    """Upload one file to `url`; what is there already is only replaced with `overwrite`.
+
+    `again`: another process may have sent this very file there, and not known that it arrived. Then
+    an object of its size is taken for it, if nothing that the server says speaks against that.
+    """
     begin = time.monotonic()
     copies = parse_name(url).scheme == "file"
     delivery = Delivery(path, url)
@@ -93,9 +98,11 @@ def put(
             if copies:
                 proof = _copy(path, url, size, overwrite, Reporter(progress, should_stop))
             else:
-                again = number > 0
                 delivery.put(
-                    overwrite=overwrite, again=again, progress=progress, should_stop=should_stop
+                    overwrite=overwrite,
+                    again=again or number > 0,
+                    progress=progress,
+                    should_stop=should_stop,
                 )
                 proof = delivery.proof
             return Sent(size, time.monotonic() - begin, proof)

@@ -31,7 +31,7 @@ from headway.pool.lint.submit_file import (
     split_list,
 )
 from headway.pool.lint.traps import LintFinding
-from headway.pool.prepare import build_agent, is_agent
+from headway.pool.program import build_agent, is_agent
 from headway.spec import Retries
 
 # Staging: the agent runs the submit file's own executable, after it has downloaded the URLs.

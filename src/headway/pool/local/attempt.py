@@ -155,9 +155,9 @@ class RunningAttempt:
     def slot(self) -> str:
         return f"slot1_{self.slot_number}@{self.site.name}"
 
-    def prepare(self, chirp_config: str) -> None:
+    def prepare(self, chirp_config: str, *, has_inputs: bool) -> None:
         """Make the scratch folder as HTCondor would, with plan, payload and last checkpoint."""
-        self.store = make_cache() if self.folder.job.inputs else None
+        self.store = make_cache() if has_inputs else None
         self.folder.job_folder(self.job).mkdir(0o755, parents=True, exist_ok=True)
         saved = checkpoint_folder(self.folder, self.job)
         remove_tree(self.scratch)

@@ -20,7 +20,7 @@ from headway.errors import PoolError, RunError
 from headway.node.files import lock
 from headway.node.host import usable_processors
 from headway.pool.folder import failing
-from headway.spec import Job, parse_size
+from headway.spec import parse_size
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,11 @@ class ResourceRequest:
     time_limit: int = 0  # seconds, if it was changed after the submit; 0: the plan's
 
     @classmethod
-    def of(cls, job: Job) -> ResourceRequest:
-        wanted, gpus = job.resources, job.resources.gpus
-        asked = (gpus.count, gpus.memory or 0, gpus.capability or 0.0) if gpus else ()
-        return cls(wanted.cpus, wanted.memory, wanted.disk, *asked)
+    def of(cls, wanted: Mapping[str, Any]) -> ResourceRequest:
+        """The request that `resources` of a resolved job describes."""
+        gpus = wanted["gpus"]
+        asked = (gpus["count"], gpus["memory"] or 0, gpus["capability"] or 0.0) if gpus else ()
+        return cls(wanted["cpus"], wanted["memory"], wanted["disk"], *asked)
 
     def words(self) -> str:
         """The request in words."""

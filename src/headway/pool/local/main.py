@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import fcntl
+import json
 import os
+import select
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +20,10 @@ from headway.errors import HeadwayError, RunError
 from headway.events import read_log
 from headway.node.errors import ENDED_BY_POOL, Exit
 from headway.node.files import remove_orphaned_folders
-from headway.pool.folder import RunFolder
+from headway.node.process import isolated
+from headway.pool.folder import RunFolder, open_own
 from headway.pool.local.attempt import ResourceUsage, number, read_record
+from headway.pool.local.job import LocalJob
 from headway.pool.local.queue import QueueEntry
 from headway.pool.local.scratch import (
     ended_with_us,
@@ -29,6 +34,10 @@ from headway.pool.local.scratch import (
 )
 from headway.pool.local.supervisor import LOCK, Supervisor, remove_answers
 
+LOG = "supervisor.log"
+_PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
+_BEGUN = b"begun"
+_START_PATIENCE = 120.0
 _SAME_SECOND = 2.0  # the log rounds times down
 _RESERVE = 16384  # bytes
 _LOCK_PATIENCE = 1.0  # others hold the lock for a moment to see whether a supervisor lives
@@ -57,7 +66,7 @@ def recover(supervisor: Supervisor) -> None:
 def _end_attempt(supervisor: Supervisor, entry: QueueEntry, scratch: Path) -> None:
     """End an attempt as its record says, or evict it where there is none."""
     queue, folder = supervisor.queue, supervisor.folder
-    checkpointed = supervisor.job.checkpoint is not None and has_checkpoint(scratch)
+    checkpointed = supervisor.job.has_checkpoint and has_checkpoint(scratch)
     if checkpointed:
         save_checkpoint(folder, entry.index, scratch, move=True)
     moved = ResourceUsage()
@@ -97,6 +106,7 @@ def _reserve(folder: RunFolder) -> Iterator[None]:
     reserve = folder.path / ".reserve"
     try:
         with contextlib.suppress(OSError):
+            reserve.touch(0o600)
             reserve.write_bytes(os.urandom(_RESERVE))
         yield
     finally:
@@ -119,11 +129,12 @@ def _last_words(folder: RunFolder, error: HeadwayError | OSError) -> str:
 def supervise(folder: RunFolder, *, ready: Callable[[], None], leash: int | None) -> None:
     """Run a folder's jobs to their end, or until the pipe `leash` is closed."""
     with contextlib.ExitStack() as stack:
-        if folder.job.container is not None:  # before the lock, which a child would hold too
-            stack.enter_context(ended_with_us(folder.path / "scratch", folder.job.grace))
+        job = LocalJob.read(folder)
+        if job.container is not None:  # before the lock, which a child would hold too
+            stack.enter_context(ended_with_us(folder.path / "scratch", job.grace))
         stack.enter_context(folder.locked(LOCK, patience=_LOCK_PATIENCE))
         stack.enter_context(_reserve(folder))
-        supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
+        supervisor = stack.enter_context(contextlib.closing(Supervisor(folder, job)))
         _handle_signals(supervisor)
         supervisor.orphans.adopt()
 
@@ -147,23 +158,84 @@ def _handle_signals(supervisor: Supervisor) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
+class SupervisorProcess:
+    """A supervisor's process, as the local pool has it: it loads its modules, and waits for a run.
+
+    It is told by its stdin what to run; once that is closed, its jobs are to end. By its stdout it
+    tells that it has begun.
+    """
+
+    def __init__(self) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            isolated(_PROGRAM), bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def begin(self, folder: RunFolder, *, detached: bool) -> bool:
+        """Have it run a folder's jobs, after this process ends, too, if detached.
+
+        Returns:
+            Whether it has begun; if not, supervisor.log says why.
+        """
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it could not even load its modules
+            process.stdin.write(json.dumps([str(folder.path), detached]).encode() + b"\n")
+        readable, _, _ = select.select([process.stdout], [], [], _START_PATIENCE)
+        begun = bool(readable) and process.stdout.read(len(_BEGUN)) == _BEGUN
+        process.stdout.close()
+        if not begun:
+            process.terminate()
+        if detached or not begun:
+            process.stdin.close()
+            process.returncode = 0  # nobody waits for it, and Python should not warn
+        return begun
+
+    def end(self) -> int:
+        """Have it end its jobs with their grace, and wait for it; returns its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait()
+
+    def drop(self) -> None:
+        """End it at once: it has nothing to run."""
+        self._process.kill()
+        self._process.communicate()
+
+
 def main() -> int:
-    """Supervise the run whose folder the arguments name; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="headway.pool.local.main")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--ready", type=int, required=True)
-    parser.add_argument("--leash", type=int)
-    arguments = parser.parse_args()
+    """Supervise the run that stdin names, if it names one; returns the exit code."""
+    # not among the first three, one of which may be closed
+    leash, tell = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3) for file in (0, 1))
+    order = sys.stdin.readline()
+    if not order:
+        return 0  # there is nothing to run after all
+    path, detached = json.loads(order)
+    folder = RunFolder(Path(path))
 
     def ready() -> None:
-        os.write(arguments.ready, b"ready")
-        os.close(arguments.ready)
+        os.write(tell, _BEGUN)
+        os.close(tell)
 
-    folder = RunFolder(arguments.folder)
     try:
-        supervise(folder, ready=ready, leash=arguments.leash)
+        _take_output(folder)
+        supervise(folder, ready=ready, leash=None if detached else leash)
     except (HeadwayError, OSError) as error:
         with contextlib.suppress(OSError):
             print(_last_words(folder, error), file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _take_output(folder: RunFolder) -> None:
+    """From now on, what this process prints goes to the run's supervisor.log."""
+    log = open_own(folder.path / LOG, os.O_WRONLY | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for file, standard in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(file, standard)
+    os.close(log)
+    os.close(nothing)

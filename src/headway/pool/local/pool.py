@@ -6,32 +6,29 @@ import contextlib
 import json
 import logging
 import os
-import select
 import shutil
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.errors import PoolError, RunError
 from headway.events import read_log
-from headway.node.process import isolated
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder, open_own, read_plain
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import Site, find_apptainer, parse_sites, sites_of
-from headway.pool.local.main import recover
+from headway.pool.local.main import LOG, SupervisorProcess, recover
 from headway.pool.local.queue import QueueState
 from headway.pool.local.supervisor import LOCK, Supervisor, ask
-from headway.pool.prepare import by_agent, plan
-from headway.spec import Job
 from headway.text import many
+
+if TYPE_CHECKING:
+    from headway.spec import Job
 
 _log = logging.getLogger(__name__)
 
-_PROGRAM = "from headway.pool.local.main import main; sys.exit(main())"
-_START_PATIENCE = 120.0
 _ROOM_FOR_LOG = 4096  # bytes that a line of supervisor.log needs at most
 _MAX_LOG = 2**24  # bytes of supervisor.log
 
@@ -47,8 +44,8 @@ class LocalPool(Pool):
         self.name = name
         self.sites = tuple(sites)
         self.detached = detached
-        self._leash: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._loading: SupervisorProcess | None = None  # until it has a run
+        self._supervisor: SupervisorProcess | None = None  # of the run that this process watches
 
     @classmethod
     def parse(cls, options: str, folder: Path) -> LocalPool:
@@ -68,6 +65,8 @@ class LocalPool(Pool):
         return Limits(**most, gpus=gpus, containers=find_apptainer() is not None)
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
+        from headway.pool.prepare import by_agent, plan
+
         shares = "\n".join(
             f"# site {site.name}: {site.cpus} cpus, {site.memory // 2**20} MiB memory,"
             f" {len(site.gpus)} GPUs"
@@ -77,7 +76,29 @@ class LocalPool(Pool):
         jobs = many(job.size, "job")
         return f"# {jobs} on the local pool, each with this plan\n{shares}\n{text}\n"
 
+    @contextlib.contextmanager
+    def beginning(self) -> Iterator[None]:
+        with contextlib.suppress(OSError):  # `submit` will say so
+            self._loading = SupervisorProcess()
+        try:
+            yield
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """End the supervisor that is loading, if no run needs it."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.drop()
+
     def submit(self, folder: RunFolder) -> None:
+        try:
+            self._submit(folder)
+        except BaseException:  # Ctrl-C, for one; jobs may run already
+            self._end_supervisor()
+            raise
+
+    def _submit(self, folder: RunFolder) -> None:
         folder.check_own()
         self.joined = folder.is_locked(LOCK)
         if not self.joined:
@@ -87,6 +108,7 @@ class LocalPool(Pool):
                 self.joined = folder.is_locked(LOCK)  # another one was quicker
                 if not self.joined:
                     raise
+        self._drop()
         facts = folder.facts
         if facts.cluster is None:
             folder.update(cluster=facts.number, submitted=time.time())
@@ -103,17 +125,15 @@ class LocalPool(Pool):
         return self._ask(folder, {"edit": [attribute, value], "jobs": list(jobs)})
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        entries = QueueState(folder.facts.number, folder.job)
+        entries = QueueState(folder.facts.number, LocalJob.read(folder))
         if folder.events.exists():
             entries.replay(read_log(folder.events).events)
         return entries.ads()
 
     def leave(self, folder: RunFolder) -> str:
-        if self.detached or self._leash is None:
+        if self._supervisor is None:
             return f"{folder.label} goes on in the background: see `headway status {folder.label}`"
-        os.close(self._leash)
-        self._leash = None
-        if self._process is not None and self._process.wait() != 0:
+        if self._end_supervisor() != 0:
             raise PoolError(
                 f"the local pool of {folder.label} did not end properly: {last_words(folder)}",
                 remedy=f"go on with `headway run --resume {folder.label}`",
@@ -146,7 +166,8 @@ class LocalPool(Pool):
                 if folder.is_locked(LOCK):
                     return None
                 raise
-            supervisor = stack.enter_context(contextlib.closing(Supervisor(folder)))
+            job = LocalJob.read(folder)
+            supervisor = stack.enter_context(contextlib.closing(Supervisor(folder, job)))
             recover(supervisor)
             answer = supervisor.answer(body)
             goes_on = body.get("action") == Action.RELEASE.value and supervisor.queue.has_work()
@@ -155,55 +176,37 @@ class LocalPool(Pool):
         return answer
 
     def _start_supervisor(self, folder: RunFolder) -> None:
-        """Start it and wait until it has read the log, so that an error is reported now."""
-        ready, tell_ready = os.pipe()
-        held, leash = os.pipe()
-        command = [*isolated(_PROGRAM), str(folder.path), "--ready", str(tell_ready)]
-        passed = [tell_ready]
-        if not self.detached:
-            command += ["--leash", str(held)]
-            passed.append(held)
+        """Have it read the log before this returns, so that an error is reported now."""
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            with open(open_own(folder.path / "supervisor.log", flags, 0o644), "ab") as log:
+            with open(open_own(folder.path / LOG, flags, 0o644), "ab") as log:
                 log.truncate(0)  # the messages of an earlier supervisor would mislead
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=passed,
-                    start_new_session=True,
-                )
-            os.close(tell_ready)
-            tell_ready = -1
-            readable, _, _ = select.select([ready], [], [], _START_PATIENCE)
-            if not readable or os.read(ready, 5) != b"ready":
-                self._process.terminate()
-                raise PoolError(
-                    f"the local pool of {folder.label} did not start: {last_words(folder)}",
-                    remedy=f"see supervisor.log in {folder.path}",
-                )
-            _log.info("the local pool of %s runs as process %d", folder.label, self._process.pid)
-            if self.detached:
-                self._process.returncode = 0  # nobody waits for it, and Python should not warn
-            else:
-                self._leash, leash = leash, -1
+            process, self._loading = self._loading or SupervisorProcess(), None
+            self._supervisor = None if self.detached else process
+            begun = process.begin(folder, detached=self.detached)
         except OSError as error:
             raise PoolError(
                 f"the local pool of {folder.label} cannot be started: {error.strerror}",
                 remedy=f"is there space and permission in {folder.path}?",
             ) from error
-        finally:
-            for descriptor in (ready, tell_ready, held, leash):
-                if descriptor >= 0:
-                    os.close(descriptor)
+        if not begun:
+            self._supervisor = None
+            raise PoolError(
+                f"the local pool of {folder.label} did not start: {last_words(folder)}",
+                remedy=f"see {LOG} in {folder.path}",
+            )
+        _log.info("the local pool of %s runs as process %d", folder.label, process.pid)
+
+    def _end_supervisor(self) -> int:
+        """End the jobs that this process watches, with their grace; returns the exit code."""
+        supervisor, self._supervisor = self._supervisor, None
+        return 0 if supervisor is None else supervisor.end()
 
 
 def last_words(folder: RunFolder) -> str:
     """The last line of supervisor.log: why the supervisor of this run has ended."""
     with contextlib.suppress(RunError, OSError):
-        log = read_plain(folder.path / "supervisor.log", _MAX_LOG).decode(errors="replace")
+        log = read_plain(folder.path / LOG, _MAX_LOG).decode(errors="replace")
         if log.strip():
             return log.strip().splitlines()[-1]
     full = shutil.disk_usage(folder.path).free < _ROOM_FOR_LOG

@@ -17,6 +17,7 @@ from headway.events.life import Life, step
 from headway.node.errors import TIME_LIMIT, Exit
 from headway.pool.base import Action
 from headway.pool.local.attempt import ResourceUsage, RunningAttempt
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import ResourceRequest, Site
 from headway.pool.policy import (
     HISTORY,
@@ -28,7 +29,6 @@ from headway.pool.policy import (
     node_avoidance,
     releases,
 )
-from headway.spec import Job
 
 HELD_BY_USER = 1
 HELD_BY_POLICY = 3
@@ -87,10 +87,10 @@ class QueueEntry:
 class QueueState:
     """The jobs of one run as the event log has them; reading the log again gives the same."""
 
-    def __init__(self, cluster: int, job: Job) -> None:
+    def __init__(self, cluster: int, job: LocalJob) -> None:
         self._cluster = cluster
         self._job = job
-        self._request = ResourceRequest.of(job)
+        self._request = job.request
         self._entries = [QueueEntry(index) for index in range(job.size)]
         self._by_status: dict[str, OrderedDict[int, QueueEntry]] = {
             status: OrderedDict() for status in ("new", "idle", "running", "held", "over")
@@ -133,7 +133,7 @@ class QueueState:
         # A job waits for a site that is merely busy, as it would in HTCondor. It does not wait when
         # all allowed sites are to be avoided: no others will ever join this machine.
         elsewhere = [site for site in allowed if site.name not in avoided] or allowed
-        return sorted(elsewhere, key=lambda site: site.name not in self._job.sites.prefer)
+        return sorted(elsewhere, key=lambda site: site.name not in self._job.prefer)
 
     def avoided(self, entry: QueueEntry) -> Sequence[str]:
         """The sites where a job has failed, and to which it does not go back yet."""
@@ -143,7 +143,7 @@ class QueueState:
 
     def allowed(self, sites: Iterable[Site]) -> list[Site]:
         """The sites that the job description allows at all."""
-        only, avoid = self._job.sites.only, self._job.sites.avoid
+        only, avoid = self._job.only, self._job.avoid
         named = (site for site in sites if site.name in only or not only)
         return [site for site in named if site.name not in avoid]
 
@@ -241,7 +241,7 @@ class HoldReason:
 class Queue(QueueState):
     """Changes jobs: each change is written to the event log, and then applied to the entry."""
 
-    def __init__(self, writer: EventWriter, cluster: int, job: Job) -> None:
+    def __init__(self, writer: EventWriter, cluster: int, job: LocalJob) -> None:
         super().__init__(cluster, job)
         self._writer = writer
         self._unsynced = False

@@ -29,6 +29,7 @@ from headway.node.plan import fill
 from headway.pool.base import Action
 from headway.pool.folder import RunFolder, failing
 from headway.pool.local.attempt import AttemptEnd, ResourceUsage, RunningAttempt, read_record
+from headway.pool.local.job import LocalJob
 from headway.pool.local.machine import (
     Claim,
     Held,
@@ -47,7 +48,8 @@ from headway.pool.local.scratch import (
     remove_tree,
     tree_size,
 )
-from headway.pool.prepare import compile_agent, encoded_row, image_path
+from headway.pool.program import compile_agent, encoded_row
+from headway.spec.places import image_path
 
 LOCK = "supervisor"
 _TICK = 0.2
@@ -218,10 +220,10 @@ class _Connection:
 class Supervisor:
     """Starts the jobs that fit, ends those that must end, and exits when none is left to run."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, job: LocalJob) -> None:
         facts = folder.facts
         self.folder = folder
-        self.job = folder.job
+        self.job = job
         self.sites = sites_of(facts.pool, folder.label)
         container = self.job.container
         self.image = image_path(container, Path(facts.base)) if container else None
@@ -338,7 +340,7 @@ class Supervisor:
             if status is None:
                 continue
             self.orphans.end_of(attempt.scratch, self._agents())
-            if status == Exit.CHECKPOINT and self.job.checkpoint is not None:
+            if status == Exit.CHECKPOINT and self.job.has_checkpoint:
                 attempt.save_checkpoint(self._wake)
             else:
                 self._finish(attempt, status)
@@ -434,8 +436,9 @@ class Supervisor:
         attempt = RunningAttempt(self.folder, entry.index, entry.starts + 1, site, claim, slot)
         attempt.time_limit = self.queue.request(entry).time_limit
         try:
-            attempt.prepare(self.chirp.admit(attempt.owner))
-            attempt.start(self.agent, encoded_row(self.job, entry.index), self.image)
+            chirp = self.chirp.admit(attempt.owner)
+            attempt.prepare(chirp, has_inputs=self.job.has_inputs)
+            attempt.start(self.agent, encoded_row(self.job.row(entry.index)), self.image)
         except (OSError, PoolError) as error:
             self.chirp.dismiss(attempt.owner)
             attempt.clean()
