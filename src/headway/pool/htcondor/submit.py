@@ -233,15 +233,18 @@ def courier_description(
     return given + description.replace(f"{_INCLUDED}\n", own)
 
 
-def with_courier(attribute: str, value: str) -> str:
-    """A new request of a job whose outputs may go home later: a courier asks for as little as ever.
+def with_courier(job: Job, attribute: str, value: str) -> str:
+    """A new request of a job that may start as a courier, which asks for as little as ever.
 
     Args:
+        job: The job.
         attribute: The attribute of the job's ad.
         value: What the job is to have.
     """
-    needs = {key.replace("_", ""): need for key, need in _COURIER_NEEDS.items()}
-    courier = needs.get(attribute.lower())
+    if not _has_couriers(job):
+        return value
+    found = courier_needs(later=_within(job), ahead=prefetches(job))
+    courier = {key.replace("_", ""): need for key, need in found.items()}.get(attribute.lower())
     return value if courier is None else for_couriers(courier, value)
 
 
