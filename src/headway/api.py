@@ -167,9 +167,24 @@ class Run:
     def succeeded(self) -> bool:
         """Whether every job ended with its outputs verified."""
         jobs = self.jobs
-        return len(jobs) >= self.folder.job.size and all(
+        ended = len(jobs) >= self.folder.job.size and all(
             state.outcome is Outcome.SUCCESS for state in jobs.values()
         )
+        return ended and not self.damaged()
+
+    def damaged(self) -> Mapping[int, str]:
+        """What is wrong with outputs that couriers have brought home.
+
+        Returns:
+            For each job whose outputs are not what its ticket says: its number, and what differs.
+        """
+        if self.folder.job.deliver == "now":
+            return {}
+        from headway.pool.arrivals import arrival
+
+        done = [job for job, state in self.jobs.items() if state.outcome is Outcome.SUCCESS]
+        faults = ((job, arrival(self.folder.path, job)) for job in done)
+        return {job: fault for job, fault in faults if fault}
 
     def wait(
         self,

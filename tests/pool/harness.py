@@ -89,13 +89,30 @@ class Pool:
         """Start stopped sites and wait until they take jobs."""
         self._script("up", *sites)
 
-    def add_sites(self, sites: Mapping[str, str]) -> None:
-        """Start further sites, of that configuration, for jobs alone that say `WantsSite`."""
+    def add_sites(self, sites: Mapping[str, str], config_d: str = "") -> None:
+        """Start further sites, of that configuration, for jobs alone that say `WantsSite`.
+
+        `config_d` is a file that an administrator puts into config.d of each, such as one of
+        `headway node-config`.
+        """
+        for name in sites if config_d else ():
+            folder = self.config_d(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "90-headway.conf").write_text(config_d)
         lines = [
             f'{name}|4|4096||START = TARGET.WantsSite =?= "{name}";{more}'
             for name, more in sites.items()
         ]
         self._script("add", POOL_SITES="\n".join(lines))
+
+    def config_d(self, site: str) -> Path:
+        """The folder of a site's further configuration files."""
+        return self.home / "sites" / site / "config.d"
+
+    def administer(self, site: str, *command: str) -> None:
+        """Run one of HTCondor's commands as the administrator of a site."""
+        env = {**self.env, "CONDOR_CONFIG": str(self.home / "etc" / f"site-{site}")}
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=60)
 
     def user_dir(self) -> Path:
         """Make a fresh folder of hwuser's, which others may read and only hwuser may write."""

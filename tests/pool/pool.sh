@@ -94,7 +94,7 @@ ${POOL_EXTRA_SITES:-}" > "$H/etc/site-$name"
   done <<< "$SITES"
 }
 folders() { # dir
-  mkdir -p "$1"/{log,spool,execute,lock,run}
+  mkdir -p "$1"/{config.d,log,spool,execute,lock,run}
   if [ "$UID" = 0 ]; then chown -R "$OWNER": "$1"; fi
 }
 config() { # dir, file, lines before, lines after

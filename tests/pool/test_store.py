@@ -41,9 +41,8 @@ def add_sites(pool: Pool) -> None:
     program = pool.home / "headway-node.pyz"
     write_plugin(program)
     settings = NodeSettings(program=str(program), share_inputs=True, keep_free=10**6, period=1)
-    lines = [line for line in node_config(settings).splitlines() if line and line[0] != "#"]
     start = "START = TARGET.WantsStore =?= true"
-    pool.add_sites({site: ";".join([start, *lines]) for site in SITES})
+    pool.add_sites(dict.fromkeys(SITES, start), node_config(settings))
 
 
 @beside_others(40)
@@ -79,6 +78,6 @@ def test_a_node_keeps_its_inputs_and_jobs_prefer_it(condor_pool: Pool) -> None:
     log = (second.folder.attempts(0)[-1] / "agent.log").read_text()
     assert "linked from the node's store" in log
     done = place.headway("node-config", "--check", "KEEPS-A")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ok"] * 3
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ok"] * 6
     done = place.headway("node-config", "--check", "ONE-SLOT", code=1)
     assert "HeadwayStore is not in its ad" in done.stdout

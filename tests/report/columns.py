@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headway.events.columnar.columns import NONE, Columns, UsageColumns, column_names
-from headway.events.event import BY_NUMBER, Kind
+from headway.events.event import AGENT_KINDS, BY_NUMBER, Kind
 from headway.events.format import EventType
 
 _NUMBERS = {kind: int(number) for number, kind in BY_NUMBER.items()} | {
@@ -46,7 +46,7 @@ class Made:
     def number(self) -> int:
         if Kind.INPUT_QUEUED <= self.kind <= Kind.OUTPUT_FINISHED:
             return int(EventType.FILE_TRANSFER)
-        if Kind.CHECK <= self.kind <= Kind.DONE_CHECKPOINT:
+        if self.kind in AGENT_KINDS:
             return int(EventType.GENERIC)
         return _NUMBERS[self.kind]
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headway.events.columnar.columns import NONE, Columns, column_names
 from headway.events.event import AGENT_KINDS, Kind, Phase, Status
@@ -17,7 +18,7 @@ from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
 from headway.holds import classify
 from headway.report.accounting import CUT, WITH_REASON, End, cause_of
-from headway.report.enums import Cause, JobOutcome, Worth
+from headway.report.enums import Cause, Delivery, JobOutcome, Worth
 
 SECOND = 1_000_000
 Piece = tuple[str, str, str, int]  # phase, verdict, cause, microseconds
@@ -26,6 +27,7 @@ Piece = tuple[str, str, str, int]  # phase, verdict, cause, microseconds
 WORK = (Phase.COMPUTE, Phase.CHECKPOINT, Phase.DISCONNECTED)
 PAUSES = (Phase.DISCONNECTED, Phase.SUSPENDED)
 TRANSFERS = (Cause.TRANSFER_CUT, Cause.TRANSFER_FAILED)
+COMPUTES = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
 LOSSES = (Kind.EVICTED, Kind.TRANSFER_FAILED, Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED)
 
 
@@ -55,6 +57,7 @@ class Stretch:
     begin: int
     phase: Phase
     attempt: int | None  # its place in the job
+    newest: int  # the attempt before, or under way; -1 for none
     stopped: bool  # the agent is done, and must be started again before anything goes on
     end: int = 0
     saved: bool = False  # a checkpoint holds this work
@@ -77,6 +80,15 @@ class Attempt:
     host: str = ""
     checkpoints: int = 0
     agent: bool = False
+    waits: bool = False  # it left outputs in a store, and the job is not over
+    handed: bool = False
+    became: Delivery = Delivery.WAITING  # of what it left
+    couriers: int = 0
+    stored: int = 0
+    delivery: int = 0
+    computes: bool = False  # its agent says so
+    delivers: bool = False  # it began while outputs waited, or its agent says that it brings them
+    says_delivers: bool = False
     staging: bool = False
     ran: bool = False
 
@@ -87,9 +99,14 @@ class Attempt:
         return name if name != "MPI_job" else ""
 
     @property
+    def courier(self) -> bool:
+        """Whether it brings outputs home, and computes nothing."""
+        return self.says_delivers or (self.delivers and not self.computes)
+
+    @property
     def ending(self) -> str:
         """As the accounts name it."""
-        if self.end is None:
+        if self.end is None or self.waits:
             return "open"
         return "success" if self.success else self.cause.value
 
@@ -140,7 +157,7 @@ class Job:
         attempt = self.attempts[stretch.attempt]
         if stretch.phase is Phase.SUSPENDED:
             return Worth.BAD, Cause.SUSPENDED
-        if attempt.end is None:
+        if attempt.end is None or attempt.waits:
             return Worth.OPEN, Cause.NONE
         if attempt.success:
             return Worth.GOOD, Cause.NONE
@@ -273,6 +290,7 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
     key = (rows[0].cluster, rows[0].proc)
     job = Job(key, rows[0].time, until)
     life, nonce, now, home = Life(), "", rows[0].time, 0
+    requeued: list[int] = []
     for at, row in enumerate(rows):
         now = max(now, row.time)  # a clock that went back is waited for
         if job.end is not None:  # nothing that follows changes it; 028 may still say where it was
@@ -281,16 +299,18 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
         if job.stretches:
             job.stretches[-1].end = now
         kind = row.kind
-        if kind is Kind.SUCCEEDED and not outputs.get(key, True):
-            kind = Kind.FAILED
         if _is_line(row) and not ((life.open or life.fresh) and nonce in ("", row.text)):
             kind = Kind.OTHER  # the command's own words, or the last attempt's
         before = life
         life, effect = step(before, kind)
+        if kind is Kind.SUCCEEDED and life.phase is None and not outputs.get(key, True):
+            kind = Kind.FAILED
         if effect & Effect.OVERTAKEN:
             job.attempts[-1].end, job.attempts[-1].cause = now, Cause.UNKNOWN
         if effect & Effect.OPENED:
-            job.attempts.append(Attempt(now))
+            if job.attempts and effect & Effect.OVERTAKEN:
+                job.attempts[-1].handed |= life.left
+            job.attempts.append(Attempt(now, delivers=life.left))
         if effect & Effect.OPENED or kind is Kind.EXECUTING:
             nonce = ""
         if _is_line(row) and kind is not Kind.OTHER:
@@ -305,17 +325,73 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
             _describe(job.attempts[-1], kind, life)
         if effect & Effect.CLOSED:
             _close(job, rows[at:], kind, now, life)
+            job.attempts[-1].handed |= life.left and life.phase is not None
         _hold(job, row, kind, now, before.status, life.status)
-        job.requeues += kind is Kind.REQUEUED
+        if kind is Kind.REQUEUED and not effect & Effect.LEFT:
+            requeued.append(len(job.attempts) - 1)
         if life.phase is None:
             job.end = now
             job.outcome = _outcome(life.status, kind)
         else:
-            attempt = len(job.attempts) - 1 if life.open else None
-            job.stretches.append(Stretch(now, life.phase, attempt, _stopped(life), until))
+            newest = len(job.attempts) - 1
+            attempt = newest if life.open else None
+            # What a courier spends its time with is told when it is known to be one.
+            phase = (life._replace(left=False) if life.open else life).phase or life.phase
+            job.stretches.append(Stretch(now, phase, attempt, newest, _stopped(life), until))
     if job.end is None and life.status is Status.HELD:
         job.outcome = JobOutcome.HELD
+    job.requeues = sum(at < 0 or not job.attempts[at].courier for at in requeued)
+    _deliver(job)
     return job
+
+
+def _deliver(job: Job) -> None:
+    """Couriers are no attempts; what they bring decides on the attempt before them."""
+    for before, after in pairwise(job.attempts):
+        before.handed |= after.courier
+    every, left = job.attempts, [each for each in job.attempts if not each.courier]
+    sandbox: Attempt | None = None
+    sandboxes: list[Attempt | None] = []  # what each attempt left, or came for
+    for attempt in every:
+        sandbox = sandbox if attempt.courier else attempt if attempt.handed else None
+        sandboxes.append(sandbox)
+        if sandbox and attempt.courier:
+            sandbox.couriers += 1
+    for stretch in job.stretches:
+        if stretch.attempt is not None:
+            attempt = every[stretch.attempt]
+            if attempt.courier:
+                stretch.phase, stretch.attempt = Phase.DELIVERY, None
+            else:
+                stretch.attempt = left.index(attempt)
+        sandbox = sandboxes[stretch.newest] if stretch.newest >= 0 else None
+        if sandbox and stretch.phase is Phase.STORED:
+            sandbox.stored += stretch.end - stretch.begin
+        if sandbox and stretch.phase is Phase.DELIVERY:
+            sandbox.delivery += stretch.end - stretch.begin
+    for hold in job.holds:
+        if hold.attempt is not None:
+            attempt = every[hold.attempt]
+            hold.attempt = None if attempt.courier else left.index(attempt)
+    for attempt in left:
+        if attempt.handed:
+            _judge(attempt, job.outcome, lost=attempt is not left[-1])
+    job.attempts = left
+
+
+def _judge(attempt: Attempt, outcome: JobOutcome, *, lost: bool) -> None:
+    """What an attempt was worth that left its outputs in a store."""
+    attempt.success = attempt.waits = False
+    if lost:
+        attempt.became, attempt.cause = Delivery.LOST, Cause.LOST_SANDBOX
+    elif outcome is JobOutcome.FAILED:
+        attempt.became, attempt.cause = Delivery.FAILED, Cause.FAILED
+    elif outcome is JobOutcome.REMOVED:
+        attempt.became, attempt.cause = Delivery.REMOVED, Cause.REMOVED
+    elif outcome is JobOutcome.SUCCESS:
+        attempt.became, attempt.cause, attempt.success = Delivery.HOME, Cause.NONE, True
+    else:
+        attempt.cause, attempt.waits = Cause.NONE, True
 
 
 def _is_line(row: Row) -> bool:
@@ -339,6 +415,9 @@ def _place(job: Job, row: Row) -> None:
 def _describe(attempt: Attempt, kind: Kind, life: Life) -> None:
     attempt.executed |= life.open and life.executed
     attempt.agent |= kind in AGENT_KINDS
+    if life.open:
+        attempt.computes |= kind in COMPUTES
+        attempt.says_delivers |= kind in (Kind.DELIVER, Kind.LOST)
     attempt.staging |= kind is Kind.STAGE_IN
     attempt.ran |= kind is Kind.RUN
 

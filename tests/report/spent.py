@@ -10,6 +10,7 @@ from tests.report.columns import Made, made_columns
 from headway.events.event import Kind
 from headway.report.accounting import account
 from headway.report.accounts import Accounts
+from headway.report.enums import OFF_SLOT
 
 
 def accounts_of(events: Sequence[tuple[float, Kind]], **more: object) -> Accounts:
@@ -36,7 +37,8 @@ def adds_up(accounts: Accounts) -> None:
     by_piece = dict(pieces.iter_rows())
     jobs, attempts = accounts.jobs, accounts.attempts
     assert [by_piece.get(job, 0) for job in jobs["job"]] == us(jobs["total_s"])
-    parts = zip(us(jobs["queued_s"]), us(jobs["held_s"]), us(jobs["slot_s"]), strict=True)
+    kinds = ("queued_s", "held_s", "stored_s", "delivery_s", "slot_s")
+    parts = zip(*(us(jobs[kind]) for kind in kinds), strict=True)
     assert [sum(part) for part in parts] == us(jobs["total_s"])
     for frame in (jobs, attempts):
         worth = zip(us(frame["good_s"]), us(frame["bad_s"]), us(frame["open_s"]), strict=True)
@@ -50,4 +52,5 @@ def adds_up(accounts: Accounts) -> None:
     assert not bad.filter(pl.col("cause") == "none").height
     on_slot = accounts.pieces.filter(pl.col("verdict") != "none")
     assert on_slot["attempt"].null_count() == 0
-    assert set(accounts.pieces.filter(pl.col("verdict") == "none")["phase"]) <= {"queued", "held"}
+    off = {phase.value for phase in OFF_SLOT}
+    assert set(accounts.pieces.filter(pl.col("verdict") == "none")["phase"]) <= off

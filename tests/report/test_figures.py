@@ -381,7 +381,8 @@ def in_json(accounts: Accounts) -> None:
     for figure in found:
         shown = figure.as_dict()
         assert json.loads(json.dumps(shown, allow_nan=False)) == shown
-        assert shown.keys() == {field.name for field in dataclasses.fields(figure)}
+        every = {field.name for field in dataclasses.fields(figure)}
+        assert shown.keys() == every - ({"deliveries"} - shown.keys()), "only where some are"
 
 
 def test_large_accounts_add_up_too() -> None:

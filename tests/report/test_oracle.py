@@ -36,7 +36,7 @@ def said(value: int) -> int | None:
 
 def by_oracle(jobs: list[Job]) -> Told:
     def attempt(job: Job, each: Attempt) -> dict[str, Any]:
-        row = each.teller
+        row, why = each.teller, None if each.handed else each.teller
         return {
             "begin": each.begin,
             "end": job.until if each.end is None else each.end,
@@ -47,10 +47,10 @@ def by_oracle(jobs: list[Job]) -> Told:
             "agent_transfer": each.staging,
             "site": each.site or None,
             "machine": each.machine or None,
-            "code": said(row.code) if row else None,
-            "subcode": said(row.subcode) if row else None,
+            "code": said(why.code) if why else None,
+            "subcode": said(why.subcode) if why else None,
             "return_value": said(row.value) if row else None,
-            "reason": (row.text or None) if row else None,
+            "reason": (why.text or None) if why else None,
             "checkpoints": each.checkpoints,
         }
 
@@ -79,6 +79,19 @@ def by_oracle(jobs: list[Job]) -> Told:
             "pieces": job.pieces,
             "attempts": [attempt(job, each) for each in job.attempts],
             "holds": [hold(job, each) for each in job.holds],
+            "deliveries": [
+                {
+                    "attempt": place,
+                    "became": each.became.value,
+                    "couriers": each.couriers,
+                    "left": each.end,
+                    "home": job.end if each.success else None,
+                    "stored_s": each.stored,
+                    "delivery_s": each.delivery,
+                }
+                for place, each in enumerate(job.attempts)
+                if each.handed
+            ],
         }
         for job in jobs
     ]
@@ -87,7 +100,8 @@ def by_oracle(jobs: list[Job]) -> Told:
 def by_accounts(accounts: Accounts) -> Told:
     def rows(frame: pl.DataFrame, job: int, names: str) -> Told:
         found = frame.filter(pl.col("job") == job).select(names.split()).rows(named=True)
-        times = ("begin", "end", "time", "released", "held_s")
+        times = {"begin", "end", "time", "released", "held_s"}
+        times |= {"left", "home", "stored_s", "delivery_s"}
         return [{k: us(v) if k in times else v for k, v in row.items()} for row in found]
 
     attempts = (
@@ -99,8 +113,10 @@ def by_accounts(accounts: Accounts) -> Told:
         mine = accounts.attempts.filter(pl.col("job") == job["job"])
         first = mine["attempt"][0] if mine.height else 0
         holds = rows(accounts.holds, job["job"], "time released held_s code reason attempt")
-        for hold in holds:
-            hold["attempt"] = None if hold["attempt"] is None else hold["attempt"] - first
+        brought = "attempt became couriers left home stored_s delivery_s"
+        deliveries = rows(accounts.deliveries, job["job"], brought)
+        for each in holds + deliveries:
+            each["attempt"] = None if each["attempt"] is None else each["attempt"] - first
         pieces = accounts.pieces.filter(pl.col("job") == job["job"])
         found.append(
             {
@@ -121,6 +137,7 @@ def by_accounts(accounts: Accounts) -> Told:
                 ],
                 "attempts": rows(mine, job["job"], attempts),
                 "holds": holds,
+                "deliveries": deliveries,
             }
         )
     return found
@@ -176,6 +193,14 @@ USUAL = (
     (Kind.EVICTED, Kind.OTHER, Kind.HELD),
     (Kind.HELD, Kind.RELEASED),
     (Kind.EVICTED,),
+    (Kind.EXECUTING, Kind.RUN, Kind.DONE_LATER, Kind.OUTPUT_STARTED, Kind.REQUEUED),
+    (Kind.EXECUTING, Kind.CHECK, Kind.DONE_LATER, Kind.SUCCEEDED),  # its courier is another job
+    (Kind.INPUT_STARTED, Kind.INPUT_FINISHED, Kind.EXECUTING, Kind.DELIVER, Kind.DONE),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.DONE, Kind.OUTPUT_STARTED, Kind.SUCCEEDED),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.OUTPUT_STARTED, Kind.EVICTED),
+    (Kind.EXECUTING, Kind.DELIVER, Kind.LOST, Kind.DONE, Kind.REQUEUED),
+    (Kind.EXECUTING, Kind.EVICTED),
+    (Kind.EXECUTING, Kind.REQUEUED),
     (Kind.SUCCEEDED,),
     (Kind.FAILED,),
     (Kind.REMOVED,),

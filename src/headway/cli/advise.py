@@ -436,14 +436,21 @@ def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
             f"it was not submitted; `headway run --resume {run.label}` submits it",
         )
     history = _history([str(run.events), *arguments.also])
-    cluster = run.facts.cluster
-    jobs = [] if address.job is None or cluster is None else [(cluster, address.job)]
+    cluster, ids = run.facts.cluster, _ids(run)
+    jobs = []
+    if address.job is not None and cluster is not None:
+        jobs = [ids.get(address.job, (cluster, address.job))]
     here = [log for log in history.logs if log.startswith(str(run.path))]
     holds = [hold for hold in _chosen(history, jobs) if not here or hold.log in here]
     local = run.facts.pool.get("kind") == "local"
     holds = _with_requests(run, holds, offline=arguments.offline)
-    asked = HeldJobs(run.label, history, holds, Commands(run.label, local), here=True)
-    asked.names = {(hold.cluster, hold.proc): f"{run.label}.{hold.proc}" for hold in asked.holds}
+    commands = CONDOR if ids else Commands(run.label, local)
+    asked = HeldJobs(run.label, history, holds, commands, here=True)
+    numbers = {key: number for number, key in ids.items()}
+    asked.names = {
+        key: f"{run.label}.{numbers.get(key, key[1])}"
+        for key in ((hold.cluster, hold.proc) for hold in asked.holds)
+    }
     asked.one = "" if address.job is None else str(address)
     if local and holds:
         from headway.api import Run
@@ -453,27 +460,36 @@ def _of_run(address: Address, arguments: Namespace) -> HeldJobs:
     return asked
 
 
+def _ids(run: RunFolder) -> dict[int, tuple[int, int]]:
+    """HTCondor's ids of the jobs of a DAG, by their numbers in the run; else empty."""
+    if not run.dag.exists():
+        return {}
+    from headway.api import Run
+
+    return {number: _job(state.htcondor_id) for number, state in Run(run).jobs.items()}
+
+
 def _with_requests(run: RunFolder, holds: list[Hold], *, offline: bool) -> list[Hold]:
     """The holds with what their jobs request now, where the advice depends on it.
 
     A request may have changed since the hold, and HTCondor's log does not say so.
     """
-    from headway.holds.hold import meaning_of
+    from headway.holds.hold import Key, meaning_of
     from headway.holds.queue import queue_of_run
     from headway.pool import pool_of
 
     if not any("request" in meaning_of(hold).checks for hold in holds):
         return holds
     facts = run.facts
-    ads: dict[int, Mapping[str, object]] = {}
+    ads: dict[Key, Mapping[str, object]] = {}
     if facts.pool.get("kind") == "local" or (not offline and facts.cluster is not None):
         try:
             with patience("asking the queue"):
                 held = queue_of_run(run, pool_of(facts.pool)).held()
-            ads = {job.key.proc: job.facts for job in held}
+            ads = {job.key: job.facts for job in held}
         except PoolError as error:
             print_stderr(f"using only the log: {printable(error.message)}")
-    return [hold.knowing(ads.get(hold.proc, {})) for hold in holds]
+    return [hold.knowing(ads.get(Key(hold.cluster, hold.proc), {})) for hold in holds]
 
 
 def _queued(arguments: Namespace, job: tuple[int, int] | None) -> HeldJobs:

@@ -45,7 +45,7 @@ COMMANDS = {
     "init": Command("init", "write a job.toml for a script or a submit file", WRITING),
     "wrap": Command("wrap", "let Headway follow the jobs of an HTCondor submit file", WRITING),
     "node-config": Command(
-        "node_config", "print the configuration of a node that keeps inputs", WRITING
+        "node_config", "print the configuration of a node with a store", WRITING
     ),
 }
 

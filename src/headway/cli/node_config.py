@@ -1,4 +1,4 @@
-"""`headway node-config`: the configuration of an execution point that keeps inputs."""
+"""`headway node-config`: the configuration of an execution point with a store."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headway.cli.terminal import near, print_json, print_stderr
 from headway.spec.units import parse_duration, parse_size
 
 _MOST_PERIOD = 86400
+_MOST_SLOTS = 32
 
 
 def parser(name: str) -> Parser:
@@ -21,10 +22,11 @@ def parser(name: str) -> Parser:
         call,
         "[--accounts own|shared] [options] [-o FILE | --check]",
         "Print the configuration for an HTCondor execution point, or for a pilot, that keeps inputs"
-        " for the next job: where the store is, the cron job that makes and sweeps it and tells"
-        " the pool what it keeps, and what containers see of it. Each line has a comment. The last"
-        " lines say what to type, and how to undo it. With --check, headway node-config changes"
-        " nothing and looks at a startd that is running.",
+        " for the next job and brings outputs home while the next job runs: where the store is, the"
+        " cron job that makes and sweeps it and tells the pool what it keeps, the transfer slots,"
+        " and what containers see of the store. The slots that are there stay. Each line has a"
+        " comment. The last lines say what to type, and how to undo it. With --check, headway"
+        " node-config changes nothing and looks at a startd that is running.",
         [
             ("headway node-config --share-inputs", "for pilots whose users trust each other"),
             ("headway node-config --accounts own", "for nodes where each user has an account"),
@@ -48,6 +50,12 @@ def parser(name: str) -> Parser:
     made.option("--age", "TIME", text, parse=parse_duration)
     text = "seconds between two looks of the sweeper; default: 60"
     made.option("--period", "N", text, parse=whole_number(_MOST_PERIOD, least=1))
+    text = (
+        "how many couriers may bring outputs home at the same time; they share the machine's"
+        " network, so for one busy slot 2 were as fast as 8; default: 4, so that one slow"
+        " destination does not hold up the others; 0: no transfer slots"
+    )
+    made.option("--transfer-slots", "N", text, parse=whole_number(_MOST_SLOTS))
     made.flag("--no-containers", "do not let containers see the store")
     made.option("-o", "--to", "FILE", "write it to a file that does not exist yet")
     made.flag("--check", "look at a startd that is running, and change nothing")
@@ -66,7 +74,7 @@ def call(arguments: Namespace) -> int:
         raise UsageError("a machine goes with --check", "leave it out, or add --check")
     given = {
         name: getattr(arguments, name)
-        for name in ("store", "program", "quota", "keep_free", "age", "period")
+        for name in ("store", "program", "quota", "keep_free", "age", "period", "transfer_slots")
     }
     settings = NodeSettings(
         shared_account=arguments.accounts == "shared",
@@ -107,7 +115,7 @@ def _write(target: Path, text: str) -> None:
 def _check(arguments: Namespace) -> int:
     from headway.errors import PoolError
     from headway.node.classad import quoted
-    from headway.pool.htcondor.node_config import ATTRIBUTES, check_ad
+    from headway.pool.htcondor.node_config import ATTRIBUTES, check_ads
     from headway.pool.htcondor.pool import HTCondorPool
     from headway.pool.htcondor.schedd import Schedd
 
@@ -130,7 +138,7 @@ def _check(arguments: Namespace) -> int:
             remedy="`condor_status -af Machine` lists the machines",
         )
     now = time.time()
-    found = check_ad(ads[0], now, arguments.period or 60)
+    found = check_ads(ads, now, arguments.period or 60, arguments.transfer_slots)
     bad = [each for each in found if each.problem]
     if arguments.json:
         checked = [{"what": e.what, "found": e.found, "problem": e.problem} for e in found]

@@ -69,6 +69,11 @@ def parser(name: str) -> Parser:
     pools = "local, local:cpus=4,simulate-gpus=2, htcondor or htcondor:schedd=NAME"
     made.option("--pool", "POOL", f"where to run: {pools}; default: local")
     made.job_options()
+    made.add_argument(
+        "--deliver",
+        choices=("now", "later"),
+        help="bring outputs home with their job, or later, so that its slot is free at once",
+    )
     made.flag("--dry-run", "print exactly what would be submitted, and submit nothing")
     made.add_argument(
         "--strict",
@@ -124,7 +129,10 @@ def _plan(pool: Pool, arguments: Namespace) -> int:
     planned = plan_run(
         arguments.job,
         pool=pool,
-        overrides=arguments.set,
+        overrides=[
+            *arguments.set,
+            *([f"deliver={arguments.deliver}"] if arguments.deliver else []),
+        ],
         resources=arguments.resource,
         only_missing=arguments.only_missing,
         strict=arguments.strict,
@@ -170,7 +178,7 @@ def _resume(arguments: Namespace) -> int:
     from headway.api import Run
     from headway.cli.address import find_run
 
-    names = ("pool", "set", "resource", "dry_run", "again", "only_missing")
+    names = ("pool", "set", "resource", "deliver", "dry_run", "again", "only_missing")
     given = ["JOB.TOML"] if arguments.job is not None else []
     given += [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
     given += ["--strict"] if arguments.strict is not None else []
@@ -243,4 +251,7 @@ def _watch(run_jobs: RunJobs, as_json: bool, *, heals: bool) -> int:
             print_stderr(left)
     if left:
         return stop.exit_code
+    for job, fault in run.damaged().items():
+        remedy = "`headway run --only-missing` computes it again"
+        print_stderr(f"{run.label}.{job}: what came home is not what it made: {fault}; {remedy}")
     return OK if run.succeeded() else FAILED

@@ -53,6 +53,7 @@ class Status(str, Enum):
     TRANSFERRING_OUT = "transferring-out"
     SUSPENDED = "suspended"
     DISCONNECTED = "disconnected"
+    DELIVERING = "delivering"  # its outputs wait for a courier, or are on their way home
     HELD = "held"
     COMPLETED = "completed"
     REMOVED = "removed"
@@ -68,6 +69,8 @@ class Phase(str, Enum):
     COMPUTE = "compute"
     CHECKPOINT = "checkpoint"
     TRANSFER_OUT = "transfer-out"
+    STORED = "stored"  # in a node's store, on no slot
+    DELIVERY = "delivery"  # on a transfer slot
     DISCONNECTED = "disconnected"
     SUSPENDED = "suspended"
     HELD = "held"
@@ -122,6 +125,9 @@ _NORMAL, _SIGNAL = NORMAL_END.pattern(), SIGNAL_END.pattern()
 _USAGE, _SENT, _RECEIVED = (line.pattern() for line in (RUN_USAGE, SENT, RECEIVED))
 _SLOT = SLOT.texts[0].rstrip()
 _SIZE = MEASURED_SIZE.pattern()
+# DAGMan's name for a job, as HTCondor writes it today, and as it did before 25
+_NODE = re.compile(r'\s*(?:\[.*?DAGNodeName = "|DAG Node: )([\w+-]+)(?:"|\s*\Z)', re.ASCII)
+_PAIR = re.compile(r"(job|courier)-([0-9a-f]{8})-([0-9]{1,9})\Z", re.ASCII)
 _WHOLE = re.compile(r"\d{1,18}\Z", re.ASCII)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -257,6 +263,15 @@ class Event:
         return value if type(value) is str else ""
 
     @property
+    def node(self) -> str:
+        """DAGMan's name for the job: 000 of a job that DAGMan submitted."""
+        if self.number == EventType.SUBMIT:
+            for line in self.body:
+                if match := _NODE.match(line):
+                    return match[1]
+        return ""
+
+    @property
     def transfer(self) -> Transfer | None:
         """Direction and stage of a 040 event."""
         return _TRANSFERS.get(self.text) if self.number == EventType.FILE_TRANSFER else None
@@ -329,6 +344,16 @@ class Event:
         if self.number not in (EventType.EVICTED, EventType.TERMINATED):
             return None
         return next((int(match[1]) for match in self._matches(pattern)), None)
+
+
+def pair_named(node: str) -> tuple[str, str, int] | None:
+    """What the name of a node of a DAG says, if Headway gave it to a job or to its courier.
+
+    Which of the two it is (`job`, `courier`), the beginning of the run's id, and the number of the
+    job.
+    """
+    match = _PAIR.match(node)
+    return (match[1], match[2], int(match[3])) if match else None
 
 
 def _percent_decoded(value: str) -> str:
@@ -408,12 +433,21 @@ class Kind(IntEnum):
     COMMON_STARTED = 32  # files for all jobs of a run on a node; about no job of its own
     COMMON_FINISHED = 33
     COMMON_MAPPED = 34  # a 028 of a job that has been given such files
+    DONE_LATER = 35  # the agent is done, and a courier will bring the outputs
+    DELIVER = 36  # the agent is the courier
+    LOST = 37  # the courier did not find the outputs: they will be computed again
 
 
 #: Kinds that only the agent's own lines have.
 AGENT_KINDS = frozenset(
-    {Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT, Kind.DONE, Kind.DONE_CHECKPOINT}
+    {
+        *(Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT),
+        *(Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER, Kind.DELIVER, Kind.LOST),
+    }
 )
+
+#: Those that only an agent has that computes, and none that is a courier.
+COMPUTING_KINDS = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
 
 #: The kind of each event number that has only one.
 BY_NUMBER: dict[int, Kind] = {
@@ -451,6 +485,7 @@ _PHASES = {
     "stage-in": Kind.STAGE_IN,
     "run": Kind.RUN,
     "stage-out": Kind.STAGE_OUT,
+    "deliver": Kind.DELIVER,
 }
 
 
@@ -458,8 +493,11 @@ def agent_kind(line: dict[str, str]) -> Kind:
     """The kind of an agent's 008 line; the caller checks that it is the agent's own."""
     phase = line.get("phase", "")
     if phase == "done":
-        saved = line.get("exit") == str(int(Exit.CHECKPOINT))
-        return Kind.DONE_CHECKPOINT if saved else Kind.DONE
+        if line.get("exit") == str(int(Exit.CHECKPOINT)):
+            return Kind.DONE_CHECKPOINT
+        return Kind.DONE_LATER if line.get("sandbox") else Kind.DONE
+    if phase == "deliver" and line.get("state") == "lost":
+        return Kind.LOST
     return _PHASES.get(phase, Kind.ALIVE) if line.get("state") == "begin" else Kind.ALIVE
 
 

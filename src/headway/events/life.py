@@ -1,5 +1,8 @@
 """The life of a job: an automaton over the kinds of its events.
 
+Outputs may stay in a node's store when the command ends (`left`). Then that end is not the job's:
+it is `delivering` until a courier's end, whether the courier is the same job or another one.
+
 `completed` and `removed` are final: nothing that follows changes them. From every other status a
 job can go on: a 004 puts it back to idle, a 013 ends a hold, and an attempt that starts counts even
 if the log has lost the event before it. A 004 after a 012 is late news: the job stays held. Status,
@@ -23,6 +26,7 @@ class Effect(IntFlag):
     CLOSED = 2  # the attempt that was open, or that this event opened, ends with it
     OVERTAKEN = 4  # the log does not say how the attempt before ended
     SAVED = 8  # the output that came home before this event was a checkpoint
+    LEFT = 32  # the command's own end is not that of the job: its outputs are still to come home
     EVICTED = 16  # counts as an eviction, unless a hold or a removal follows at once
 
 
@@ -47,10 +51,19 @@ class Life(NamedTuple):
     stage: Kind = Kind.OTHER
     #: The log has told the end of the last attempt: another 004 tells it again.
     end_known: bool = False
+    #: The outputs are in a node's store; an attempt is a courier unless its agent says otherwise.
+    left: bool = False
+
+    @property
+    def shown(self) -> Status:
+        """The status for people: couriers come and go, and the job is being delivered."""
+        return Status.DELIVERING if self.left and self.status in _UNDER_WAY else self.status
 
     @property
     def phase(self) -> Phase | None:
         """What the job spends its time on from here; None when it is over."""
+        if self.shown is Status.DELIVERING:
+            return Phase.DELIVERY if self.open else Phase.STORED
         if self.status is Status.TRANSFERRING_IN:
             if self.waiting:
                 return Phase.WAITING
@@ -62,6 +75,9 @@ class Life(NamedTuple):
         return _PHASES.get(self.status)
 
 
+_UNDER_WAY = frozenset(
+    {Status.IDLE, Status.TRANSFERRING_IN, Status.RUNNING, Status.TRANSFERRING_OUT}
+)
 _PHASES = {
     Status.IDLE: Phase.QUEUED,
     Status.HELD: Phase.HELD,
@@ -74,6 +90,8 @@ _STAGES = {
     Kind.STAGE_OUT: Phase.TRANSFER_OUT,
     Kind.DONE: Phase.TRANSFER_OUT,
     Kind.DONE_CHECKPOINT: Phase.TRANSFER_OUT,
+    Kind.DONE_LATER: Phase.TRANSFER_OUT,
+    Kind.LOST: Phase.DELIVERY,
 }
 
 Step = tuple[Life, Effect]
@@ -91,7 +109,12 @@ def step(life: Life, kind: Kind) -> Step:
 def _opened(life: Life) -> Step:
     """A new attempt begins: forget the last one."""
     effect = Effect.OPENED | Effect.OVERTAKEN if life.open else Effect.OPENED
-    return Life(life.status, life.fresh, life.paused_from, open=True), effect
+    return Life(life.status, life.fresh, life.paused_from, open=True, left=_left(life)), effect
+
+
+def _left(life: Life) -> bool:
+    """Whether the outputs are in a store once the attempt under way is over."""
+    return life.left or life.stage is Kind.DONE_LATER
 
 
 def _alive(life: Life) -> Step:
@@ -162,9 +185,10 @@ def _on_agent(life: Life, kind: Kind) -> Step:
         life, opened = _running(life), Effect.OPENED
     if not life.open:
         return life, Effect.NOTHING
-    done = kind in (Kind.DONE, Kind.DONE_CHECKPOINT)
+    done = kind in (Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER)
     life, effect = (life, Effect.NOTHING) if done else _alive(life)
-    return life._replace(stage=kind), opened | effect
+    left = kind is Kind.DELIVER or (life.left and kind is Kind.DONE)
+    return life._replace(stage=kind, left=left), opened | effect
 
 
 def _on_pause(life: Life, kind: Kind) -> Step:
@@ -199,7 +223,7 @@ def _on_lost(life: Life, kind: Kind) -> Step:
         effect |= Effect.OPENED
     if not life.end_known:
         effect |= Effect.CLOSED | Effect.EVICTED
-    return Life(Status.IDLE, life.fresh, end_known=True), effect
+    return Life(Status.IDLE, life.fresh, end_known=True, left=_left(life)), effect
 
 
 def _on_released(life: Life, _kind: Kind) -> Step:
@@ -214,7 +238,9 @@ def _on_end(life: Life, kind: Kind) -> Step:
     if not life.open and kind in (Kind.REQUEUED, Kind.SUCCEEDED, Kind.FAILED):
         effect = Effect.OPENED | Effect.CLOSED
     status = _AFTER_END.get(kind, Status.COMPLETED)
-    return Life(status, life.fresh, end_known=kind is Kind.REQUEUED), effect
+    if life.stage is Kind.DONE_LATER and kind in (Kind.REQUEUED, Kind.SUCCEEDED):
+        status, effect = Status.IDLE, effect | Effect.LEFT  # its courier may be another job
+    return Life(status, life.fresh, end_known=status is Status.IDLE, left=_left(life)), effect
 
 
 _AFTER_END = {Kind.REQUEUED: Status.IDLE, Kind.HELD: Status.HELD, Kind.REMOVED: Status.REMOVED}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from headway.events.event import (
     BY_TRANSFER,
+    COMPUTING_KINDS,
     TERMINAL,
     Event,
     Kind,
@@ -15,6 +16,7 @@ from headway.events.event import (
     ending_words,
     failure_class,
     kind_of,
+    pair_named,
     reason_words,
 )
 from headway.events.format import EventType, inert
@@ -34,6 +36,8 @@ class JobState:
 
     cluster: int
     proc: int
+    #: The id by which `condor_q` knows it now; a courier in a DAG has another one than its job.
+    htcondor_id: str = ""
     status: Status = Status.IDLE
     #: When `status` last changed.
     since: float | None = None
@@ -57,7 +61,7 @@ class JobState:
     progress_rate: int | None = None
     #: How many sources the agent downloads from.
     progress_sources: int | None = None
-    #: Starts, those that never got further than the input transfer included.
+    #: Starts, those that never got further than the input transfer included, and couriers not.
     attempts: int = 0
     holds: int = 0
     #: Evictions that sent the job back to idle; not those that a hold or a removal brought.
@@ -66,6 +70,11 @@ class JobState:
     requeues: int = 0
     #: Outputs that were transferred back in the middle of an attempt.
     checkpoints: int = 0
+    #: Outputs in a node's store: the sandbox, its bytes, its node, and since when.
+    sandbox: str = ""
+    sandbox_bytes: int | None = None
+    sandbox_at: str = ""
+    sandbox_since: float | None = None
     return_value: int | None = None
     signal: int | None = None
     hold_reason: str = ""
@@ -80,6 +89,8 @@ class JobState:
     #: The agent's name in the attempt under way.
     _nonce: str | None = field(default=None, repr=False)
     _evicted: float | None = field(default=None, repr=False)
+    #: The newest start is a courier, which brings outputs home and computes nothing.
+    _courier: bool = field(default=False, repr=False)
     #: Exit code and reason of the agent's last line.
     _said: tuple[str, str] = field(default=("", ""), repr=False)
 
@@ -123,17 +134,21 @@ class JobState:
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
             self._open()
-        if effect & Effect.SAVED:
+        self._tell_courier(kind)
+        if effect & Effect.SAVED and not self._courier:
             self.checkpoints += 1
-        if effect & Effect.EVICTED:
+        if effect & Effect.EVICTED and not self._courier:
             self.evictions += 1
             self._evicted = event.time
-        if self.since is None or self._life.status is not before.status:
-            self.status, self.since = self._life.status, event.time
+        if self.since is None or self._life.shown is not before.shown:
+            self.status, self.since = self._life.shown, event.time
         if line is not None and kind is not Kind.OTHER:
             self._on_agent(event, line)
         elif event.number == EventType.AD_INFORMATION and self._life.open:
             self._place(event)
+        elif effect & Effect.LEFT:
+            words = f"{self.sandbox} in the store of {self.sandbox_at}"
+            self.why = inert(f"computed; its outputs wait as {words}")
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
@@ -141,13 +156,21 @@ class JobState:
 
     def _open(self) -> None:
         """A new attempt begins: forget the place and the end of the last one."""
-        self.attempts += 1
+        self._courier = self._life.left
+        self.attempts += not self._courier
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
         self._clear_phase()
         self._nonce = self._evicted = None
         self._said = ("", "")
+
+    def _tell_courier(self, kind: Kind) -> None:
+        """A courier says so, or starts while outputs wait and never says that it computes."""
+        courier = self._courier and kind not in COMPUTING_KINDS
+        courier |= kind in (Kind.DELIVER, Kind.LOST)
+        self.attempts += self._courier - courier
+        self._courier = courier
 
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
@@ -197,6 +220,10 @@ class JobState:
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
                 self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
+        if kind_of(event) is Kind.DONE_LATER:
+            self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
+            self.sandbox_bytes = _count(line.get("size"), None)
+            self.sandbox_since = event.time
         if phase and phase != self.phase:
             self._clear_phase()
             self.phase, self.phase_since = phase[:40], event.time
@@ -221,7 +248,7 @@ class JobState:
         self.why = inert(f"evicted: {reason_words(event)}")
 
     def _on_requeued(self, event: Event) -> None:
-        self.requeues += 1
+        self.requeues += not self._courier
         words = f"put back to try again: {self._end(event)}"
         # The agent's exit code says why; the event's reason would only repeat it.
         if event.reason and failure_class(event.return_value) is None:
@@ -298,11 +325,32 @@ _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
 }
 
 
+class Pairs:
+    """Which HTCondor jobs are one job of a run: in a DAG its courier has an id of its own.
+
+    All jobs of a run get the cluster that the first of them in the log has, and their numbers.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, int] = {}
+        self._jobs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def job_of(self, event: Event) -> tuple[int, int]:
+        """The cluster and the number of the job that an event is about."""
+        own = (event.cluster, event.proc)
+        pair = pair_named(event.node)
+        if pair is not None:
+            _, run, number = pair
+            self._jobs[own] = (self._clusters.setdefault(run, event.cluster), number)
+        return self._jobs.get(own, own) if self._jobs else own
+
+
 class Jobs:
-    """The jobs of a log, by cluster and proc."""
+    """The jobs of a log, by cluster and proc; a job and its courier are one."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.by_id: dict[tuple[int, int], JobState] = {}
+        self._pairs = Pairs()
         for event in events:
             self.update(event)
 
@@ -310,10 +358,11 @@ class Jobs:
         """Take in one event; the job that it is about, or None where it is about no job."""
         if event.proc < 0 or event.cluster < 0 or event.number >= 100:
             return None
-        key = (event.cluster, event.proc)
+        key = self._pairs.job_of(event)
         job = self.by_id.get(key)
         if job is None:
-            job = self.by_id[key] = JobState(event.cluster, event.proc)
+            job = self.by_id[key] = JobState(*key)
+        job.htcondor_id = f"{event.cluster}.{event.proc}"
         job.update(event)
         return job
 

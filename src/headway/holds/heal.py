@@ -456,7 +456,9 @@ class BackgroundHealer:
             for decision in healer.look():
                 if decision.intent is not None and self._noted.get(decision.id) != decision.why:
                     self._noted[decision.id] = decision.why
-                    job = f"{self._folder.label}.{decision.case.held.key.proc}"
+                    key = decision.case.held.key
+                    own = f"{self._folder.label}.{key.proc}"
+                    job = str(key) if self._folder.dag.exists() else own
                     self.notes.append(f"heal: {decision.verb.value} {job}: {decision.why}")
             busy = healer.busy
         except PoolError:

@@ -104,8 +104,9 @@ class CondorQueue:
                 remedy=f"submit it with `headway run --resume {folder.label}`",
             )
         schedd = Schedd(facts.pool.get("schedd"), facts.pool.get("collector"))
-        scope = run_scope(facts.cluster, facts.id)
-        return cls(schedd, scope, folder.label, Commands(folder.label))
+        dag = folder.dag.exists()
+        scope = run_scope(facts.cluster, facts.id, dag=dag)
+        return cls(schedd, scope, folder.label, CONDOR if dag else Commands(folder.label))
 
     def held(self, *, edits: bool = True) -> list[QueuedHold]:
         """The jobs that are held; `edits`: with the ads of clusters, which show what was edited."""

@@ -18,6 +18,7 @@ from headway.node.errors import (
     HeadwayError,
     NodeError,
     Stopped,
+    TransferError,
     code_of,
     is_bug,
     words_of,
@@ -275,18 +276,29 @@ class _Agent:
     def _deliver(self) -> Exit:
         """Take out what an earlier attempt has left here, so that HTCondor brings it home."""
         from headway.node import delivery
+        from headway.node.store.sandboxes import SandboxError
 
         record, watch = self._record, self._watch
         plan = record.plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
         take_secrets(plan.secrets)
         with record.phase("deliver", attempt=self._attempt.id) as phase:
             _tidy_up(self._attempt.id)
-            phase["bytes"] = watch.work(lambda: delivery.take_out(record, watch.must_stop))
-            for output in plan.outputs:
-                place = f"{_OUTPUTS}/{output.path}"
-                if os.path.lexists(place):
-                    record.outputs.append(outputs.FoundOutput(output, place).entry(place))
-        record.set_attribute(delivery.DELIVERED, "true")
+            try:
+                phase["bytes"] = watch.work(lambda: delivery.take_out(record, watch.must_stop))
+                places = [(each, f"{_OUTPUTS}/{each.path}") for each in plan.outputs]
+                found = [outputs.FoundOutput(*each) for each in places if os.path.lexists(each[1])]
+                sent = [each for each in found if each.output.url is not None]
+                home = [each for each in found if each.output.url is None]
+                self._send(sent, "deliver")
+                outputs.drop(sent, home)
+            except (SandboxError, Stopped):
+                raise
+            except (HeadwayError, OSError) as error:  # the sandbox waits for another courier
+                final = isinstance(error, TransferError) and not error.retryable
+                code = Exit.OUTPUT_MISSING if final else Exit.INPUT_RETRYABLE
+                words = f"the outputs could not be delivered: {words_of(error)}"
+                raise Failed(code, words, remedy=getattr(error, "remedy", "")) from None
+            record.outputs += [each.entry(each.place) for each in home]
         return Exit.OK
 
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:
@@ -344,16 +356,17 @@ class _Agent:
                 raise outputs.OutputError(
                     "; ".join(faults), remedy="look at the command's stdout and stderr"
                 )
+            if plan.deliver is not None and self._leave_here(plan, found):
+                return sum(each.bytes for each in found)
             sent = [each for each in found if each.output.url is not None]
-            if sent:
-                record.outputs += self._send(sent)
             rest = [each for each in found if each.output.url is None]
+            self._send(sent, "stage-out")
             record.outputs += outputs.move(rest, _OUTPUTS)
+            outputs.drop([each for each in sent if _within_outputs(each)], rest)
             if plan.deliver is not None:
                 from headway.node import delivery
 
-                size, stop = sum(each.bytes for each in rest), self._watch.must_stop
-                self._watch.work(lambda: delivery.hand_over(plan, record, size, stop))
+                delivery.nothing_left()
         except Stopped:
             raise
         except (HeadwayError, OSError) as error:
@@ -362,11 +375,30 @@ class _Agent:
             raise Failed(Exit.OUTPUT_MISSING, words_of(error), remedy=remedy) from None
         return sum(each.bytes for each in found)
 
-    def _send(self, found: list[outputs.FoundOutput]) -> list[dict[str, object]]:
+    def _leave_here(self, plan: Plan, found: list[outputs.FoundOutput]) -> bool:
+        """Leave verified outputs in this node's store, for a courier; False: they stay as found."""
+        from headway.node import delivery
+
+        record, size = self._record, sum(each.bytes for each in found)
+        task = functools.partial(delivery.hand_over, plan, record, size, self._watch.must_stop)
+        entries = outputs.move(found, _OUTPUTS)
+        ticket = self._watch.work(task)
+        if ticket is None:
+            for each in found:
+                each.place = f"{_OUTPUTS}/{each.output.path}"
+            return False
+        record.outputs += entries
+        record.sandbox = {"sandbox": ticket.sandbox, "at": ticket.at, "size": ticket.size}
+        return True
+
+    def _send(self, found: list[outputs.FoundOutput], phase: str) -> None:
+        """Send outputs to their URLs."""
+        if not found:
+            return
         progress = Progress({each.output.path: each.bytes for each in found})
-        reporter = ProgressReporter(self._record, "stage-out", progress)
+        reporter = ProgressReporter(self._record, phase, progress)
         task = functools.partial(outputs.send, found, progress, self._watch.must_stop)
-        return self._watch.work(task, reporter.tick)
+        self._record.outputs += self._watch.work(task, reporter.tick)
 
     def _keep_outputs(self, plan: Plan) -> None:
         """Move the outputs that exist to the failed attempt, to be transferred with it."""
@@ -426,12 +458,17 @@ def _share_stdout(name: str) -> None:
         pass  # not HTCondor, or no hard links: the command writes to a file of its own
 
 
+def _within_outputs(each: outputs.FoundOutput) -> bool:
+    """Whether it lies in the folder that goes home: it was to go to the store, which refused."""
+    return each.place.startswith(f"{_OUTPUTS}/")
+
+
 def _tidy_up(own: str) -> None:
     """Remove what an agent that was killed here has left."""
-    if os.path.lexists(f"{OUT}/outputs"):
+    if os.path.lexists(_OUTPUTS):
         import shutil
 
-        shutil.rmtree(f"{OUT}/outputs")
+        shutil.rmtree(_OUTPUTS)
     for attempt in os.listdir(f"{OUT}/attempts"):
         if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")

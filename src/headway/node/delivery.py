@@ -2,74 +2,113 @@
 
 A job on a node with a store hands its verified outputs over, and says in its own ad where they are.
 A courier on that node's transfer slot takes them out, and HTCondor brings them home. A courier is
-an agent like any other: the slot's ad tells it what it is. Outputs that go to URLs have been sent.
+an agent like any other: the slot's ad tells it what it is. It also sends those that go to URLs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
 
+from headway.node.classad import quoted, read_job_ad
 from headway.node.errors import NodeError
-from headway.node.host import machine_attribute, store_folder
-from headway.node.plan import OUT
+from headway.node.files import write_atomically
+from headway.node.host import (
+    HANDED,
+    SANDBOX,
+    SANDBOX_AT,
+    SINCE,
+    STEPS,
+    TICKET,
+    machine_attribute,
+    store_folder,
+)
+from headway.node.plan import OUT, TICKET_FILE
 from headway.node.store.folder import open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from headway.node.plan import Plan
     from headway.node.record import AttemptRecord
+    from headway.node.store.sandboxes import Ticket
 
-#: In a job's ad: its sandbox, the digest of its ticket, the startd whose store has it, since when
-#: it waits there, and whether it has been taken out and sent.
-SANDBOX, TICKET, PLACE = "HeadwaySandbox", "HeadwayTicket", "HeadwaySandboxAt"
-SINCE, DELIVERED = "HeadwayDeliverSince", "HeadwayDelivered"
+    Stop = Callable[[], bool]
+
 OUTPUTS = f"{OUT}/outputs"
+#: Goes home with the job, and once more with the courier: what must arrive.
+TICKET_HOME = f"{OUT}/{TICKET_FILE}"
 
 
-def hand_over(
-    plan: Plan, record: AttemptRecord, size: int, should_stop: Callable[[], bool]
-) -> bool:
-    """Leave the outputs, so many bytes, in this node's store; False: they go home with the job.
+def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -> Ticket | None:
+    """Leave the outputs, so many bytes, in this node's store; None: they go home with the job.
 
     Raises:
         Stopped: The attempt must end.
     """
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
-        return False
+        return None
     root, slot = store_folder(os.environ), machine_attribute(os.environ, "Name") or ""
     store, startd = open_store(root), slot.partition("@")[2]
     if store is None or not startd:
         record.note("the outputs go home with the job: this node has no store for them")
-        return False
+        return None
     sandboxes, attempt = Sandboxes(store, should_stop), record.attempt
     name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{attempt.id}"
     try:
-        ticket = sandboxes.hand_over(OUTPUTS, name, stays=wanted.stays)
+        ticket = sandboxes.hand_over(OUTPUTS, name, at=startd, stays=wanted.stays)
     except NoHandOver as reason:
         record.note(f"the outputs go home with the job: {reason}")
-        return False
+        return None
+    ad = read_job_ad(os.environ)
+    starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
-        SANDBOX: f'"{name}"',
-        TICKET: f'"{ticket.digest}"',
-        PLACE: f'"{startd}"',
-        DELIVERED: "false",
-        SINCE: str(int(time.time())),  # the last one: it makes the job a courier
+        SANDBOX: quoted(name),
+        TICKET: quoted(ticket.digest),
+        SANDBOX_AT: quoted(startd),
+        STEPS: str(steps + 1 if isinstance(steps, int) else 1),
+        SINCE: str(_now(ad, record)),  # the job is a courier from now on
+        HANDED: str(starts)
+        if isinstance(starts, int)
+        else "undefined",  # and this start's end is not its last
     }
-    if all(record.set_attribute(key, value) for key, value in told.items()):
-        record.note(f"{ticket.size} bytes of outputs are handed over to the store, as {name}")
-        return True
+    try:
+        write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
+        if all(record.set_attribute(key, value) for key, value in told.items()):
+            record.note(f"{ticket.size} bytes of outputs are handed over to the store, as {name}")
+            if os.path.isdir(OUTPUTS):  # they were copied, and need not go home
+                shutil.rmtree(OUTPUTS)
+            return ticket
+        words = "the access point cannot be told of a sandbox"
+    except OSError as error:
+        words = f"the ticket cannot be written: {error.strerror}"
     record.set_attribute(SINCE, "undefined")
     sandboxes.take_back(name, OUTPUTS)
-    record.note("the outputs go home with the job: the access point cannot be told of a sandbox")
-    return False
+    with contextlib.suppress(OSError):
+        os.unlink(TICKET_HOME)
+    record.note(f"the outputs go home with the job: {words}")
+    return None
 
 
-def take_out(record: AttemptRecord, should_stop: Callable[[], bool]) -> int:
+def nothing_left() -> None:
+    """Say that nothing waits for a courier, whatever an earlier attempt has said."""
+    write_atomically(TICKET_HOME, b"{}", 0o644)
+
+
+def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:
+    """The time by the access point's clock: this node's own may be wrong."""
+    begun = ad.get("jobcurrentstartdate")
+    if isinstance(begun, int):
+        return begun + int(record.now() - record.begin)
+    return int(time.time())
+
+
+def take_out(record: AttemptRecord, should_stop: Stop) -> int:
     """Put the sandbox of this job to where HTCondor brings outputs home from; returns its bytes.
 
     Raises:
@@ -77,8 +116,6 @@ def take_out(record: AttemptRecord, should_stop: Callable[[], bool]) -> int:
         NodeError: It cannot be taken out now; another courier may.
         Stopped: The attempt must end.
     """
-    from headway.node.classad import read_job_ad
-
     ad = read_job_ad(os.environ)
     name, digest = (str(ad.get(key.lower()) or "") for key in (SANDBOX, TICKET))
     store = open_store(store_folder(os.environ))
@@ -88,7 +125,9 @@ def take_out(record: AttemptRecord, should_stop: Callable[[], bool]) -> int:
     try:
         ticket = sandboxes.ticket(name, digest)
         sandboxes.take_out(ticket, OUTPUTS)
-    except SandboxError:
+    except SandboxError as error:
         record.set_attribute(SINCE, "undefined")
+        record.send_line("deliver", "lost", {"sandbox": name, "why": str(error)[:200]})
         raise
+    write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
     return ticket.size

@@ -32,6 +32,13 @@ class HostInfo:
 
 STORE = "HeadwayStore"  # in a machine's ad: where its store is
 TRANSFER_SLOT = "HeadwayTransferSlot"  # in a slot's ad: it takes couriers and nothing else
+#: In a job's ad: its sandbox, the digest of its ticket, the startd whose store has it, since when
+#: it waits there, by the access point's clock, and the number of the start that left it there.
+SANDBOX, TICKET, SANDBOX_AT = "HeadwaySandbox", "HeadwayTicket", "HeadwaySandboxAt"
+SINCE, HANDED = "HeadwayDeliverSince", "HeadwayHanded"
+#: How many of its attempts have ended well without being its end: they are no tries.
+STEPS = "HeadwaySteps"
+COURIER = "HeadwayCourier"  # in a job's ad: it runs on transfer slots and nowhere else
 STORE_IN_CONTAINERS = "/headway-store"  # where a site puts it in containers
 
 

@@ -224,6 +224,16 @@ def send(
     return entries
 
 
+def drop(found: list[FoundOutput], kept: list[FoundOutput]) -> None:
+    """Remove outputs that have been sent, but nothing that belongs to those that are kept too."""
+    homes = [f"{each.output.path}/" for each in kept]
+    for each in found:
+        for path, name in tree_files(each.place):
+            whole = f"{each.output.path}/{name}/" if name else f"{each.output.path}/"
+            if not whole.startswith(tuple(homes)):
+                os.unlink(path)
+
+
 def below(url: str, name: str) -> str:
     """The URL of a file in a folder; the query, which may be a signature, stays at the end."""
     if not name:

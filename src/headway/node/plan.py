@@ -40,6 +40,7 @@ OUT = "headway-out"
 PLAN = "plan.json"
 PAYLOAD = "payload.tar"
 AGENT = "headway-node.pyz"
+TICKET_FILE = "ticket.json"  # in the output folder: what a courier is to bring
 SECRETS = "headway-secrets.json"  # values of variables that the plan only names
 # hexadecimal digits of each checksum that an input may declare
 CHECKSUMS = {"sha256": 64, "md5": 32, "adler32": 8, "crc32c": 8}

@@ -300,6 +300,7 @@ class AttemptRecord(EventLines):
         self.outputs: list[dict[str, object]] = []
         self.problems: list[str] = []
         self.command: dict[str, object] = {}
+        self.sandbox: dict[str, object] = {}  # what was left in the node's store, if anything
         self.plan: Plan | None = None  # as soon as it is known
         self._reserve = f"{attempt.folder}/{RESERVE}"
         os.makedirs(attempt.folder, 0o755, exist_ok=True)
@@ -345,6 +346,7 @@ class AttemptRecord(EventLines):
         done.update((key, self.command.get(key)) for key in ("status", "signal"))
         if code not in (Exit.OK, Exit.CHECKPOINT):
             done["reason"] = reason[:LONGEST_REASON]
+        done.update(self.sandbox)
         self.send_line("done", "end", done)
         self.close()
         with contextlib.suppress(OSError):

@@ -181,7 +181,7 @@ class PluginFallback:
         ad = read_job_ad(environment)
         count = ad.get(_COUNT.lower())
         self._count = count if isinstance(count, int) else 0
-        self._offered = [name for name in _STANDS_FOR if isinstance(ad.get(name.lower()), str)]
+        self._offered = [name for name in _STANDS_FOR if ad.get(name.lower()) is not None]
         self.by_plugin = ad.get(_DONE.lower()) is True
 
     def use_transferred(self, inputs: list[PlannedInput]) -> None:

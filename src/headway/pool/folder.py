@@ -320,6 +320,9 @@ class RunFolder:
         self.programs = path.parent.parent / "node"  # the agents that runs share
         self.submit_file = path / "job.sub"
         self.submit_rows = path / "job.rows"
+        self.dag = path / "run.dag"  # of jobs and their couriers
+        self.dag_settings = path / "dag.config"
+        self.dag_log = path / "run.dag.dagman.log"  # what HTCondor says of DAGMan itself
         self.jobs = path / "jobs"
 
     def __repr__(self) -> str:

@@ -13,12 +13,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
+from headway.node.host import COURIER, HANDED, SANDBOX_AT, SINCE, STEPS, TRANSFER_SLOT
 from headway.pool.match import SITE, site_names
 
 if TYPE_CHECKING:
     from headway.spec import Retries
 
 HISTORY = 5  # how many past sites a job remembers
+JOB = "HeadwayJob"  # of a node of a DAG: the number of its job in the run
+PAIRED = "HeadwayPaired"  # whether another job of a DAG is its courier
 AVOID = "HeadwayAvoid"  # the places that a job avoids now: sites at first, later nodes
 AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place
 AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.Name, {AVOID})"
@@ -44,8 +47,9 @@ _PATIENT = 2  # failed inputs after which a job may still go back to the same si
 _NODE_LONGER = 4  # a node is avoided this many times as long as its site
 _SET_BACK = 60  # a hold this many seconds in the future means that the clock was set back
 _ODD = re.compile("[^ -~]")
-# Attempts that ended by themselves, without those that led to a hold for a missing input.
-_ENDS = "((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0))"
+# Attempts that ended by themselves, without those that led to a hold for a missing input, and
+# without those that left the outputs for a courier.
+_ENDS = f"((NumJobCompletions ?: 0) - (NumHoldsByReason.JobPolicy ?: 0) - ({STEPS} ?: 0))"
 
 
 class RetryLimits(Protocol):
@@ -68,11 +72,16 @@ class AfterExit(Enum):
     HOLD = "is held, and released after a pause"
 
 
-def after_exit(status: int, *, ends: int, holds: int, retries: RetryLimits) -> AfterExit:
+def after_exit(
+    status: int, *, ends: int, holds: int, retries: RetryLimits, handed: bool = False
+) -> AfterExit:
     """`status`: the exit code, or a negative signal; `holds`: the number of holds so far.
 
     `ends`: how many attempts have ended by themselves so far, without those that led to a hold.
+    `handed`: this attempt left its outputs in a node's store, and a courier is to bring them.
     """
+    if handed and status == Exit.OK:
+        return AfterExit.RETRY
     if status == Exit.INPUT_RETRYABLE:
         return AfterExit.HOLD if holds < retries.input else AfterExit.END
     allowed = {
@@ -87,14 +96,20 @@ def after_exit(status: int, *, ends: int, holds: int, retries: RetryLimits) -> A
     return AfterExit.RETRY if ends < limit else AfterExit.END
 
 
-def exit_lines(retries: Retries) -> dict[str, str]:
-    """The submit lines that say the same as `after_exit`."""
+def exit_lines(retries: Retries, *, later: bool = False) -> dict[str, str]:
+    """The submit lines that say the same as `after_exit`.
+
+    `later`: attempts may leave their outputs for couriers. What such an attempt exits with is not
+    the end of the job, unless the courier is a job of its own.
+    """
     # HTCondor counts the completion before it evaluates; `after_exit` counts only those before.
     spent = f"{_ENDS} > {{}}".format
     never = (Exit.OK, Exit.INPUT_RETRYABLE, Exit.INPUT_FAILED, Exit.OUT_OF_TIME, Exit.AGENT_ERROR)
     done = " || ".join(f"ExitCode == {int(code)}" for code in never)
+    handed = f"ExitCode =?= 0 && {HANDED} =?= NumShadowStarts && {PAIRED} =!= true"
     return {
-        "on_exit_remove": (
+        "on_exit_remove": (f"!({handed}) && " if later else "")
+        + (
             f"ifThenElse(ExitBySignal, {spent(retries.command)}, "
             f"ifThenElse(ExitCode == {int(Exit.BAD_NODE)}, {spent(retries.node)}, "
             f"ifThenElse(ExitCode == {int(Exit.OUTPUT_MISSING)}, {spent(retries.output)}, "
@@ -185,6 +200,27 @@ def remove_lines() -> dict[str, str]:
         ),
         "+PeriodicRemoveReason": '"Headway: held for 14 days and not released"',
     }
+
+
+def courier_lines(within: float) -> dict[str, str]:
+    """What makes a job a courier while its outputs wait in a node's store.
+
+    Args:
+        within: Seconds after which it is no courier any more, and computes them again.
+    """
+    return {
+        f"+{COURIER}": f"{SINCE} =!= undefined && time() - {SINCE} < {within:.0f}",
+        "keep_claim_idle": for_couriers("300", "0"),  # so that the next courier starts at once
+    }
+
+
+def for_couriers(courier: str, otherwise: str) -> str:
+    """An expression with one value while a job is a courier, and another one while it is not."""
+    return f"ifThenElse({COURIER} =?= true, {courier}, {otherwise})"
+
+
+#: The slots that take a courier: its sandbox is on their node.
+AT_SANDBOX = f"TARGET.{TRANSFER_SLOT} =?= true && splitSlotName(TARGET.Name)[1] =?= {SANDBOX_AT}"
 
 
 def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:

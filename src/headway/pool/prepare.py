@@ -24,6 +24,9 @@ from headway.text import many
 
 _log = logging.getLogger(__name__)
 
+#: Bytes of outputs from which on a sandbox pays: a courier costs about a second of its own.
+SMALLEST_SANDBOX = 10_000_000
+LONGEST_DELIVERY = 86400.0  # seconds that a courier may take to send a sandbox
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
 
@@ -115,11 +118,19 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
             for output in job.outputs
         ],
         "checkpoint": job.checkpoint.model_dump(mode="json") if job.checkpoint else None,
+        "deliver": delivery(job),
         "disk": job.resources.disk,
         "gpus": job.resources.gpus.count if job.resources.gpus else 0,
         "grace": job.grace,
         "time_limit": job.time_limit,
     }
+
+
+def delivery(job: Job) -> dict[str, float] | None:
+    """What the plan says of outputs that go home after their job has ended; None: with it."""
+    if job.deliver == "now":
+        return None
+    return {"smallest": SMALLEST_SANDBOX, "stays": 2 * job.deliver_within + LONGEST_DELIVERY}
 
 
 def agent_urls(job: Job, given: Input) -> list[str]:

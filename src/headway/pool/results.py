@@ -27,6 +27,7 @@ from typing import Any
 from headway.errors import HeadwayError, PreflightError, Problem, RunError
 from headway.events import JobState, Outcome, Status
 from headway.node.plan import fill
+from headway.pool.arrivals import arrival
 from headway.pool.folder import RunFolder, Runs, failing, read_plain, read_record
 from headway.pool.local.scratch import remove_tree, tree_size
 from headway.pool.prepare import packed_files
@@ -243,7 +244,8 @@ def outputs_of(folder: RunFolder, index: int) -> tuple[tuple[StoredOutput, ...],
     """Where the outputs of a job that succeeded are, and what is wrong with them, if anything.
 
     Uploads to a URL were verified when they were sent, which the record shows. Other outputs must
-    be where they were, and as large as they were.
+    be where they were, and as large as they were. Those that a courier brought must be what its
+    ticket says.
     """
     sizes = _recorded(folder, index)
     stored, faults = [], []
@@ -259,6 +261,8 @@ def outputs_of(folder: RunFolder, index: int) -> tuple[tuple[StoredOutput, ...],
             faults.append(fault)
         if not fault:
             stored.append(one)
+    if not faults and (wrong := arrival(folder.path, index)):
+        faults.append(wrong)
     return tuple(stored), "; ".join(faults)
 
 

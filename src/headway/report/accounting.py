@@ -23,7 +23,8 @@ from headway.events.life import Effect
 from headway.holds import classify, table
 from headway.node.errors import Exit
 from headway.report.accounts import Accounts
-from headway.report.enums import Cause, JobOutcome, Worth
+from headway.report.deliveries import DELIVERY, deliveries
+from headway.report.enums import Cause, Delivery, JobOutcome, Worth
 from headway.report.tables import (
     AccountedJobs,
     AttemptArrays,
@@ -42,6 +43,7 @@ from headway.report.timeline import (
     Flags,
     JobEvents,
     Timeline,
+    any_between,
     group_by_job,
     last_events,
 )
@@ -388,9 +390,32 @@ def _accounted(
     timeline = Timeline(columns, found, outputs or {}, until, ends)
     attempts = _attempts(columns, timeline)
     jobs = _jobs(timeline, attempts)
+    _judge_handed(timeline, attempts, jobs)
     pieces = pieces_of(timeline, attempts, jobs)
     made = AccountedJobs(columns, timeline, jobs, attempts, pieces)
     return made, len(every.first) - len(found.first)
+
+
+#: Why the slot time of attempts was lost that left their outputs in a node's store.
+_LOST = {
+    Delivery.LOST: Cause.LOST_SANDBOX,
+    Delivery.FAILED: Cause.FAILED,
+    Delivery.REMOVED: Cause.REMOVED,
+}
+
+
+def _judge_handed(timeline: Timeline, attempts: AttemptArrays, jobs: JobArrays) -> None:
+    """How an attempt ended that left its outputs in a store is how they came home."""
+    at = np.flatnonzero(attempts.handed)
+    if not len(at):
+        return
+    became = deliveries(timeline, jobs.outcome)
+    attempts.success[at] = became == DELIVERY[Delivery.HOME]
+    attempts.open[at] = became == DELIVERY[Delivery.WAITING]
+    attempts.cause[at] = 0
+    for delivery, cause in _LOST.items():
+        attempts.cause[at[became == DELIVERY[delivery]]] = CAUSE[cause]
+    attempts.entry[at] = attempts.template[at] = -1
 
 
 def _recent(columns: Columns, found: JobEvents, since: int) -> JobEvents:
@@ -413,23 +438,15 @@ _AGENT_KINDS = [int(kind) for kind in AGENT_KINDS]
 
 
 def _attempts(columns: Columns, timeline: Timeline) -> AttemptArrays:
-    """One entry an attempt."""
-    opened = np.flatnonzero(timeline.effect & Effect.OPENED)
-    closed = np.flatnonzero(timeline.effect & Effect.CLOSED)
-    job = timeline.job[opened]
-    # An attempt ends with the first end at or after its begin, unless another begins before.
-    limit = np.append(opened[1:], len(timeline.rows))
-    limit = np.minimum(limit, timeline.last[job] + 1)
-    close = np.append(closed, len(timeline.rows))[np.searchsorted(closed, opened)]
-    ended = close < limit
-    overtaken = ~ended & (np.append(job[1:] == job[:-1], False))
-    over = ended | overtaken
-    end = np.where(ended, close, limit)
+    """One entry an attempt that computes."""
+    spans = timeline.spans
+    opened, end, ended, overtaken = spans
+    job, over = timeline.job[opened], ended | overtaken
     end_event = np.full(len(job), -1, np.int64)
-    end_event[ended] = _end_events(timeline, close[ended])
-    executed = _any_between(timeline.executed, opened, end)
+    end_event[ended] = _end_events(timeline, end[ended])
+    executed = any_between(timeline.executed, spans)
     executed |= ended & np.isin(timeline.kind[end_event], _BY_THEMSELVES)  # the log lost their 001
-    agent = _any_between(np.isin(timeline.kind, _AGENT_KINDS), opened, end)
+    agent = any_between(np.isin(timeline.kind, _AGENT_KINDS), spans)
     success = ended & np.isin(timeline.kind[end_event], _SUCCESSES)
     cause = np.zeros(len(job), np.uint8)
     cause[overtaken] = CAUSE[Cause.UNKNOWN]
@@ -448,11 +465,12 @@ def _attempts(columns: Columns, timeline: Timeline) -> AttemptArrays:
         end_event=end_event,
         success=success,
         cause=cause,
-        evicted=(end_event == close) & np.isin(timeline.kind[end_event], _LOSSES),
+        evicted=ended & (end_event == end) & np.isin(timeline.kind[end_event], _LOSSES),
         checkpoints=np.bincount(saved, minlength=len(job)),
         entry=entry,
         template=template,
         templates=said.templates,
+        handed=timeline.handed,
     )
 
 
@@ -467,12 +485,6 @@ def _end_events(timeline: Timeline, close: Longs) -> Longs:
     found &= (better < begins) & (better <= timeline.last[timeline.job[close]])
     found &= np.append(timeline.time, 0)[better] - timeline.time[close] <= _SAME_CAUSE
     return np.where(found, better, close)
-
-
-def _any_between(flags: Flags, begin: Longs, end: Longs) -> Flags:
-    """Whether a flag is set at any place from begin up to, not including, end."""
-    total = np.append(0, np.cumsum(flags))
-    return np.asarray(total[np.maximum(end, begin)] > total[begin])
 
 
 def _causes(
@@ -566,8 +578,16 @@ def _jobs(timeline: Timeline, attempts: AttemptArrays) -> JobArrays:
         held=timeline.last_of(timeline.kind == Kind.HELD),
         ended=timeline.ended,
         holds=np.bincount(timeline.job[timeline.kind == Kind.HELD], minlength=count),
-        requeues=np.bincount(timeline.job[timeline.kind == Kind.REQUEUED], minlength=count),
+        requeues=np.bincount(timeline.job[_requeues(timeline)], minlength=count),
         checkpoints=np.bincount(attempts.job, attempts.checkpoints, minlength=count).astype(
             np.int64
         ),
     )
+
+
+def _requeues(timeline: Timeline) -> Flags:
+    """Attempts that were put back; not those that left their outputs, nor couriers."""
+    found = timeline.kind == Kind.REQUEUED
+    if timeline.delivers:
+        found &= ((timeline.effect & Effect.LEFT) == 0) & (timeline.courier < 0)
+    return np.asarray(found)

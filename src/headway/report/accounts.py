@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from headway.events.opening import Skip
-from headway.report.enums import Cause, JobOutcome, Phase, Worth
+from headway.report.enums import Cause, Delivery, JobOutcome, Phase, Worth
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 
@@ -53,7 +53,9 @@ JOBS: Schema = {
     "total_s": pl.Float64,  # begin to end: the sum of its pieces
     "queued_s": pl.Float64,
     "held_s": pl.Float64,
-    "slot_s": pl.Float64,  # all that is neither queued nor held
+    "stored_s": pl.Float64,  # its outputs waited in a node's store
+    "delivery_s": pl.Float64,  # couriers were bringing them home
+    "slot_s": pl.Float64,  # all else
     "compute_s": pl.Float64,  # all compute, good or not
     "good_compute_s": pl.Float64,  # compute of its verified result
     "good_s": pl.Float64,  # that, and what it needed
@@ -63,7 +65,7 @@ JOBS: Schema = {
     "last_transfer_s": pl.Float64,  # the input transfer of its last attempt
 }
 
-#: One row an attempt, those that never reached 001 included.
+#: One row an attempt, those that never reached 001 included, and couriers not.
 ATTEMPTS: Schema = {
     "attempt": pl.UInt32,  # its row
     "job": pl.UInt32,  # row of its job
@@ -130,6 +132,20 @@ HOLDS: Schema = {
     "held_s": pl.Float64,
 }
 
+#: One row an attempt that left its outputs in a node's store.
+DELIVERIES: Schema = {
+    "job": pl.UInt32,
+    "attempt": pl.UInt32,
+    "became": pl.Enum([delivery.value for delivery in Delivery]),
+    "left": pl.Float64,  # when the attempt ended
+    "home": pl.Float64,  # when the job ended; null: they are not home
+    "couriers": pl.UInt32,  # that came for them
+    "bytes": pl.Float64,
+    "stored_s": pl.Float64,
+    "delivery_s": pl.Float64,  # of all couriers
+    "transfer_out_s": pl.Float64,  # of the courier that brought them home
+}
+
 #: One row a transfer of files that HTCondor brought to a node once for several jobs.
 COMMON: Schema = {
     "cluster": pl.Int64,
@@ -177,6 +193,7 @@ class Accounts:
     #: Jobs without an event since the time that was asked for.
     left_out: int = 0
     sources: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCES))
+    deliveries: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DELIVERIES))
     common: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMMON))
     #: Jobs that were given files from such a transfer, as far as the log says.
     common_jobs: int = 0

@@ -9,17 +9,21 @@ from headway.events.event import Phase
 __all__ = [
     "CAUSE_WORDS",
     "EVICTIONS",
+    "OFF_SLOT",
     "OUTCOME_WORDS",
     "PHASE_WORDS",
     "SLOT_PHASES",
     "Cause",
+    "Delivery",
     "JobOutcome",
     "Phase",
     "Worth",
 ]
 
+#: Phases in which the job holds no slot, or only a transfer slot, which takes no other job's place.
+OFF_SLOT = (Phase.QUEUED, Phase.STORED, Phase.DELIVERY, Phase.HELD)
 #: Phases in which the job holds a slot.
-SLOT_PHASES = tuple(p for p in Phase if p not in (Phase.QUEUED, Phase.HELD))
+SLOT_PHASES = tuple(p for p in Phase if p not in OFF_SLOT)
 
 
 def column_of(phase: Phase) -> str:
@@ -35,6 +39,8 @@ PHASE_WORDS = {
     Phase.COMPUTE: "computing",
     Phase.CHECKPOINT: "checkpointing",
     Phase.TRANSFER_OUT: "transferring out",
+    Phase.STORED: "waiting for a courier",
+    Phase.DELIVERY: "being delivered",
     Phase.DISCONNECTED: "disconnected",
     Phase.SUSPENDED: "suspended",
     Phase.HELD: "held",
@@ -58,6 +64,7 @@ class Cause(str, Enum):
     TRANSFER_FAILED = "transfer-failed"
     EVICTION = "eviction"
     REDONE = "redone"
+    LOST_SANDBOX = "lost-sandbox"
     IDLE = "idle"
     DISCONNECT = "disconnect"
     HOLD = "hold"
@@ -76,6 +83,7 @@ CAUSE_WORDS = {
     Cause.TRANSFER_FAILED: "transfer failed",
     Cause.EVICTION: "evicted",
     Cause.REDONE: "work redone since the last checkpoint",
+    Cause.LOST_SANDBOX: "outputs lost on their way home",
     Cause.IDLE: "the slot computed nothing (no CPU time)",
     Cause.DISCONNECT: "node lost (disconnected)",
     Cause.HOLD: "held",
@@ -101,6 +109,16 @@ class JobOutcome(str, Enum):
     HELD = "held"  # still held
     REMOVED = "removed"
     UNFINISHED = "unfinished"  # queued or on a slot
+
+
+class Delivery(str, Enum):
+    """What became of outputs that were left in a node's store."""
+
+    HOME = "home"
+    WAITING = "waiting"  # in the store, or on their way
+    LOST = "lost"  # the job computed them again
+    FAILED = "failed"  # the job failed without them
+    REMOVED = "removed"  # with the job
 
 
 OUTCOME_WORDS = {

@@ -79,7 +79,7 @@ def _written(target: Path) -> Iterator[None]:
 
 FORMAT = 1
 #: The tables by name; a file alone gets the first.
-TABLES = ("jobs", "attempts", "pieces", "holds", "losses", "records")
+TABLES = ("jobs", "attempts", "pieces", "holds", "losses", "deliveries", "records")
 #: Jobs that one JSON document holds; more belong into a table.
 MOST_JOBS = 10_000
 
@@ -87,7 +87,7 @@ MOST_JOBS = 10_000
 PAGE_MARK = b'<meta name="generator" content="Headway">'
 
 _MARK = {"headway": f"report {FORMAT}"}
-_TIMES = ("begin", "end", "submitted", "matched", "time", "released")
+_TIMES = ("begin", "end", "submitted", "matched", "time", "released", "left", "home")
 _CONTROL = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+"
 #: What a spreadsheet takes for the beginning of a formula, wide forms included.
 _FORMULA = r"^[=+\-@＝＋－＠]"
@@ -105,6 +105,8 @@ def tables(accounts: Accounts, records: pl.DataFrame | None = None) -> dict[str,
         "holds": _named(accounts.holds, ids),
         "losses": losses_table(accounts),
     }
+    if accounts.deliveries.height:
+        found["deliveries"] = _named(accounts.deliveries, ids)
     if records is not None and records.height:
         found["records"] = _named(records, ids)
     return {name: _dated(table) for name, table in found.items()}

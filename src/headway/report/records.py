@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -212,16 +213,33 @@ def read_records(folder: RunFolder) -> list[dict[str, Any]]:
     """What came home of a run, one row a record, with its log and job; oldest first."""
     found = []
     log = os.path.abspath(folder.events)
+    cluster = _first_cluster(folder) if folder.dag.exists() else None
     for path in folder.jobs.glob("*/attempts/*/record.json"):
         proc = path.parents[2].name
         if not (proc.isascii() and proc.isdigit() and len(proc) < 10):
             continue
         raw = read_record(path.parent)
-        if raw:
+        if raw and not _of_courier(raw):
             where = _where(raw)
-            key = {"log": log, "cluster": where[0] if where else None, "proc": int(proc)}
+            own = where[0] if where else None
+            key = {"log": log, "cluster": cluster or own, "proc": int(proc)}
             found.append({**key, "record": path.parent.name, **row_of(raw)})
     return sorted(found, key=lambda row: (row["proc"], str(row["record"])))
+
+
+def _first_cluster(folder: RunFolder) -> int | None:
+    """What all jobs of a DAG have as their cluster: see `events.state.Pairs`."""
+    try:
+        with folder.events.open("rb") as file:
+            match = re.match(rb"000 \((\d{1,18})\.", file.read(32))
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
+def _of_courier(raw: Mapping[str, Any]) -> bool:
+    """Whether it tells of a courier, which is no attempt of its own."""
+    return any(phase.get("name") == "deliver" for phase in _dicts(raw.get("phases")))
 
 
 def row_of(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from headway.events.format import EventType
 from headway.holds import table
 from headway.report.accounts import ATTEMPTS, ENDS, HOLDS, JOBS, PIECES, Accounts, Schema
 from headway.report.common import common_transfers, jobs_with_common_files, joined_transfers
+from headway.report.deliveries import delivery_frame
 from headway.report.enums import EVICTIONS, SLOT_PHASES, Cause, JobOutcome, Worth, column_of
 from headway.report.timeline import CAUSE, PHASE, VERDICT, Codes, Flags, Timeline
 
@@ -58,6 +59,7 @@ class AttemptArrays:
     entry: Longs  # of the table of holds that their reason belongs to, -1 for none
     template: Longs  # place in `templates`, -1 for none
     templates: list[str]  # of reasons
+    handed: Flags  # its outputs stayed in a node's store
 
 
 @dataclass
@@ -344,6 +346,7 @@ class TableBuilder:
             ("ends", _end_frame(attempts), ENDS),
         ):
             self._parts[name].append(pl.DataFrame(frame, schema=schema))
+        self._parts["deliveries"].append(delivery_frame(columns, timeline, jobs.outcome, *before))
         self._parts["common"].append(common_transfers(columns))
         self._common_jobs += jobs_with_common_files(columns, timeline)
         self._last.append(np.where(last < 0, -1, last + before.attempts).astype(np.int32))
@@ -384,6 +387,7 @@ class TableBuilder:
             pieces=_with_idle(_joined(self._parts["pieces"]), idle),
             holds=_joined(self._parts["holds"]),
             ends=_joined(self._parts["ends"]),
+            deliveries=_joined(self._parts["deliveries"]),
             common=joined_transfers(self._parts["common"], jobs.get_column("cluster")),
             common_jobs=self._common_jobs,
             begin=min(self._begin, self._until) / _SECOND,
@@ -480,13 +484,19 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
     worth = _sums(owner, np.where(result, len(Worth), verdict), length, count, len(Worth) + 1)
     good = worth[VERDICT[Worth.GOOD]] + worth[len(Worth)]
     end_event = _at(timeline.rows, attempts.end_event, -1)
+    # How an attempt ended that left its outputs is no reason for what became of them.
+    reason = np.where(attempts.handed, -1, end_event)
     ending = attempts.cause.astype(np.uint32)
     ending[attempts.success], ending[attempts.open] = len(Cause), len(Cause) + 1
     endings = pl.Series([*(cause.value for cause in Cause), "success", "open"])
     first = np.searchsorted(attempts.job, attempts.job)
-    staging, ran = np.zeros(count, bool), np.zeros(count, bool)
-    staging[timeline.attempt[timeline.kind == Kind.STAGE_IN]] = True
-    ran[timeline.attempt[timeline.kind == Kind.RUN]] = True
+
+    def says(kind: Kind) -> Flags:
+        found = np.zeros(count + 1, bool)  # the last one is for what no attempt says
+        found[timeline.attempt[timeline.kind == kind]] = True
+        return found[:-1]
+
+    staging, ran = says(Kind.STAGE_IN), says(Kind.RUN)
     return {
         "attempt": np.arange(before.attempts, before.attempts + count),
         "job": attempts.job + before.jobs,
@@ -497,9 +507,9 @@ def _attempt_frame(made: AccountedJobs, about: AttemptFacts, texts: Texts, befor
         "arrived": attempts.executed & (ran | ~staging),
         "ending": taken(endings, ending),
         "cause": _enum(attempts.cause, Cause),
-        "code": _optional(_at(columns.code, end_event, NONE)),
-        "subcode": _optional(_at(columns.subcode, end_event, NONE)),
-        "reason": texts.of(_at(columns.text, end_event, -1)),
+        "code": _optional(_at(columns.code, reason, NONE)),
+        "subcode": _optional(_at(columns.subcode, reason, NONE)),
+        "reason": texts.of(_at(columns.text, reason, -1)),
         "return_value": _optional(_at(columns.value, end_event, NONE)),
         "checkpoints": attempts.checkpoints,
         **{column_of(phase): _seconds(in_phase[PHASE[phase]]) for phase in SLOT_PHASES},
@@ -623,6 +633,8 @@ def _job_frame(
         "total_s": _seconds(jobs.end_us - jobs.begin_us),
         "queued_s": spent(Phase.QUEUED),
         "held_s": spent(Phase.HELD),
+        "stored_s": spent(Phase.STORED),
+        "delivery_s": spent(Phase.DELIVERY),
         **{name: total(name) for name in _ADDED_UP},
         "transfer_s": total("transfer_in_s"),
         "last_transfer_s": taken(in_transfer.append(pl.Series([0.0])), of_last),

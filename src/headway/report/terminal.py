@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headway.report.deliveries import SAVED, SLOTS, Deliveries, delivery_rows
 from headway.report.figures import GroupFigures, Loss, SiteFigures, Totals, sites
 from headway.report.numbers import UNKNOWN, count, days, other_files, percent, rate, size, span
 from headway.text import many, padded, printable, width_of, wrapped
@@ -191,6 +192,7 @@ def summary(
         _header(report, width),
         _findings(report.findings, width, everything),
         _shares(report.totals, width, blocks),
+        _deliveries(report.totals.deliveries, width),
         _losses(report.losses, width, blocks),
         _totals(report.totals, width),
         _sites(report, width, moved),
@@ -342,10 +344,21 @@ def _bars(
     return lines
 
 
+def _deliveries(deliveries: Deliveries | None, width: int) -> list[Line]:
+    if deliveries is None:
+        return []
+    lines = [line(("Deliveries", "bold"), (f"  {SLOTS}" if width >= 90 else "", "dim"))]
+    lines += _rows(delivery_rows(deliveries), width)
+    return lines + (paragraph(SAVED, width, "  ", "dim") if deliveries.saved_s else [])
+
+
 def _totals(totals: Totals, width: int) -> list[Line]:
-    rows = total_rows(totals)
+    return [line(("Totals", "bold")), *_rows(total_rows(totals), width)]
+
+
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
     words = max(len(name) for name, _ in rows)
-    lines = [line(("Totals", "bold"))]
+    lines: list[Line] = []
     for name, value in rows:
         if width - words < 20:
             lines += [*paragraph(name, width, "  ", "", "  "), *paragraph(value, width, "    ")]

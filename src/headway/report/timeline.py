@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headway.events import Event, EventParser, JobState, Skip, read_columns
 from headway.events.columnar.columns import Columns, Longs
-from headway.events.event import AGENT_KINDS, Kind, Phase, Status
+from headway.events.event import AGENT_KINDS, COMPUTING_KINDS, Kind, Phase, Status
 from headway.events.format import EventType
 from headway.events.life import Effect, Life, step
 from headway.events.opening import EVENT_LIMIT
@@ -284,6 +284,23 @@ class StateTable:
 
 
 _STOPPED = (Kind.DONE, Kind.DONE_CHECKPOINT)
+_COURIERS = (Kind.DELIVER, Kind.LOST)
+_COMPUTES = [int(kind) for kind in COMPUTING_KINDS]
+
+
+class Spans(NamedTuple):
+    """Attempts: the event that opens each, and the one that ends it or is of another."""
+
+    opened: Longs
+    end: Longs
+    ended: Flags  # by its end event
+    overtaken: Flags  # another attempt of the job begins first
+
+    def only(self, chosen: Flags) -> Spans:
+        """Those that are chosen."""
+        return Spans(
+            self.opened[chosen], self.end[chosen], self.ended[chosen], self.overtaken[chosen]
+        )
 
 
 class Timeline:
@@ -312,7 +329,6 @@ class Timeline:
             self.last = self.first
         #: As far as they can be trusted, and while the job was not over: else `Kind.OTHER`.
         self.kind = columns.kind[self.rows].copy()
-        self._check_outputs(columns, outputs)
         self.time = self._forward(columns.time[self.rows])
         #: Per job as far as is known of it, where it is not over.
         self.until = self._until(columns, until, last_events(columns) if ends is None else ends)
@@ -323,7 +339,10 @@ class Timeline:
         self.ended = self.first_of(self.phase == OVER)
         late = np.arange(len(self.rows)) > self.ended[self.job]
         self.kind[late & (self.ended[self.job] >= 0)] = Kind.OTHER
-        self.attempt = self._attempts()
+        self._check_outputs(columns, outputs)
+        #: Attempts that compute, those that bring outputs home from a node's store, and which of
+        #: the former left their outputs there.
+        self.spans, self.couriers, self.handed = self._attempts()
         self.length = self._lengths()
 
     def _until(self, columns: Columns, until: float | None, ends: Longs) -> Longs:
@@ -343,9 +362,14 @@ class Timeline:
         lives = table.met
         place = cells >> 8
         self.effect = (cells & 0xFF).astype(np.uint8)
-        self.phase = np.array(
-            [OVER if life.phase is None else PHASE[life.phase] for life in lives], np.uint8
-        )[place]
+        self.phase = _phases(lives)[place]
+        #: Whether outputs of any job were left in a node's store.
+        self.delivers = any(life.left or life.stage is Kind.LOST for life in lives)
+        if self.delivers:
+            #: The outputs wait in a node's store, or a courier is on its way.
+            self.left = np.array([life.left for life in lives], bool)[place]
+            #: The phase as if they did not.
+            self.plain = _phases([life._replace(left=False) for life in lives])[place]
         self.open = np.array([life.open for life in lives], bool)[place]
         self.executed = np.array([life.executed for life in lives], bool)[place]
         #: An output came home, which may have been a checkpoint.
@@ -368,12 +392,49 @@ class Timeline:
         found[self.job[at]] = at
         return found
 
-    def _attempts(self) -> Longs:
-        """After each event the newest attempt of its job, open or not; -1 before the first."""
+    def _attempts(self) -> tuple[Spans, Spans, Flags]:
+        """Tells attempts that compute from couriers, whose time is all delivery.
+
+        After each event `attempt` is the newest attempt of its job, open or not, if it computes,
+        and `courier`, where there are any, if it is a courier; else they are -1.
+        """
+        spans, newest = self._spans(), self._newest()
+        if not self.delivers:
+            self.attempt = newest
+            none = np.zeros(len(spans.opened), bool)
+            return spans, spans.only(none), none
+        courier = _are_couriers(self, spans)
+        place = np.append(np.where(courier, np.cumsum(courier), np.cumsum(~courier)) - 1, -1)
+        mine = np.append(courier, False)[newest]  # -1: no attempt yet
+        self.attempt = np.where(mine, -1, place[newest])
+        self.courier = np.where(mine, place[newest], -1)
+        self.phase = np.where(self.open, self.plain, self.phase)
+        self.phase[self.open & mine] = PHASE[Phase.DELIVERY]
+        self.effect[mine] &= np.uint8(0xFF - Effect.SAVED)
+        job = self.job[spans.opened]
+        after = np.minimum(spans.end, len(self.rows) - 1)
+        handed = (spans.ended | spans.overtaken) & self.left[after] & (self.phase[after] != OVER)
+        # The log may have lost the agent's line, but not that a courier came.
+        handed |= np.append(courier[1:] & (job[1:] == job[:-1]), False)
+        return spans.only(~courier), spans.only(courier), handed[~courier]
+
+    def _newest(self) -> Longs:
         opened = (self.effect & Effect.OPENED) > 0
         count = np.cumsum(opened)
         of_others: Longs = (count[self.first] - opened[self.first])[self.job]
         return np.where(count > of_others, count - 1, -1)
+
+    def _spans(self) -> Spans:
+        """All attempts."""
+        opened = np.flatnonzero(self.effect & Effect.OPENED)
+        closed = np.flatnonzero(self.effect & Effect.CLOSED)
+        job, never = self.job[opened], len(self.rows)
+        # An attempt ends with the first end at or after its begin, unless another begins before.
+        limit = np.minimum(np.append(opened[1:], never), self.last[job] + 1)
+        close = np.append(closed, never)[np.searchsorted(closed, opened)]
+        ended = close < limit
+        overtaken = ~ended & np.append(job[1:] == job[:-1], False)
+        return Spans(opened, np.where(ended, close, limit), ended, overtaken)
 
     def _forward(self, time: Longs) -> Longs:
         """Within a job time never goes back: a clock that did is waited for."""
@@ -426,10 +487,29 @@ class Timeline:
         missing = {key for key, there in outputs.items() if not there}
         if not missing:
             return
-        for at in np.flatnonzero(self.kind == Kind.SUCCEEDED):
+        over = self.ended[self.ended >= 0]
+        for at in over[self.kind[over] == Kind.SUCCEEDED]:
             row = self.rows[at]
             if (int(columns.cluster[row]), int(columns.proc[row])) in missing:
                 self.kind[at] = Kind.FAILED
+
+
+def _phases(lives: Sequence[Life]) -> Codes:
+    return np.array([OVER if life.phase is None else PHASE[life.phase] for life in lives], np.uint8)
+
+
+def _are_couriers(timeline: Timeline, spans: Spans) -> Flags:
+    """Which attempts are couriers: those that say so, and those that begin while outputs wait in a
+    store and never say that they compute."""
+    says = any_between(np.isin(timeline.kind, _COURIERS), spans)
+    computes = any_between(np.isin(timeline.kind, _COMPUTES), spans)
+    return np.asarray(says | (timeline.left[spans.opened] & ~computes))
+
+
+def any_between(flags: Flags, spans: Spans) -> Flags:
+    """Whether a flag is set anywhere in each attempt, without the event that ends it."""
+    total = np.append(0, np.cumsum(flags))
+    return np.asarray(total[np.maximum(spans.end, spans.opened)] > total[spans.opened])
 
 
 def last_events(columns: Columns) -> Longs:

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from headway.report.accounts import Accounts
-from headway.report.enums import SLOT_PHASES, Cause, JobOutcome, Phase, column_of
+from headway.report.deliveries import Deliveries, delivery_figures
+from headway.report.enums import OFF_SLOT, SLOT_PHASES, Cause, JobOutcome, Phase, column_of
 from headway.report.numbers import JsonFigures, finite, share, total
 
 #: Codes of holds for a file transfer: it failed (12, 13), or was too large (32, 33).
@@ -90,6 +91,12 @@ class Totals(JsonFigures):
     common_transfers: int
     common_transfer_s: float
     common_jobs: int
+    deliveries: Deliveries | None  # of outputs that couriers bring home; None: there were none
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON types; without deliveries where there were none."""
+        found: dict[str, Any] = super().as_dict()
+        return found if self.deliveries else {k: v for k, v in found.items() if k != "deliveries"}
 
 
 def totals(accounts: Accounts) -> Totals:
@@ -108,10 +115,11 @@ def totals(accounts: Accounts) -> Totals:
         "attempts": accounts.attempts.height,
         "attempts_executed": int(attempt["executed"] or 0),
         "phases": {
-            phase.value: time[f"{phase.value}_s"]
-            if phase in (Phase.QUEUED, Phase.HELD)
+            phase.value: time[column_of(phase)]
+            if phase in OFF_SLOT
             else total(attempt[phase.value])
             for phase in Phase
+            if phase not in _DELIVERIES or accounts.deliveries.height
         },
         "idle_s": total(accounts.pieces.filter(_IS_IDLE).get_column("seconds").sum()),
         "cpu_s": finite(attempt["cpu_s"]),
@@ -131,11 +139,14 @@ def totals(accounts: Accounts) -> Totals:
         "common_transfers": accounts.common.height,
         "common_transfer_s": total((accounts.common["end"] - accounts.common["begin"]).sum()),
         "common_jobs": accounts.common_jobs,
+        "deliveries": delivery_figures(accounts),
     }
     found: dict[str, Any] = count | time | own
     return Totals(**{field.name: found[field.name] for field in fields(Totals)})
 
 
+#: Phases that only jobs have whose outputs were left in a store.
+_DELIVERIES = (Phase.STORED, Phase.DELIVERY)
 _IS_IDLE = pl.col("cause") == Cause.IDLE.value
 
 
@@ -195,7 +206,7 @@ def _of_jobs() -> list[pl.Expr]:
 _AVERAGES = ("result_mean_s", "result_median_s", "wall_mean_s", "wall_median_s")
 _COUNTS = ("stalls", "evictions", "holds", "requeues", "checkpoints")
 _LENGTHS = (
-    *("slot_s", "queued_s", "held_s", "compute_s", "transfer_s"),
+    *("slot_s", "queued_s", "held_s", "stored_s", "delivery_s", "compute_s", "transfer_s"),
     *("good_compute_s", "good_s", "bad_s", "open_s"),
 )
 

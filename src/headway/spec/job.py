@@ -276,6 +276,8 @@ class Job(Model):
     resources: Resources = Resources()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
+    deliver: Literal["now", "later"] = "now"  # later: by a courier, once the job has ended
+    deliver_within: f.Period = 14400.0  # outputs that are not home by then are computed again
     checkpoint: CheckpointSettings | None = None
     grace: f.Duration = 60.0  # between SIGTERM and SIGKILL
     duration: Literal["Medium", "Long"] | None = None  # OSPool's JobDurationCategory
@@ -299,6 +301,13 @@ class Job(Model):
         make_job(self, data)
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @field_validator("deliver")
+    @classmethod
+    def _check_deliver(cls, deliver: str, info: ValidationInfo) -> str:
+        if deliver == "later" and info.data.get("outputs") == ():
+            raise Wrong("there is nothing to deliver", "declare `outputs`")
+        return deliver
 
     @field_validator("command", mode="before")
     @classmethod
@@ -559,6 +568,7 @@ def build_job(
     if "rows" in document:
         del document["rows"]
         problems.append(Problem(origins.where(("rows",)), *unknown_key(("rows",), KNOWN_KEYS)))
+    _take_outputs(document, origins, problems)
     rows, columns = _take_table(document, folder, origins, problems)
     if "files" in document:
         document["files"], wrong = expand_files(document["files"], folder, origins.where)
@@ -598,6 +608,7 @@ def make_job(job: Job, given: Mapping[str, Any]) -> None:
         document.setdefault("table", document.pop("rows"))
     if document.get("table", "") is None:
         del document["table"]
+    _take_outputs(document, origins, problems)
     rows, columns = _take_table(document, folder, origins, problems)
     files = document.get("files", ())
     if isinstance(files, (list, tuple)):
@@ -628,6 +639,26 @@ def load_resolved(text: str) -> Job:
     except ValidationError as error:
         remedy = "it is written by Headway: restore it, or submit the job again"
         raise SpecError(explain(error, KeyOrigins("job.json", {}, {})), remedy=remedy) from None
+
+
+#: The keys of a section [outputs], and those of a job that they stand for.
+_OUTPUTS = {"files": "outputs", "deliver": "deliver", "within": "deliver_within"}
+
+
+def _take_outputs(document: dict[str, Any], origins: KeyOrigins, problems: list[Problem]) -> None:
+    """Put the keys of a section [outputs] where those of a job are; an option's value stays."""
+    section = document.get("outputs")
+    if not isinstance(section, dict):
+        return
+    del document["outputs"]
+    for key, value in section.items():
+        if key in _OUTPUTS:
+            document.setdefault(_OUTPUTS[key], value)
+            continue
+        meant = closest(key, _OUTPUTS)
+        hint = f"did you mean `{meant}`? " if meant else ""
+        remedy = f"{hint}[outputs] has {', '.join(_OUTPUTS)}; for a list, write [[outputs]]"
+        problems.append(Problem(origins.where(("outputs", key)), "is not a key here", remedy))
 
 
 def _take_table(

@@ -63,7 +63,7 @@ def sandboxes(store: Store) -> Sandboxes:
 
 def handed(sandboxes: Sandboxes, tmp_path: Path, name: str = "run-0") -> Ticket:
     outputs = write(tmp_path / f"outputs-{name}")
-    ticket = sandboxes.hand_over(str(outputs), name, stays=3600.0)
+    ticket = sandboxes.hand_over(str(outputs), name, at="node.example.org", stays=3600.0)
     assert not outputs.exists()
     return ticket
 
@@ -181,7 +181,7 @@ def test_a_name_is_handed_over_once(sandboxes: Sandboxes, tmp_path: Path) -> Non
     other = write(tmp_path / "other", {"model.pt": b"other"})
     for name in ("run-0", "../run-0", "", ".", "a/b", "x" * 200):
         with pytest.raises(NoHandOver):
-            sandboxes.hand_over(str(other), name, stays=60.0)
+            sandboxes.hand_over(str(other), name, at="node.example.org", stays=60.0)
         assert read(other) == {"model.pt": b"other"}, "outputs were touched"
     sandboxes.take_out(ticket, str(tmp_path / "home"))
     assert read(tmp_path / "home") == TREE
@@ -193,26 +193,28 @@ def test_a_store_that_holds_enough_takes_no_more(tmp_path: Path) -> None:
     handed(sandboxes, tmp_path, "first")
     outputs = write(tmp_path / "outputs")
     with pytest.raises(NoHandOver, match="holds 7001 bytes of 10000"):
-        sandboxes.hand_over(str(outputs), "second", stays=60.0)
+        sandboxes.hand_over(str(outputs), "second", at="node.example.org", stays=60.0)
     assert read(outputs) == TREE
     sandboxes.drop("first")
-    sandboxes.hand_over(str(outputs), "second", stays=60.0)
+    sandboxes.hand_over(str(outputs), "second", at="node.example.org", stays=60.0)
 
 
 def test_what_is_no_file_is_not_handed_over(sandboxes: Sandboxes, tmp_path: Path) -> None:
     outputs = write(tmp_path / "outputs")
     os.mkfifo(outputs / "pipe")
     with pytest.raises(NoHandOver, match="pipe is not a file"):
-        sandboxes.hand_over(str(outputs), "run-0", stays=60.0)
+        sandboxes.hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
     assert sandboxes.held() == []
 
 
 def test_an_eviction_ends_it_before_anything_moves(store: Store, tmp_path: Path) -> None:
     outputs = write(tmp_path / "outputs")
     with pytest.raises(Stopped):
-        Sandboxes(store, lambda: True).hand_over(str(outputs), "run-0", stays=60.0)
+        Sandboxes(store, lambda: True).hand_over(
+            str(outputs), "run-0", at="node.example.org", stays=60.0
+        )
     assert read(outputs) == TREE and os.listdir(store.drafts) == os.listdir(store.sandboxes) == []
-    ticket = Sandboxes(store).hand_over(str(outputs), "run-0", stays=60.0)
+    ticket = Sandboxes(store).hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
     with pytest.raises(Stopped):
         Sandboxes(store, lambda: True).take_out(ticket, str(tmp_path / "home"))
     assert not (tmp_path / "home").exists()
@@ -229,15 +231,32 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_store_on_another_file_system_takes_nothing(
-    sandboxes: Sandboxes, elsewhere: Path, tmp_path: Path
+def test_a_store_on_another_file_system_gets_and_gives_copies(
+    sandboxes: Sandboxes, store: Store, elsewhere: Path, tmp_path: Path
 ) -> None:
     outputs = write(elsewhere / "outputs")
-    with pytest.raises(NoHandOver, match="on another file system"):
-        sandboxes.hand_over(str(outputs), "run-0", stays=60.0)
-    ticket = handed(sandboxes, tmp_path)
-    sandboxes.take_out(ticket, str(elsewhere / "home"))
+    ticket = sandboxes.hand_over(str(outputs), "run-1", at="node.example.org", stays=60.0)
+    assert read(outputs) == TREE and os.listdir(store.drafts) == []
+    sandboxes.take_back("run-1", str(outputs))
+    assert read(outputs) == TREE and sandboxes.held() == []
+    again = sandboxes.hand_over(str(outputs), "run-1", at="node.example.org", stays=60.0)
+    assert again.files == ticket.files
+    sandboxes.take_out(again, str(elsewhere / "home"))
     assert read(elsewhere / "home") == TREE, "what a courier cannot link it copies"
+    with pytest.raises(Stopped):
+        Sandboxes(store, lambda: True).hand_over(str(outputs), "run-2", at="a", stays=60.0)
+    assert read(outputs) == TREE and os.listdir(store.drafts) == []
+
+
+def test_a_copy_that_does_not_fit_goes_home_with_its_job(elsewhere: Path, tmp_path: Path) -> None:
+    create_store(str(elsewhere / "store"), Settings())
+    store = Store(str(elsewhere / "store"))
+    outputs = write(tmp_path / "outputs")
+    (outputs / "large").write_bytes(bytes(5 << 20))
+    with pytest.raises(NoHandOver, match="No space left"):
+        Sandboxes(store).hand_over(str(outputs), "run-0", at="a", stays=60.0)
+    assert (outputs / "large").stat().st_size == 5 << 20
+    assert os.listdir(store.drafts) == os.listdir(store.sandboxes) == []
 
 
 def test_a_full_disk(elsewhere: Path, tmp_path: Path) -> None:
@@ -251,10 +270,12 @@ def test_a_full_disk(elsewhere: Path, tmp_path: Path) -> None:
     assert full.value.errno == errno.ENOSPC
     os.close(fill)
     with pytest.raises(NoHandOver, match="No space left"):
-        sandboxes.hand_over(str(outputs), "run-0", stays=60.0)
+        sandboxes.hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
     assert read(outputs) == TREE
     (elsewhere / "fill").unlink()
-    assert sandboxes.hand_over(str(outputs), "run-0", stays=60.0).size == 7001
+    assert (
+        sandboxes.hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0).size == 7001
+    )
 
 
 def test_ten_thousand_small_files(sandboxes: Sandboxes, tmp_path: Path) -> None:
@@ -263,7 +284,7 @@ def test_ten_thousand_small_files(sandboxes: Sandboxes, tmp_path: Path) -> None:
         (outputs / str(folder)).mkdir(parents=True)
         for number in range(1000):
             (outputs / str(folder) / str(number)).write_bytes(b"%d" % number)
-    ticket = sandboxes.hand_over(str(outputs), "run-0", stays=60.0)
+    ticket = sandboxes.hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
     assert len(ticket.files) == 10_000 and len(ticket.as_bytes()) < 1_500_000
     sandboxes.take_out(ticket, str(tmp_path / "home"))
     assert sum(1 for path in (tmp_path / "home").rglob("*") if path.is_file()) == 10_000
@@ -346,8 +367,8 @@ def _hand_over_until(line: int, root: str, outputs: str) -> int:
     sandboxes = Sandboxes(Store(root))
     return killed_at(
         line,
-        lambda: sandboxes.hand_over(outputs, "run-0", stays=3600.0),
-        lambda frame: frame.f_code.co_name == "_move",  # what comes before changes nothing
+        lambda: sandboxes.hand_over(outputs, "run-0", at="node.example.org", stays=3600.0),
+        lambda frame: frame.f_code.co_name in ("hand_over", "_put_in_place", "_line"),
     )
 
 
@@ -393,7 +414,11 @@ def test_nobody_gets_at_the_sandbox_of_another_user(tmp_path: Path) -> None:
 
     def give() -> bytes:
         outputs = write(tmp_path / "alice" / "outputs")
-        return Sandboxes(Store(str(root))).hand_over(str(outputs), "run-0", stays=60.0).as_bytes()
+        return (
+            Sandboxes(Store(str(root)))
+            .hand_over(str(outputs), "run-0", at="node.example.org", stays=60.0)
+            .as_bytes()
+        )
 
     ticket = Ticket.read(as_user(ALICE, give))
 

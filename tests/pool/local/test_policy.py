@@ -17,6 +17,7 @@ from headway.pool.local.machine import Site
 from headway.pool.local.queue import QueueState
 from headway.pool.policy import (
     AT_AVOIDED_PLACE,
+    AT_SANDBOX,
     AVOID,
     AVOIDED,
     HISTORY,
@@ -27,7 +28,9 @@ from headway.pool.policy import (
     after_exit,
     avoid_lines,
     backoff,
+    courier_lines,
     exit_lines,
+    for_couriers,
     hold_reason,
     hold_reason_expression,
     release_expression,
@@ -98,6 +101,44 @@ def test_the_end_of_an_attempt(command: int) -> None:
             for inputs in {0, holds}:
                 found = by_classad(ad, status, ends, holds, inputs)
                 assert found is told, (retries, status, ends, holds, inputs)
+
+
+def test_outputs_that_are_left_for_a_courier() -> None:
+    """Only the start that left them puts the job back, and only if it is its own courier."""
+    retries = Retries(command=1)
+    lines = exit_lines(retries, later=True)
+    ad = Ad(on_exit_hold=lines["on_exit_hold"], on_exit_remove=lines["on_exit_remove"])
+    for handed, paired in itertools.product((None, 2, 3), (None, True, False)):
+        facts = {"NumShadowStarts": 3, "HeadwayHanded": handed, "HeadwayPaired": paired}
+        ad.value("on_exit_hold", facts)
+        for status, ends, holds in itertools.product(STATUSES, range(3), range(2)):
+            left = handed == 3 and paired is not True
+            told = after_exit(status, ends=ends, holds=holds, retries=retries, handed=left)
+            for steps in (0, 1, 4):
+                ad.value("on_exit_hold", {"HeadwaySteps": steps or None})
+                found = by_classad(ad, status, ends + steps, holds, 0)
+                assert found is told, (handed, paired, status, ends, holds, steps)
+
+
+def test_a_job_is_a_courier_until_its_time_is_over() -> None:
+    lines = {key.removeprefix("+"): text for key, text in courier_lines(3600.0).items()}
+    ad = Ad(cpus=for_couriers("0", "4"), Requirements=for_couriers(AT_SANDBOX, "true"), **lines)
+    here = {"HeadwaySandboxAt": "a@node"}
+    slots = {
+        "its transfer slot": ("slot2@a@node", True),
+        "another node's": ("slot2@b@node", True),
+        "an ordinary one": ("slot1@a@node", False),
+    }
+    for since, is_courier in ((None, False), (0, True), (-3500, True), (-3700, False)):
+        told = None if since is None else int(time.time()) + since
+        facts = {**here, "HeadwayDeliverSince": told}
+        assert ad.value("cpus", facts) == (0 if is_courier else 4)
+        assert ad.value("keep_claim_idle", facts) == (300 if is_courier else 0)
+        for name, (slot_name, transfer) in slots.items():
+            ad_of_slot = classad2.ClassAd({"Name": slot_name, "HeadwayTransferSlot": transfer})
+            ad_of_slot["Requirements"] = True
+            taken = not is_courier or name == "its transfer slot"
+            assert ad.accepts(ad_of_slot) is taken, (since, name)
 
 
 @pytest.mark.parametrize(

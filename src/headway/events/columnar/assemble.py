@@ -31,6 +31,7 @@ from headway.events.columnar.columns import (
     selected,
 )
 from headway.events.columnar.headers import DAYS, YEAR, YEARLESS, ZONE, Dates
+from headway.events.columnar.pairs import join_pairs
 from headway.events.event import Event
 from headway.events.opening import NO_DATE, Skip, bounded
 
@@ -375,6 +376,9 @@ def assemble(
     pool.default_factory = pool.__len__
     # One part at a time, as it comes: other processes may still be reading the rest.
     parts = [_pooled(part, pool) for part in parts]
+    texts = list(pool)
+    log_of = np.array([one.log for one in files], np.int64)
+    join_pairs(parts, log_of, lambda _part, places: [texts[place] for place in places.tolist()])
     doubtful = set_times(parts, files)
     sizes = [size for part in parts for size in part.sizes]
     file = np.repeat(np.array([f for part in parts for f in part.files], np.int32), sizes)
@@ -385,7 +389,7 @@ def assemble(
         file=file,
         log=np.array([one.log for one in files], np.int32)[file],
         usage=UsageColumns(usage_row, *map(np.ascontiguousarray, usage.T)),
-        strings=list(pool),
+        strings=texts,
         files=[one.name for one in files],
         logs=list(logs),
         owners=list(owners),

@@ -60,6 +60,8 @@ _TAB, _RETURN, _QUOTE, _AND, _OPEN, _CLOSE = b'\t\r"&<>'
 _EXECUTING, _SLOT, _TO_HOST = (line.raw[0] for line in (EXECUTING, SLOT, TO_HOST))
 _MAPPED = f"{COMMON_MAPPED} = ".encode()
 _ERROR_ON = b"%bstarter%b" % tuple(REMOTE_ERROR.raw[:2])
+_NODES = ((b'    [ DAGNodeName = "', b'"'), (b"    DAG Node: ", b""))
+_NODE_NAME = re.compile(rb"[A-Za-z0-9_+-]+")
 _CODES = re.compile(CODES.exact() + rb"\Z")
 _EVICTED_CODES = re.compile(EVICTED_CODES.exact() + rb"\Z")
 _ENDING = re.compile(b"(?:%b|%b)\\Z" % (NORMAL_END.exact(), SIGNAL_END.exact()))
@@ -178,6 +180,28 @@ def _first_lines(bodies: Bodies) -> BodyColumns:
     rows = np.flatnonzero(bodies.last > bodies.first)
     text[rows] = bodies.place(*bodies.line(1, rows))
     return BodyColumns({"text": text}, np.zeros(len(text), np.bool_))
+
+
+def _submit(bodies: Bodies) -> BodyColumns:
+    """The name that DAGMan gave to a job."""
+    lines, text = Lines(bodies), _none(bodies)
+    odd = np.zeros(len(text), np.bool_)
+    data = bodies.block.data
+    for node, end in _NODES:
+        mine = np.flatnonzero(begins(lines.word, node[:8]))
+        mine = mine[bodies.block.says(lines.start[mine] + 8, node[8:])]
+        if not mine.size:
+            continue
+        starts, ends = lines.start[mine] + len(node), lines.end[mine]
+        if end:
+            bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+            ends = np.array([data.find(end, a, b) for a, b in bounds], np.int64)
+        owners = lines.once(mine, odd)
+        names = [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        usual = np.array([_NODE_NAME.fullmatch(name) is not None for name in names], np.bool_)
+        odd[owners[~usual | (text[owners] >= 0)]] = True
+        text[owners[usual]] = bodies.place(starts[usual], ends[usual])
+    return BodyColumns({"text": text}, odd)
 
 
 def _transfer(bodies: Bodies) -> BodyColumns:
@@ -365,6 +389,7 @@ def stage_kinds(block: TextBlock, number: int, texts: Longs, ends: Longs) -> NDA
 Reader = Callable[[Bodies], BodyColumns]
 #: By the numbers of events.
 BODIES: dict[int, Reader] = {
+    0: _submit,
     1: _execute,
     12: _held,
     21: _remote_error,

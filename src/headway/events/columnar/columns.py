@@ -48,6 +48,7 @@ class UsageColumns:
     execute: Floats  # HTCondor's TimeExecute, seconds
     busy: Floats  # HTCondor's TimeSlotBusy, seconds
     staged: Floats  # bytes that the agent staged in by itself
+    left: Floats  # bytes that it left in a node's store
 
 
 #: What can be measured: the columns of a table of measurements.
@@ -76,7 +77,7 @@ class Columns:
     slot: Ints  # the slot's name: 001, 021, 028
     host: Ints  # the machine's name or address: 001, 040
     user: Ints  # 028's Owner or User
-    text: Ints  # the reason; the nonce of an agent's line
+    text: Ints  # the reason; the nonce of an agent's line; the node of a DAG (000)
     log: Ints  # place in `logs`
     file: Ints  # place in `files`
     offset: Longs  # of the event in its (decompressed) file
@@ -218,14 +219,17 @@ _Values = dict[str, int | str]
 
 
 def _of_agent(line: dict[str, str]) -> tuple[_Values, dict[str, float]]:
-    """What a line of the agent says, by column, and the bytes that it staged in by itself."""
-    nonce, size = line.get("nonce"), line.get("bytes", "")
+    """What a line of the agent says, by column, and the bytes that it staged in, or left."""
+    nonce, kind = line.get("nonce"), agent_kind(line)
     if not nonce:
         return {"kind": int(Kind.OTHER)}, {}
     staged = line.get("phase") == "stage-in" and line.get("state") == "end"
+    size = line.get("size" if kind is Kind.DONE_LATER else "bytes", "")
     known = size.isascii() and size.isdigit() and len(size) <= 18
-    measured = {"staged": float(size)} if staged and known else {}
-    return {"kind": int(agent_kind(line)), "text": nonce}, measured
+    measured = {}
+    if known and (staged or kind is Kind.DONE_LATER):
+        measured["staged" if staged else "left"] = float(size)
+    return {"kind": int(kind), "text": nonce}, measured
 
 
 def _of_htcondor(event: Event) -> tuple[_Values, dict[str, float]]:
@@ -240,6 +244,8 @@ def _of_htcondor(event: Event) -> tuple[_Values, dict[str, float]]:
                 found[name] = _clipped(value)
     if number in _WITH_REASON:
         found["text"] = event.reason
+    if number == EventType.SUBMIT:
+        found["text"] = event.node
     if number in (EventType.EXECUTE, EventType.REMOTE_ERROR, EventType.AD_INFORMATION):
         found |= {"site": event.site, "slot": event.slot}
     if number in (EventType.EXECUTE, EventType.FILE_TRANSFER):

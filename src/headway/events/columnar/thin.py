@@ -32,6 +32,7 @@ from headway.events.columnar.columns import (
     smallest_type,
 )
 from headway.events.columnar.headers import YEAR, YEARLESS, ZONE, Dates
+from headway.events.columnar.pairs import join_pairs
 from headway.events.columnar.workers import trim_memory
 from headway.events.event import Kind
 from headway.events.format import EventType
@@ -321,6 +322,11 @@ def thin_of(
     texts = [Packed(Packed.of(part.strings).data.copy()) for part in held]
     for part in held:
         part.strings = []
+    join_pairs(
+        held,
+        np.array([one.log for one in files], np.int64),
+        lambda part, places: texts[part].at(places),
+    )
     events, rows = sum(part.count for part in held), sum(map(len, held))
     yearless = set_times(held, files)
     events -= rows - sum(map(len, held))  # those with an impossible date

@@ -23,7 +23,7 @@ import time
 from headway.node.errors import NodeError, Stopped
 from headway.node.files import sync_folder, write_atomically
 from headway.node.outputs import tree_files
-from headway.node.store.folder import FACTS, Store, hold, listed, read_facts
+from headway.node.store.folder import FACTS, Draft, Store, hold, listed, read_facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ FORMAT = 1
 TAKEN_AGE = 1800.0  # seconds after which a sandbox that a courier took out is not needed again
 _MOST_TICKET = 64 << 20  # bytes: some 500,000 files
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_STARTD = re.compile(r"[\w.@:+-]{1,255}", re.ASCII)
 _PIECE = 1 << 20
 
 
@@ -52,6 +53,7 @@ class Ticket:
     Attributes:
         sandbox: Its name in the store.
         store: The store's folder.
+        at: The name of the startd whose store it is.
         files: The path, size and sha256 of each file, in the order of their paths.
         folders: The path of each folder.
         made: When it was handed over, in seconds since the epoch.
@@ -62,12 +64,14 @@ class Ticket:
         self,
         sandbox: str,
         store: str,
+        at: str,
         files: list[tuple[str, int, str]],
         folders: list[str],
         made: float,
         until: float,
     ) -> None:
-        self.sandbox, self.store, self.files, self.folders = sandbox, store, files, folders
+        self.sandbox, self.store, self.at = sandbox, store, at
+        self.files, self.folders = files, folders
         self.made, self.until = made, until
 
     @property
@@ -95,8 +99,11 @@ class Ticket:
             names = [*folders, *(name for name, _, _ in files)]
             if len(set(names)) < len(names) or not _NAME.fullmatch(found["sandbox"]):
                 raise ValueError("its names")
+            if not _STARTD.fullmatch(found["at"]):
+                raise ValueError("its node")
             made, until = float(found["made"]), float(found["until"])
-            return cls(found["sandbox"], str(found["store"]), files, folders, made, until)
+            place = found["sandbox"], str(found["store"]), found["at"]
+            return cls(*place, files, folders, made, until)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SandboxError(f"the ticket is damaged: {error}") from None
 
@@ -129,13 +136,16 @@ class Sandboxes:
     def __init__(self, store: Store, should_stop: Callable[[], bool] = lambda: False) -> None:
         self._store, self._should_stop = store, should_stop
 
-    def hand_over(self, folder: str, name: str, *, stays: float) -> Ticket:
-        """Move a folder into the store.
+    def hand_over(self, folder: str, name: str, *, at: str, stays: float) -> Ticket:
+        """Move a folder into the store, or copy it where the store is another file system.
+
+        A container sees the store as a file system of its own, too.
 
         Args:
             folder: The outputs, with no links and nothing but files and folders in it. It is gone
-                afterwards, and untouched after an exception.
+                afterwards unless it was copied, and untouched after an exception.
             name: The sandbox's name; no other attempt has it.
+            at: The name of this node's startd.
             stays: The seconds for which it stays at least.
 
         Returns:
@@ -146,25 +156,37 @@ class Sandboxes:
             Stopped: The caller wanted to stop.
         """
         store = self._store
-        if not _NAME.fullmatch(name):
-            raise NoHandOver(f"{name!r} cannot be the name of a sandbox")
+        if not _NAME.fullmatch(name) or not _STARTD.fullmatch(at):
+            raise NoHandOver(f"{name!r} of {at!r} cannot be the name of a sandbox")
         try:
-            self._try_to_move(folder)
+            moves = self._can_move(folder)
             found = tree_files(folder)
             size, quota = sum(os.lstat(path).st_size for path, _ in found), self._quota
             held = sum(size for _, size in self.held())
             if held + size > quota:
                 raise NoHandOver(f"the store holds {held} bytes of {quota:.0f} for sandboxes")
-            files = [self._line(path, below) for path, below in found]
-            now = time.time()
-            below = [
+            folders = sorted(
                 os.path.relpath(os.path.join(place, each), folder)
-                for place, folders, _ in os.walk(folder)
-                for each in folders
-            ]
-            until = round(now + stays, 3)
-            ticket = Ticket(name, store.root, files, sorted(below), round(now, 3), until)
-            self._move(folder, ticket)
+                for place, names, _ in os.walk(folder)
+                for each in names
+            )
+            draft = self._draft(name)
+            copies = None if moves else os.path.join(draft.folder, FILES)
+            done = False
+            try:
+                for each in folders if copies else ():
+                    os.makedirs(os.path.join(copies or "", each))
+                files = [self._line(path, below, copies) for path, below in found]
+                now = time.time()
+                times = round(now, 3), round(now + stays, 3)
+                ticket = Ticket(name, store.root, at, files, folders, *times)
+                self._put_in_place(draft, folder if moves else None, ticket)
+                done = True
+            finally:
+                if not done:
+                    with contextlib.suppress(OSError):
+                        draft.remove()
+                draft.close()
             return ticket
         except OSError as error:
             raise NoHandOver(f"the store cannot be used: {error.strerror}") from None
@@ -227,7 +249,8 @@ class Sandboxes:
 
     def take_back(self, name: str, folder: str) -> None:
         """Undo a hand-over that nobody has been told of; raises OSError if that fails."""
-        os.rename(os.path.join(self._store.sandboxes, name, FILES), folder)
+        if not os.path.isdir(folder):  # else it was copied
+            os.rename(os.path.join(self._store.sandboxes, name, FILES), folder)
         self.drop(name)
 
     def drop(self, name: str) -> bool:
@@ -261,35 +284,45 @@ class Sandboxes:
         quota = self._store.settings.sandbox_quota
         return float("inf") if quota is None else quota
 
-    def _try_to_move(self, folder: str) -> None:
+    def _can_move(self, folder: str) -> bool:
         """Move an empty folder: two mounts of one file system look the same, and are not."""
         probe, name = f"{folder}.probe", f".probe-{os.urandom(6).hex()}"
         os.mkdir(probe)
         try:
             os.rename(probe, os.path.join(self._store.drafts, name))
             probe = os.path.join(self._store.drafts, name)
+            return True
         except OSError as error:
             if error.errno == errno.EXDEV:
-                raise NoHandOver("the store is on another file system") from None
+                return False
             raise
         finally:
             os.rmdir(probe)
 
-    def _line(self, path: str, below: str) -> tuple[str, int, str]:
-        """What the ticket says of a file."""
+    def _line(self, path: str, below: str, copies: str | None) -> tuple[str, int, str]:
+        """What the ticket says of a file, which is copied into a folder if there is one."""
         about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode):
             raise NoHandOver(f"{below} is not a file")
-        return below, about.st_size, self._sha256(path)
+        copy = None if copies is None else os.path.join(copies, below)
+        if copy is not None:
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+        return below, about.st_size, self._sha256(path, copy)
 
-    def _sha256(self, path: str) -> str:
+    def _sha256(self, path: str, copy: str | None = None) -> str:
         hasher = hashlib.sha256()
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(file, "rb", buffering=0) as stream:
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(open(file, "rb", buffering=0))
+            taker = stack.enter_context(open(copy, "xb")) if copy is not None else None
             while piece := stream.read(_PIECE):
                 if self._should_stop():
                     raise Stopped("the hand-over was stopped")
                 hasher.update(piece)
+                if taker is not None:
+                    taker.write(piece)
+            if taker is not None:
+                os.fchmod(taker.fileno(), stat.S_IMODE(os.fstat(file).st_mode))
         return hasher.hexdigest()
 
     def _prove(self, path: str, name: str, size: int, digest: str) -> None:
@@ -299,14 +332,18 @@ class Sandboxes:
         if about.st_size != size or self._sha256(path) != digest:
             raise SandboxError(f"{name} in the store is not what was handed over")
 
-    def _move(self, folder: str, ticket: Ticket) -> None:
+    def _draft(self, name: str) -> Draft:
         store = self._store
-        if os.path.lexists(os.path.join(store.sandboxes, ticket.sandbox)):
-            raise NoHandOver(f"there is a sandbox called {ticket.sandbox} already")
-        draft = store.draft(ticket.sandbox)
+        if os.path.lexists(os.path.join(store.sandboxes, name)):
+            raise NoHandOver(f"there is a sandbox called {name} already")
+        draft = store.draft(name)
         if draft is None:
-            raise NoHandOver(f"another process hands {ticket.sandbox} over")
-        moved = False
+            raise NoHandOver(f"another process hands {name} over")
+        return draft
+
+    def _put_in_place(self, draft: Draft, folder: str | None, ticket: Ticket) -> None:
+        """Make a sandbox of a draft, and of the folder that is moved into it."""
+        store, moved = self._store, False
         files = os.path.join(draft.folder, FILES)
         try:
             facts = {
@@ -320,17 +357,17 @@ class Sandboxes:
             data = json.dumps(facts).encode()
             write_atomically(os.path.join(draft.folder, TICKET), ticket.as_bytes(), 0o600)
             write_atomically(os.path.join(draft.folder, FACTS), data, 0o600)
-            os.rename(folder, files)
+            if folder is not None:
+                os.rename(folder, files)
+            os.makedirs(files, exist_ok=True)
             os.rename(draft.folder, os.path.join(store.sandboxes, ticket.sandbox))
             moved = True
             sync_folder(store.sandboxes)
         finally:
-            if not moved:
+            if not moved and folder is not None:
                 with contextlib.suppress(OSError):
                     if os.path.isdir(files):
                         os.rename(files, folder)
-                    draft.remove()
-            draft.close()
 
     def _clear(self, folder: str) -> None:
         import shutil

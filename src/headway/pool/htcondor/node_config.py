@@ -1,18 +1,40 @@
-"""The configuration of an execution point with a store, what each line is for, and its check."""
+"""The configuration of an execution point with a store and transfer slots, and its check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.node.host import STORE, STORE_IN_CONTAINERS
+from headway.node.host import COURIER, STORE, STORE_IN_CONTAINERS, TRANSFER_SLOT
 from headway.node.store.sweeper import INPUTS
 
 WANTS_STORE = "HeadwayWantStore"  # in a job's ad: its container is to see the store
 _CRON = "HEADWAYSTORE"
-#: What `check_ad` looks at.
-ATTRIBUTES = ("Name", STORE, INPUTS, "HeadwayStoreSwept", "HeadwayStoreUsed", "HeadwayStoreFree")
+# Of the ten types, one that is seldom in use. Slots are numbered in the order of their types, so
+# the ordinary ones keep their names: expressions of pilots look at `Slot1_State`.
+_TYPE = 9
+# Both sides are true or false for every job and slot, so no job makes START undefined.
+_SEPARATED = f"((TARGET.{COURIER} =?= True) == (MY.{TRANSFER_SLOT} =?= True))"
+# A SLOT_TYPE_1 that takes all memory or disk: `100%`, `memory=100%`, or `1/8` if there are 8 slots,
+# but not `cpus=100%`. Only where commas separate its parts: to others nothing can be added.
+_TAKES_ALL = "(^|,) *((memory|ram|disk) *= *)?(100%|1/$(NUM_SLOTS_TYPE_1)) *(,|$)"
+#: What `check_ads` looks at.
+ATTRIBUTES = (
+    "Name",
+    STORE,
+    INPUTS,
+    "HeadwayStoreSwept",
+    "HeadwayStoreUsed",
+    "HeadwayStoreFree",
+    TRANSFER_SLOT,
+    "Start",
+    "DynamicSlot",
+    "SlotBrokenReason",
+    "TotalSlotCpus",
+    "TotalSlotMemory",
+    "TotalSlotGPUs",
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +51,7 @@ class NodeSettings:
         age: The seconds after which an input that nobody has used goes.
         period: The seconds between two looks of the sweeper.
         containers: Let containers see the store.
+        transfer_slots: How many couriers may run at the same time; 0: there are no transfer slots.
     """
 
     store: str = "$(LOCAL_DIR)/headway-store"
@@ -40,6 +63,7 @@ class NodeSettings:
     age: float = 30 * 86400.0
     period: int = 60
     containers: bool = True
+    transfer_slots: int = 4
 
     @property
     def words(self) -> str:
@@ -63,6 +87,8 @@ class NodeSettings:
 def node_config(settings: NodeSettings) -> str:
     """The text for a file in config.d of an execution point, with a comment on each part."""
     parts = [*_store_part(settings), *_sweeper_part(settings)]
+    if settings.transfer_slots:
+        parts += _slots_part(settings)
     if settings.containers:
         parts += _container_part(settings)
     if not settings.shared_account:
@@ -100,6 +126,36 @@ def _sweeper_part(settings: NodeSettings) -> Iterator[str]:
     yield f"STARTD_CRON_{_CRON}_MODE = Periodic"
 
 
+def _slots_part(settings: NodeSettings) -> Iterator[str]:
+    yield ""
+    yield "# Transfer slots. They run couriers, which bring home what a job has left in the"
+    yield "# store, while that job's slot already runs the next job. First the ordinary slots:"
+    yield "# HTCondor drops those of a machine without slot types as soon as there is a type. So"
+    yield "# they become type 1 and are what they were. A type 1 of yours stays."
+    yield "if ! defined NUM_SLOTS_TYPE_1"
+    yield "  SLOT_TYPE_1 = auto"
+    yield "  SLOT_TYPE_1_PARTITIONABLE = $(SLOT_TYPE_0_PARTITIONABLE:True)"
+    yield "  NUM_SLOTS_TYPE_1 = $(NUM_SLOTS:1)"
+    yield "endif"
+    yield "# If type 1 takes all of the memory and the disk, it now takes all but what the transfer"
+    yield "# slots have. Its CPUs, GPUs and other resources stay as they are."
+    yield f'HEADWAY_TAKES_ALL = regexp("{_TAKES_ALL}", "$(SLOT_TYPE_1)", "i")'
+    yield "if $INT(HEADWAY_TAKES_ALL)"
+    yield "  SLOT_TYPE_1 = $(SLOT_TYPE_1),memory=auto,disk=auto"
+    yield "endif"
+    yield "# A transfer slot takes no core, no GPU, 128 MB of memory and a hundredth of the disk."
+    yield f"# If type {_TYPE} is yours already, use another number up to 10 in the next lines."
+    yield f"SLOT_TYPE_{_TYPE} = minimal,0%,cpus=0.1,memory=128,disk=1%"
+    yield f"NUM_SLOTS_TYPE_{_TYPE} = {settings.transfer_slots}"
+    yield "# Each slot's ad tells which kind it is."
+    yield f"{TRANSFER_SLOT} = False"
+    yield f"SLOT_TYPE_{_TYPE}_{TRANSFER_SLOT} = True"
+    yield f"STARTD_ATTRS = $(STARTD_ATTRS) {TRANSFER_SLOT}"
+    yield "# Couriers start on transfer slots alone, and all other jobs on the other slots alone."
+    yield "# Your own START still holds for both. A START in a later file would replace this one."
+    yield f"START = ($(START)) && {_SEPARATED}"
+
+
 def _crontab(settings: NodeSettings) -> Iterator[str]:
     new = f"{settings.ad_file}.new"
     sweep = f"{settings.program} store {settings.store} {settings.words}"
@@ -120,14 +176,19 @@ def _container_part(settings: NodeSettings) -> Iterator[str]:
 
 def steps(settings: NodeSettings) -> list[tuple[str, str]]:
     """What to type on the execution point, and what it does; the last ones undo it."""
+    take = "condor_restart -peaceful -startd" if settings.transfer_slots else "condor_reconfig"
+    what = "take the new lines"
+    if settings.transfer_slots:
+        what += "; slots need a restart, which waits until the jobs on this machine have ended"
+    count = "" if settings.transfer_slots else " --transfer-slots 0"
     found = [
         (f"headway plugin -o {settings.program}", "write the program that sweeps the store"),
-        ("condor_reconfig", "take the new lines"),
-        ("headway node-config --check", "see that the startd has them"),
+        (take, what),
+        (f"headway node-config --check{count}", "see that the startd has them"),
     ]
     if not settings.shared_account:
         found.insert(2, ("editor /etc/cron.d/headway-store", "the line at the end of the text"))
-    undo = "rm the file from config.d, then condor_reconfig, then rm -r the store's folder"
+    undo = f"rm the file from config.d, then {take}, then rm -r the store's folder"
     return [*found, (undo, "undo it")]
 
 
@@ -140,17 +201,24 @@ class Checked:
     problem: str = ""
 
 
-def check_ad(ad: Mapping[str, Any], now: float, period: int = 60) -> list[Checked]:
-    """What a startd's ad shows of the store.
+def check_ads(
+    ads: Sequence[Mapping[str, Any]], now: float, period: int = 60, slots: int | None = None
+) -> list[Checked]:
+    """What the ads of a startd's slots show of the store and the transfer slots.
 
     Args:
-        ad: The ad of one of its slots.
+        ads: The ads of all of its slots, at least one.
         now: Seconds since the epoch.
         period: How often the sweeper looks.
+        slots: How many transfer slots it is to have; None: any number but none.
 
     Returns:
         Each thing that was looked at.
     """
+    return [*_check_store(ads[0], now, period), *_check_slots(ads, slots)]
+
+
+def _check_store(ad: Mapping[str, Any], now: float, period: int) -> list[Checked]:
     path, told = ad.get(STORE), ad.get(INPUTS)
     swept = ad.get("HeadwayStoreSwept")
     found = [
@@ -174,3 +242,54 @@ def check_ad(ad: Mapping[str, Any], now: float, period: int = 60) -> list[Checke
         Checked("the sweeper", f"last swept {max(0.0, late):.0f} s ago", too_late),
         Checked("inputs kept", f"{len(inputs)}, {used} bytes; {free} bytes of the disk are free"),
     ]
+
+
+def _check_slots(ads: Sequence[Mapping[str, Any]], wanted: int | None) -> list[Checked]:
+    fixed = [ad for ad in ads if ad.get("DynamicSlot") is not True]
+    transfer = [ad for ad in fixed if ad.get(TRANSFER_SLOT) is True]
+    ordinary = [ad for ad in fixed if ad.get(TRANSFER_SLOT) is not True]
+    if wanted == 0 and not transfer:
+        return []
+    problem = ""
+    if broken := [ad for ad in transfer if ad.get("SlotBrokenReason")]:
+        problem = (
+            f"{broken[0].get('Name')} is broken: {broken[0]['SlotBrokenReason']}; write memory=auto"
+            " and disk=auto into the SLOT_TYPE that takes all, then condor_restart"
+        )
+    elif not transfer:
+        problem = f"no slot has {TRANSFER_SLOT} = True: new slots need a condor_restart"
+    elif wanted not in (None, len(transfer)):
+        problem = f"there are {len(transfer)} instead of {wanted}"
+    found = [Checked("transfer slots", str(len(transfer)), problem)]
+
+    problem = ""
+    if not ordinary:
+        problem = "there are none: NUM_SLOTS_TYPE_1 is missing"
+    elif any(ad.get(TRANSFER_SLOT) is None for ad in ordinary):
+        problem = f"{TRANSFER_SLOT} is not in their ads: STARTD_ATTRS lacks it"
+    found.append(Checked("ordinary slots", _resources(ordinary), problem))
+
+    # a broken slot has no START
+    starts = {str(ad.get("Name")): _plain(ad.get("Start")) for ad in ads if ad not in broken}
+    odd = [name for name, start in starts.items() if _plain(_SEPARATED) not in start]
+    problem = (
+        f"{odd[0]} does not keep couriers and other jobs apart: the configuration lacks the line"
+        " for START, or a later file sets START again"
+        if odd
+        else ""
+    )
+    return [*found, Checked("START", "it keeps couriers and other jobs apart", problem)]
+
+
+def _resources(ads: Sequence[Mapping[str, Any]]) -> str:
+    """How many slots there are, and what they have together."""
+    total = [
+        sum(float(ad.get(f"TotalSlot{name}") or 0) for ad in ads)
+        for name in ("Cpus", "Memory", "GPUs")
+    ]
+    return "{}, with {:g} CPUs, {:g} MB and {:g} GPUs".format(len(ads), *total)
+
+
+def _plain(expression: object) -> str:
+    """A ClassAd expression in the one of its spellings that can be compared."""
+    return "".join(str(expression).replace("=?=", "is").split()).lower()

@@ -18,11 +18,16 @@ from headway.node.classad import quoted
 from headway.node.files import write_atomically
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.dag import PROGRAM as DAGMAN
+from headway.pool.htcondor.dag import settings_text
+from headway.pool.htcondor.pairs import write_files
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
 from headway.pool.htcondor.submit import (
+    MOST_IDLE,
     NOTHING,
     CommonInput,
     check_paths,
+    dag,
     destinations,
     holders_term,
     row_lines,
@@ -31,6 +36,7 @@ from headway.pool.htcondor.submit import (
 )
 from headway.pool.lint.case import PreflightCase
 from headway.pool.match import Match, job_attributes, needs_of
+from headway.pool.policy import JOB
 from headway.spec import Job
 
 _log = logging.getLogger(__name__)
@@ -91,8 +97,10 @@ class HTCondorPool(Pool):
 
     def describe(self, job: Job, folder: RunFolder, base: Path) -> str:
         check_paths(job, folder, base)
-        common = self._common(job, folder, base)
-        return submit_description(job, folder, "<made at submit>", base, common)
+        common, made = self._common(job, folder, base), "<made at submit>"
+        paired = self._pairs(job, common)
+        text = submit_description(job, folder, made, base, common, paired=paired)
+        return f"{text}\n# {folder.dag.name}\n{dag(job, folder, made, base)}" if paired else text
 
     def submit(self, folder: RunFolder) -> None:
         folder.check_own()
@@ -117,11 +125,13 @@ class HTCondorPool(Pool):
             chosen = queue.fitting(action, folder.job.size)
             errors: dict[int, str] = {}
             constraint = ours
+            if folder.dag.exists() and action is not Action.EVICT:  # DAGMan, too
+                constraint = f"{ours} || {run_scope(self._cluster(folder), folder.facts.id)}"
         else:
             errors = {job: queue.objection(action, job) for job in jobs}
             chosen = [job for job in jobs if not errors[job]]
             constraint = f"{ours} && {_is_among(chosen)}"
-        if chosen:
+        if chosen or (jobs is None and folder.dag.exists()):
             reason = reason.partition(" (by user ")[0]  # the schedd itself adds the user's name
             counts = self._schedd.act(_ACTIONS[action], constraint, reason)
             if counts.get("TotalSuccess", 0) < len(queue.status.keys() & set(chosen)):
@@ -151,7 +161,7 @@ class HTCondorPool(Pool):
         return [ActionResult(job, errors.get(job, "")) for job in jobs]
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
-        return {int(ad["ProcId"]): ad for ad in self._schedd.query(self._ours(folder), ())}
+        return {_number(ad): ad for ad in self._schedd.query(self._ours(folder), ())}
 
     def leave(self, folder: RunFolder) -> str:
         return f"{folder.label} goes on without you: see `headway status {folder.label}`"
@@ -169,7 +179,12 @@ class HTCondorPool(Pool):
         command = [tool, "-maxbytes", str(_TAIL)]
         for option, key in (("-pool", "collector"), ("-name", "schedd")):
             command += [option, given] if (given := self._given[key]) else []
-        return _listen([*command, f"{self._cluster(folder)}.{job}"], follow=follow)
+        place = f"{self._cluster(folder)}.{job}"
+        if folder.dag.exists():  # each job has a cluster of its own
+            wanted = f"{self._ours(folder)} && {_is_among([job])}"
+            for ad in self._schedd.query(wanted, ["ClusterId", "ProcId"]):
+                place = f"{ad['ClusterId']}.{ad['ProcId']}"
+        return _listen([*command, place], follow=follow)
 
     def _cluster(self, folder: RunFolder) -> int:
         facts = folder.facts
@@ -183,19 +198,21 @@ class HTCondorPool(Pool):
 
     def _ours(self, folder: RunFolder) -> str:
         """The constraint that only the jobs of this run match."""
-        return run_scope(self._cluster(folder), folder.facts.id)
+        return run_scope(self._cluster(folder), folder.facts.id, dag=folder.dag.exists())
 
     def _find(self, folder: RunFolder, run_id: str) -> int | None:
-        """The cluster of this run, if an earlier attempt has submitted it.
+        """The cluster of this run, or of its DAGMan, if an earlier attempt has submitted it.
 
         Jobs that have left the queue again are in the event log, so there is no need to search the
         history.
         """
-        constraint = f"HeadwayRun == {quoted(run_id)}"
+        constraint, log = f"HeadwayRun == {quoted(run_id)}", folder.events
+        if folder.dag.exists():
+            constraint, log = f"{constraint} && DAGManJobId is undefined", folder.dag_log
         ads = self._schedd.query(constraint, ["ClusterId"], clusters=True)
         if ads:
             return int(ads[0]["ClusterId"])
-        events = read_log(folder.events).events if folder.events.exists() else ()
+        events = read_log(log).events if log.exists() else ()
         submits = (EventType.SUBMIT, EventType.CLUSTER_SUBMIT)
         return next((event.cluster for event in events if event.number in submits), None)
 
@@ -203,7 +220,10 @@ class HTCondorPool(Pool):
         job, base = folder.job, Path(folder.facts.base)
         check_paths(job, folder, base)
         common, first = self._common(job, folder, base), self._is_held_anywhere(holders_term(job))
-        text = submit_description(job, folder, run_id, base, common, holders_first=first)
+        paired = self._pairs(job, common)
+        text = submit_description(
+            job, folder, run_id, base, common, holders_first=first, paired=paired
+        )
         try:
             for number in range(job.size):
                 folder.job_folder(number).mkdir(0o755, exist_ok=True)
@@ -211,14 +231,21 @@ class HTCondorPool(Pool):
             for place in {place.parent for place in destinations(job, base)}:
                 place.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.submit_file, text.encode())
-            rows = "".join(f"{row}\n" for row in row_lines(job, base))
-            write_atomically(folder.submit_rows, rows.encode())
+            if paired:
+                write_files(folder.path)
+                write_atomically(folder.dag_settings, settings_text(MOST_IDLE).encode())
+                write_atomically(folder.dag, dag(job, folder, run_id, base).encode())
+            else:
+                rows = "".join(f"{row}\n" for row in row_lines(job, base))
+                write_atomically(folder.submit_rows, rows.encode())
         except OSError as error:
             raise RunError(
                 f"{error.filename or folder.path} cannot be written: {error.strerror}",
                 remedy="is there space and permission?",
             ) from error
         try:
+            if paired:
+                return self._schedd.submit_dag(str(folder.dag), folder.label, run_id, lock)
             return self._schedd.submit(text, lock)
         except PoolUnreachable:
             # The answer was lost, but not necessarily the jobs.
@@ -232,6 +259,15 @@ class HTCondorPool(Pool):
                 f"{folder.label} was not submitted: {error.message}",
                 remedy=error.remedy or f"{cause}; see {folder.submit_file}",
             ) from error
+
+    def _pairs(self, job: Job, common: CommonInput) -> bool:
+        """Whether DAGMan is to run each job and its courier: then the slot keeps its claim.
+
+        Without it a job is its own courier. DAGMan must run on this machine, which has the files,
+        and makes a cluster of each job, so that there is no common input.
+        """
+        here = not any(self._given.values()) and shutil.which(DAGMAN) is not None
+        return job.deliver == "later" and job.size > 1 and not any(common) and here
 
     def _is_held_anywhere(self, holders: str) -> bool:
         """Whether the store of any node holds a job's inputs, as far as the collector tells."""
@@ -251,11 +287,11 @@ class HTCondorPool(Pool):
         return common if any(common) and self._schedd.takes_common_input() else NOTHING
 
     def _queue(self, ours: str) -> _QueuedJobs:
-        wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused"]
+        wanted = ["ProcId", "JobStatus", "JobMaterializeNextProcId", "JobMaterializePaused", JOB]
         queue = _QueuedJobs()
         for ad in self._schedd.query(ours, wanted, clusters=True):
             if ad["ProcId"] is not None and ad["ProcId"] >= 0:
-                queue.status[ad["ProcId"]] = ad["JobStatus"]
+                queue.status[_number(ad)] = ad["JobStatus"]
             elif ad["JobMaterializeNextProcId"] is not None:
                 queue.next_job = ad["JobMaterializeNextProcId"]
                 queue.paused = bool(ad["JobMaterializePaused"])
@@ -263,7 +299,13 @@ class HTCondorPool(Pool):
 
 
 def _is_among(jobs: Sequence[int]) -> str:
-    return f"member(ProcId, {{{','.join(map(str, jobs))}}})"
+    return f"member({JOB} ?: ProcId, {{{','.join(map(str, jobs))}}})"
+
+
+def _number(ad: Mapping[str, Any]) -> int:
+    """The number of a job in its run."""
+    number = ad.get(JOB)
+    return int(ad["ProcId"]) if number is None else int(number)
 
 
 def is_ospool(collectors: str) -> bool:

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 from headway.errors import PoolError, PoolUnreachable
 from headway.node.classad import quoted
 from headway.node.process import isolated
+from headway.pool.htcondor.dag import PROGRAM as DAGMAN
 from headway.pool.match import SLOT_NAMES, Match, SlotNeed, match_slots, names_in
 
 _PATIENCE = 60.0
@@ -53,9 +55,13 @@ def patience() -> float:
     return _PATIENCE
 
 
-def run_scope(cluster: int, run_id: str) -> str:
-    """The constraint that only a run's jobs match, even if its cluster's number is used again."""
-    return f"ClusterId == {int(cluster)} && HeadwayRun == {quoted(run_id)}"
+def run_scope(cluster: int, run_id: str, *, dag: bool = False) -> str:
+    """The constraint that only a run's jobs match, even if its cluster's number is used again.
+
+    `dag`: the cluster is DAGMan's, and the jobs are those that it has submitted.
+    """
+    key = "DAGManJobId" if dag else "ClusterId"
+    return f"{key} == {int(cluster)} && HeadwayRun == {quoted(run_id)}"
 
 
 class Schedd:
@@ -72,6 +78,11 @@ class Schedd:
         the caller is killed.
         """
         return int(self._ask("submit", patience(), keep=(lock,), text=text))
+
+    def submit_dag(self, file: str, name: str, run_id: str, lock: int) -> int:
+        """Submit a DAG, as `submit` does; returns DAGMan's own cluster."""
+        asked = {"file": file, "name": name, "run": run_id}
+        return int(self._ask("submit_dag", patience(), keep=(lock,), **asked))
 
     def query(
         self, constraint: str, attributes: Sequence[str], *, clusters: bool = False
@@ -240,6 +251,8 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     schedd = htcondor2.Schedd(place)
     if what == "submit":
         return schedd.submit(htcondor2.Submit(question["text"])).cluster()
+    if what == "submit_dag":
+        return _submit_dag(htcondor2, schedd, question)
     constraint = question["constraint"]
     if what == "query":
         wanted, options = question["attributes"], htcondor2.QueryOpt
@@ -256,6 +269,16 @@ def _answer(htcondor2: Any, question: Mapping[str, Any]) -> Any:
     except classad2.ClassAdException:  # the schedd would take it for `undefined`
         raise ValueError(f"{question['value']!r} is not a ClassAd expression") from None
     return schedd.edit(constraint, question["attribute"], question["value"])
+
+
+def _submit_dag(htcondor2: Any, schedd: Any, question: Mapping[str, Any]) -> int:
+    """Submit DAGMan for a DAG from within its folder, whose files it names."""
+    folder, _, name = question["file"].rpartition("/")
+    os.chdir(folder)
+    options = {"dagman": shutil.which(DAGMAN), "batch-name": question["name"], "force": True}
+    description = htcondor2.Submit.from_dag(name, options)
+    description["My.HeadwayRun"] = quoted(question["run"])
+    return int(schedd.submit(description).cluster())
 
 
 def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:

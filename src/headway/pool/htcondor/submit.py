@@ -24,13 +24,20 @@ from headway.node.store.inputs import Wanted
 from headway.node.store.sweeper import INPUTS, advertised
 from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
+from headway.pool.htcondor.dag import Node, dag_text
 from headway.pool.htcondor.node_config import WANTS_STORE
+from headway.pool.htcondor.pairs import pair
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
+    AT_SANDBOX,
+    JOB,
     NOT_AVOIDED,
+    PAIRED,
     avoid_lines,
+    courier_lines,
     exit_lines,
+    for_couriers,
     log_lines,
     release_expression,
     remove_lines,
@@ -42,6 +49,14 @@ from headway.spec.places import image_path
 from headway.text import many
 
 MOST_IDLE = 1000
+#: What a courier asks for in place of what its job does: in MB and KB.
+_COURIER_NEEDS = {
+    "request_cpus": "0",
+    "request_memory": "16",
+    "request_disk": "1024",
+    "request_gpus": "0",
+    "requirements": AT_SANDBOX,
+}
 HOLDS = "HeadwayHolds"  # whether a slot's node holds the job's inputs
 HOLDERS_FIRST = 60  # seconds for which a job waits for such a node
 SAVING = 30  # seconds after the grace in which the agent saves the checkpoint
@@ -50,7 +65,9 @@ _NETWORK = frozenset(("osdf", "stash", "pelican", "https", "http"))
 _PLAIN_NAME = re.compile(r"[\w.+-]+")
 _OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
 _UNSAFE = re.compile(r'[,"\\$]')  # ends an item or the string, or begins a macro or an escape
+_PULLED = ("docker://", "oras://", "/cvmfs/")  # images that the node gets by itself
 _SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
+_COLUMNS = ("row", "brought", "to", "spare", "number")
 _MACRO = re.compile(r"\$\w*\(|\$\$")
 _UNSAFE_IN_PATHS = ',"\n\r$\\'  # end an item or the line, or begin a macro, in an unquoted value
 
@@ -111,6 +128,7 @@ def submit_description(
     common: CommonInput = NOTHING,
     *,
     holders_first: bool = False,
+    paired: bool = False,
 ) -> str:
     """The text of job.sub, which `condor_submit` would take.
 
@@ -121,6 +139,7 @@ def submit_description(
         base: The folder of job.toml.
         common: What HTCondor brings to a node once for all jobs.
         holders_first: At first only nodes will do whose store holds the job's inputs.
+        paired: Each job, and each courier, is a node of a DAG, which sets the macros of its row.
 
     Returns:
         The text, with its queue statement.
@@ -128,21 +147,24 @@ def submit_description(
     Raises:
         PreflightError: job.toml sets a key that Headway writes itself.
     """
+    later = job.deliver == "later"
     sections: dict[str, Mapping[str, str]] = {
-        "what runs": _what_runs(job, folder, base, common),
+        "what runs": _what_runs(job, folder, base, common, paired),
         "what it needs": _needs(job, holders_first),
-        "files": _files(job, folder, common),
+        "files": _files(job, folder, base, common),
         "with nobody watching": {
             **avoid_lines(job.retries),
-            **exit_lines(job.retries),
+            **exit_lines(job.retries, later=later),
             "periodic_release": release_expression(job.retries),
             **remove_lines(),
         },
+        **({"outputs go home later": courier_lines(job.deliver_within)} if later else {}),
         "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
         "who asked": {
             "batch_name": folder.label,
             "+HeadwayRun": quoted(run_id),
             "+WantIOProxy": "true",
+            **({f"+{JOB}": "$(number)", f"+{PAIRED}": "$(paired)"} if paired else {}),
         },
     }
     lists = {canonical(key) for key in (*log_lines(), KEY)}
@@ -157,8 +179,21 @@ def submit_description(
     for title, section in {**sections, "said in job.toml": users}.items():
         if section:
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
-    rows = folder.submit_rows.as_posix()
-    return "\n".join([*lines, "", f"queue row,brought,to,spare from {rows}", ""])
+    queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
+    if paired:
+        queue = (
+            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
+        )
+    return "\n".join([*lines, "", queue, ""])
+
+
+def dag(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
+    """The text of a DAG of the jobs and their couriers."""
+    nodes: list[Node] = []
+    for line in row_lines(job, base):
+        macros = dict(zip(_COLUMNS, line.split(_SEPARATOR), strict=True))
+        nodes += pair(run_id, int(macros["number"]), folder.submit_file.name, macros)
+    return dag_text(nodes, folder.dag_settings.name)
 
 
 def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
@@ -228,10 +263,16 @@ def filled(job: Job, template: str) -> Iterator[str]:
     return (fill(template, job.row(index)) for index in range(size))
 
 
-def _what_runs(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict[str, str]:
+def _what_runs(
+    job: Job, folder: RunFolder, base: Path, common: CommonInput, paired: bool
+) -> dict[str, str]:
     image = {"container_image": image_path(job.container, base)} if job.container else {}
-    if image and any(given.store for given in job.inputs):
+    later = job.deliver == "later"
+    if image and (later or any(given.store for given in job.inputs)):
         image[f"+{WANTS_STORE}"] = "true"
+    if image and later:  # a courier needs no image
+        image["+WantContainer"] = for_couriers("false", "true")
+        image[f"+{_wanted(image['container_image'])}"] = for_couriers("false", "true")
     if common.image:
         image["container_is_common"] = "true"
     return {
@@ -240,12 +281,19 @@ def _what_runs(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> 
         "executable": folder.agent.as_posix(),
         "arguments": f"agent {folder.plan.name}",
         "environment": '"HEADWAY_ROW=$(row)"',
-        "initialdir": f"{folder.jobs.as_posix()}/$(Process)",
+        "initialdir": f"{folder.jobs.as_posix()}/$(number)",
         "output": "agent.out",
         "error": "agent.err",
         "notification": "never",
-        **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM else {}),
+        **({"max_idle": str(MOST_IDLE)} if job.size > LATE_FROM and not paired else {}),
     }
+
+
+def _wanted(image: str) -> str:
+    """The attribute by which HTCondor has a job run in an image."""
+    if image.startswith(("docker:", "oras:")):
+        return "WantDockerImage"
+    return "WantSIF" if image.endswith(".sif") else "WantSandboxImage"
 
 
 def holders_term(job: Job) -> str:
@@ -288,14 +336,18 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
         clauses.append(f"{HOLDS} =?= true || time() - QDate > {HOLDERS_FIRST}")
     clauses = [clause for clause in (*clauses, NOT_AVOIDED) if clause]
     lines["requirements"] = " && ".join(f"({clause})" for clause in clauses)
+    if job.deliver == "later":
+        for key in lines.keys() & _COURIER_NEEDS.keys():
+            plain = lines[key].removesuffix(" MB").removesuffix(" KB")  # their units, too
+            lines[key] = for_couriers(_COURIER_NEEDS[key], plain)
     if ranks:
         lines["rank"] = " + ".join(f"({rank})" for rank in ranks) if ranks[1:] else ranks[0]
     return lines
 
 
-def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
+def _files(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict[str, str]:
     urls = [url for url in _brought(job) if not placeholders(url)]
-    home = f"{_destination(folder.jobs)}/$(Process)"
+    home = f"{_destination(folder.jobs)}/$(number)"
     payload = [folder.payload.as_posix()]
     secrets = [folder.secrets.as_posix()] if job.from_shell else []
     lines = {
@@ -311,18 +363,43 @@ def _files(job: Job, folder: RunFolder, common: CommonInput) -> dict[str, str]:
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
         "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
+    if job.deliver == "later":  # in place of what HTCondor makes of the line above
+        image = _brought_image(job, base, common)
+        lines["+TransferInput"] = _input(job, folder, lines["transfer_input_files"] + image)
     if secrets:
         lines["encrypt_input_files"] = SECRETS
     lines |= plugin_lines(job, folder)
-    lines |= spare_lines(job, folder, lines["transfer_input_files"])
+    lines |= spare_lines(job, folder, lines["transfer_input_files"], base, common)
     if job.checkpoint is not None:
         lines["checkpoint_exit_code"] = str(int(Exit.CHECKPOINT))
         lines["transfer_checkpoint_files"] = OUT
     return lines
 
 
+def _brought_image(job: Job, base: Path, common: CommonInput) -> str:
+    """The image as HTCondor would add it to the files that it brings to each job."""
+    image = image_path(job.container, base) if job.container else ""
+    own = {canonical(key): value for key, value in job.submit.items()}
+    stays = own.get("transfercontainer", "true").strip().lower() == "false"
+    if not image or common.image or stays or image.startswith(_PULLED):
+        return ""
+    return f", {image}"
+
+
+def _input(job: Job, folder: RunFolder, files: str) -> str:
+    """The value of TransferInput for these files: a courier needs only those for the agent."""
+    if job.deliver == "now":
+        return f'"{files}"'
+    own = [folder.plan, *([folder.secrets] if job.from_shell else [])]
+    few = ", ".join(each.as_posix() for each in own)
+    return for_couriers(f'"{few}"', f'"{files}"')
+
+
 def row_lines(job: Job, base: Path) -> Iterator[str]:
-    """The lines of job.rows, one for each job: its row, its URLs, and where outputs go."""
+    """The lines of job.rows, one for each job, with _COLUMNS.
+
+    They are its row, URLs, where outputs go, URLs for nodes without network, and its number.
+    """
     placed = [output for output in job.outputs if output.to and not job.uploads(output)]
     brought = [url for url in _brought(job) if placeholders(url)]
     spare = [url for url in spare_urls(job) if placeholders(url)]
@@ -336,7 +413,7 @@ def row_lines(job: Job, base: Path) -> Iterator[str]:
             f"={_destination(base / fill(output.to or '', values))}"
             for output in placed
         )
-        yield _SEPARATOR.join((encoded_row(job.row(index)), urls, to, later))
+        yield _SEPARATOR.join((encoded_row(job.row(index)), urls, to, later, str(index)))
 
 
 def destinations(job: Job, base: Path) -> Iterator[Path]:
@@ -400,7 +477,9 @@ def spare_urls(job: Job) -> list[str]:
     return urls
 
 
-def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
+def spare_lines(
+    job: Job, folder: RunFolder, files: str, base: Path, common: CommonInput
+) -> dict[str, str]:
     """The attributes that the agent may point HTCondor at; `files` are brought in any case."""
     urls = spare_urls(job)
     if not urls:
@@ -408,7 +487,9 @@ def spare_lines(job: Job, folder: RunFolder, files: str) -> dict[str, str]:
     every = "".join(f", {url}" for url in urls if not placeholders(url))
     through = [given for given in job.inputs if given.via == "plugin"] + _spare(job)
     return {
-        f"+{INPUT}": f'"{files}{every}$(spare)"',
+        f"+{INPUT}": _input(
+            job, folder, f"{files}{every}$(spare){_brought_image(job, base, common)}"
+        ),
         f"+{PLUGINS}": f'"{_plugins(job, folder, through)}"',
     }
 

@@ -24,7 +24,17 @@ from headway.report.findings.affected import (
     sorted_names,
 )
 from headway.report.findings.clusters import wilson
-from headway.report.findings.finding import Finding, Step, Table, both, do, shell, shown, submit
+from headway.report.findings.finding import (
+    Finding,
+    Step,
+    Table,
+    both,
+    do,
+    job_toml,
+    shell,
+    shown,
+    submit,
+)
 from headway.report.findings.reasons import HoldText, caused_ends, caused_holds, what
 from headway.report.numbers import UNKNOWN, binary, count, percent, span
 from headway.spec.units import exact_size
@@ -432,6 +442,9 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
         step = do(f"Look at what the log says about {about.first_two}.")
         if cause is Cause.FAILED:
             why, step = "Only the command's own output says why.", read_error_file(about)
+        elif cause is Cause.LOST_SANDBOX:
+            why = "Their outputs were not in the node's store, or no courier came in time."
+            step = job_toml("Take them home with the job, or wait longer: within.", *_NOW)
         elif hold:
             words, why, step = f"lost time: {hold.headline}", hold.why, do(hold.do)
         yield _unnamed_finding(
@@ -443,6 +456,9 @@ def _losses(accounts: Accounts) -> Iterator[Finding]:
             evidence=(("the reason", what(hold.reason if hold else said[0])),) if said else (),
             advice=(step,),
         )
+
+
+_NOW = ("[outputs]", 'deliver = "now"')
 
 
 def _by_words(accounts: Accounts, ended: pl.DataFrame) -> HoldText | None:

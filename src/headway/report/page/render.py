@@ -17,6 +17,7 @@ from headway.node import VERSION
 from headway.report.accounts import Accounts
 from headway.report.enums import (
     CAUSE_WORDS,
+    OFF_SLOT,
     OUTCOME_WORDS,
     PHASE_WORDS,
     Cause,
@@ -47,6 +48,7 @@ from headway.report.page.charts import (
 )
 from headway.report.page.sections import (
     Occupancy,
+    deliveries_table,
     findings_section,
     legend,
     losses_table,
@@ -245,7 +247,7 @@ def _slots(busy: Occupancy, zone: timezone) -> Markup:
 
 def _waiters(busy: Occupancy, zone: timezone) -> Markup:
     """Jobs without a slot at each moment."""
-    phases = [phase for phase in (Phase.HELD, Phase.QUEUED) if phase in busy.phases]
+    phases = [phase for phase in reversed(OFF_SLOT) if phase in busy.phases]
     most = [
         f"at most {_rounded_count(max(busy.phases[p]))} {PHASE_WORDS[p]} at once" for p in phases
     ]
@@ -325,7 +327,7 @@ def render(
         "time": section(
             "time",
             "Where the slot time went",
-            tag("div", slot_time(totals, seconds), losses_table(losses, totals), class_="halves"),
+            tag("div", slot_time(totals, seconds), _losses(losses, totals), class_="halves"),
         ),
         "sites": site_section(sites, site_points(accounts), noun=accounts.place),
         "sites_title": join(f"{accounts.place.capitalize()}s"),
@@ -345,7 +347,7 @@ def render(
             undecided=any(verdict is Worth.OPEN for _, verdict in seconds),
         ),
         "reading": reading(accounts),
-        "words": words_section(),
+        "words": words_section(delivered=totals.deliveries is not None),
         "made": join(f"Made by Headway {VERSION} on {moment(generated, zone)} {zone_words(zone)}."),
         "data": Markup(json_text(_facts(packed, zone, moved=totals.transfer_s > 0))),
         "payloads": join(
@@ -357,6 +359,14 @@ def render(
     }
     # One pass: what a log says is never looked at for places to fill.
     return _PLACE.sub(lambda match: parts[match[1]], asset("page.html"))
+
+
+def _losses(losses: Sequence[Loss], totals: Totals) -> Markup:
+    """What was lost and, below it, what couriers brought home, where there were any."""
+    lost = losses_table(losses, totals)
+    if totals.deliveries is None:
+        return lost
+    return tag("div", lost, deliveries_table(totals.deliveries))
 
 
 def _transfer_limit(findings: Sequence[Finding]) -> float | None:

@@ -11,8 +11,10 @@ import numpy.typing as npt
 import polars as pl
 
 from headway.report.accounts import Accounts
+from headway.report.deliveries import SAVED, SLOTS, Deliveries, delivery_rows
 from headway.report.enums import (
     CAUSE_WORDS,
+    OFF_SLOT,
     OUTCOME_WORDS,
     PHASE_WORDS,
     SLOT_PHASES,
@@ -457,11 +459,21 @@ def slot_time(totals: Totals, seconds: Seconds) -> Markup:
     )
     off = [
         f"{span(seconds.get((phase, Worth.NONE)))} {PHASE_WORDS[phase]}"
-        for phase in (Phase.QUEUED, Phase.HELD)
+        for phase in OFF_SLOT
         if seconds.get((phase, Worth.NONE))
     ]
-    note = f"Without a slot, jobs spent {' and '.join(off)}; no share counts that." if off else ""
+    spent = " and ".join([", ".join(off[:-1]), *off[-1:]] if off[1:] else off)
+    note = f"Without a slot, jobs spent {spent}; no share counts that." if off else ""
     return tag("div", body, tag("p", note, class_="note") if note else None, class_="half")
+
+
+def deliveries_table(deliveries: Deliveries) -> Markup:
+    """What couriers brought home, and what that saved."""
+    rows: list[list[Child]] = [[words, value] for words, value in delivery_rows(deliveries)]
+    caption = f"Deliveries: {SLOTS}"
+    body = table(caption, ["what", "how much"], rows, class_="numbers")
+    note = tag("p", SAVED, class_="note") if deliveries.saved_s else None
+    return tag("div", body, note, class_="half")
 
 
 def losses_table(losses: Sequence[Loss], totals: Totals) -> Markup:
@@ -675,10 +687,19 @@ _WORDS = (
 )
 
 
-def words_section() -> Markup:
+#: Words of pages that have deliveries.
+_OF_DELIVERIES = (
+    ("courier", "A job that brings outputs home from a node's store; no attempt of theirs."),
+    ("transfer slot", "A slot that takes only couriers. Its time is no slot time here."),
+)
+
+
+def words_section(*, delivered: bool) -> Markup:
     """What the words of the page mean, and each cause of badput."""
-    pairs = [join(tag("dt", word), tag("dd", meaning)) for word, meaning in _WORDS]
-    causes = "; ".join(CAUSE_WORDS[cause] for cause in Cause if CAUSE_WORDS[cause])
+    words = _WORDS + (_OF_DELIVERIES if delivered else ())
+    pairs = [join(tag("dt", word), tag("dd", meaning)) for word, meaning in words]
+    known = [cause for cause in Cause if delivered or cause is not Cause.LOST_SANDBOX]
+    causes = "; ".join(CAUSE_WORDS[cause] for cause in known if CAUSE_WORDS[cause])
     return section(
         "words",
         "What the words mean",

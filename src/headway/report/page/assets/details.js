@@ -59,10 +59,11 @@ class Details {
     if (!piece) return [`${this.jobs.id(row)}: ${outcome}`];
     const place = this.places.get(row);
     const site = piece.attempt ? this.tries.words.site[this.tries.site[place.attempt + piece.attempt - 1]] : "";
-    const worth = { good: "goodput", bad: `badput: ${piece.cause}`, open: "not decided yet", none: "no slot held" };
+    const courier = piece.phase === "delivery";
+    const worth = { good: "goodput", bad: `badput: ${piece.cause}`, open: "not decided yet", none: courier ? "on a transfer slot" : "no slot held" };
     const day = (ticks) => Math.floor((origin + ticks * tick + this.about.zone) / 86400);
     const sameDay = day(piece.begin) === day(piece.end);
-    const where = piece.attempt ? `attempt ${piece.attempt}${site ? ` at ${site}` : ""}` : "no attempt";
+    const where = piece.attempt ? `attempt ${piece.attempt}${site ? ` at ${site}` : ""}` : courier ? "a courier" : "no attempt";
     return [
       `${this.jobs.id(row)} (${outcome}), ${where}`,
       `${words.phase_words[piece.phase]} for ${span((piece.end - piece.begin) * tick)}, ${worth[piece.verdict]}`,
