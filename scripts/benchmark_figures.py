@@ -3,6 +3,8 @@
 python scripts/benchmark_figures.py           # rewrite the page from benchmarks/results/*.json
 python scripts/benchmark_figures.py --check   # only say whether it is out of date; exit code 1
 
+It also makes the README's sentence on transfer slots, and the picture above it.
+
 What the benchmarks write with `--json` becomes the page as soon as it is put there:
 
     python benchmarks/transfer.py --json benchmarks/results/transfer.json
@@ -12,6 +14,7 @@ What the benchmarks write with `--json` becomes the page as soon as it is put th
     python benchmarks/streaming.py --json benchmarks/results/streaming.json
     python benchmarks/second_run.py --json benchmarks/results/second_run.json
     python benchmarks/events.py --json benchmarks/results/events.json
+    python benchmarks/stageout.py     # goes on where it was stopped
 """
 
 from __future__ import annotations
@@ -26,19 +29,22 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "scripts")]
 
+import stageout  # noqa: E402
+import stageout_figure  # noqa: E402
 import transfer  # noqa: E402
 import transfer_faults  # noqa: E402
 from blocks import names, replaced, rewrite  # noqa: E402
 from streaming import OURS, WINDOW_EPOCHS, median  # noqa: E402
 
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE, README = ROOT / "docs/benchmarks.md", ROOT / "README.md"
+PICTURE = ROOT / "docs/images/stageout.svg"
 RESULTS = ROOT / "benchmarks/results"
 
 
 def updated(text: str) -> str:
-    """The page with every block as the results have it."""
+    """A page with every block as the results have it."""
     if unknown := set(names(text, "benchmark")) - set(BLOCKS):
-        raise ValueError(f"{PAGE.name} has blocks that no benchmark fills: {', '.join(unknown)}")
+        raise ValueError(f"no benchmark fills the blocks {', '.join(unknown)}")
     return replaced(text, "benchmark", lambda name: "\n" + "\n".join(BLOCKS[name]()) + "\n")
 
 
@@ -253,6 +259,24 @@ def _ratio(cost: dict[str, float]) -> str:
     return f"{cost['ratio']:.2f}" if "ratio" in cost else ""
 
 
+def beside() -> list[str]:
+    """Outputs that go home beside computing: each setting and number of jobs."""
+    known = read("stageout")
+    titles, *lines = stageout.table(stageout.rows(known))
+    words = f"HTCondor {known['machine']['htcondor']}."
+    return [f"{setting(known)} {words}", "", *markdown(titles, lines)]
+
+
+def beside_limits() -> list[str]:
+    """What Headway must reach beside the ideal and beside stock, and whether it does."""
+    judged = [
+        [row.setting, str(row.jobs), *told]
+        for row in stageout.rows(read("stageout"))
+        for told in row.judged()
+    ]
+    return markdown(["intervals", "jobs", "limit", "found", "held"], judged)
+
+
 _PRESENT: dict[str, Callable[[dict[str, float]], str]] = {
     "first batch": lambda run: f"{run['first']:.2f} s",
     "images/s": lambda run: f"{run['rate']:,.0f}",
@@ -287,8 +311,13 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "second": second_run,
     "logs": logs,
     "shapes": shapes,
+    "beside": beside,
+    "beside-limits": beside_limits,
+    "beside-headline": lambda: [stageout.headline(read("stageout"))],
 }
 
 
 if __name__ == "__main__":
-    sys.exit(rewrite([PAGE], updated))
+    pages = rewrite([PAGE, README], updated)
+    picture = rewrite([PICTURE], lambda _: stageout_figure.draw(read("stageout")))
+    sys.exit(pages or picture)

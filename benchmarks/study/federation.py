@@ -1,8 +1,8 @@
 """The federation of the study: a director, a cache for each site, the origin, and a web server.
 
 All are servers of the fault lab, on loopback, over real HTTP. A client is known by the path of its
-director (/SITE/SLOT), for which the world's nodes care, as a real director knows it by its address.
-Whatever a client does, it gets no more than its site's rate over all connections.
+director (/SITE/NODE-SLOT), for which the world's nodes care, as a real director knows it by its
+address. Whatever a client does, it gets no more than its site's rate over all connections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GONE = Status(404, body=b"404 page not found\n", server="ingress")
 
 
 class Clock:
-    """Seconds since a node first asked the director; 0 before."""
+    """Seconds since the first job of a round had a slot; 0 before."""
 
     def __init__(self) -> None:
         self._begin: float | None = None
@@ -139,6 +139,7 @@ class Federation:
         self, world: World, weather: Weather, objects: dict[str, Content], weights: Content
     ) -> None:
         self.world, self.weather, self.clock = world, weather, Clock()
+        self._before: dict[str, int] = {}  # what was sent in earlier rounds
         self._lines: dict[str, Bucket] = {}
         self._paths: dict[tuple[str, str], Bucket] = {}
         self._first: dict[tuple[str, str], float] = {}
@@ -157,6 +158,14 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         for server in self._all():
             server.stop()
+
+    def begin_round(self, weather: Weather) -> None:
+        """Another round begins, of which nobody has asked anything yet."""
+        before = self._sent()
+        with self._lock:
+            self.weather, self.clock, self._before = weather, Clock(), before
+            self._first.clear()
+            self._met.clear()
 
     def _all(self) -> Iterable[Server]:
         return (*self.caches.values(), self.origin, self.web, self.director)
@@ -202,7 +211,11 @@ class Federation:
         return {kind.value: sum(k is kind for k, _ in self._met) for kind in Kind}
 
     def moved(self) -> dict[str, int]:
-        """Bytes of the data set that the caches sent, by client (SITE/SLOT)."""
+        """Bytes of the data set that the caches sent in this round, by client (SITE/NODE-SLOT)."""
+        now = self._sent().items()
+        return {client: sent - self._before.get(client, 0) for client, sent in now}
+
+    def _sent(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for cache in self.caches.values():
             for each in cache.requests:

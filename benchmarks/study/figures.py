@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,8 +36,12 @@ class Figures:
     result_median: float
     stretch_p95: float  # the same, over own compute and one transfer at the site's rate
     size: int  # bytes of the object
+    holding: int  # nodes that held it when the round began
+    nodes: int
+    arrived: int  # attempts that got it
+    from_store: int  # of them, those that found it on their node, or waited there for another's
     bytes_moved: int
-    retried_bytes: float  # of the moved, those beyond one object for each attempt that got its own
+    retried_bytes: float  # of the moved, those beyond one object for each attempt that fetched it
     again_bytes: float  # of the moved, whole objects of attempts beyond one for each result
     stalls: int
     evictions: int
@@ -61,9 +66,14 @@ def figures(ran: Ran, world: World) -> Figures:
     good = ran.made
     totals = found.totals
     arrived = _arrived(found, ran)
-    moved = sum(ran.moved.values())
-    beyond = sum(max(0, count - arrived[slot] * ran.size) for slot, count in ran.moved.items())
-    again = max(0, arrived.total() - len(good)) * ran.size
+    fetched = [each for each in arrived if not each.from_store]
+    moved = Counter[str]()
+    for slot, count in ran.moved.items():
+        moved[_node(slot)] += count
+    at, by = Counter(each.node for each in fetched), Counter(each.job for each in fetched)
+    total = moved.total()
+    beyond = sum(max(0, count - at[node] * ran.size) for node, count in moved.items())
+    again = sum(max(0, by[job] - (job in good)) for job in by) * ran.size
     walls = _walls(found, good)
     results = pl.Series(walls.values(), dtype=pl.Float64)
     stretches = pl.Series(
@@ -84,9 +94,13 @@ def figures(ran: Ran, world: World) -> Figures:
         result_median=_number(results.median()) / world.scale.hour,
         stretch_p95=_number(stretches.quantile(0.95, "linear")),
         size=ran.size,
-        bytes_moved=moved,
-        retried_bytes=beyond / moved if moved else 0.0,
-        again_bytes=again / moved if moved else 0.0,
+        holding=ran.holding,
+        nodes=len(world.nodes),
+        arrived=len(arrived),
+        from_store=len(arrived) - len(fetched),
+        bytes_moved=total,
+        retried_bytes=beyond / total if total else 0.0,
+        again_bytes=again / total if total else 0.0,
         stalls=totals.stalls,
         evictions=totals.evictions,
         holds=totals.holds,
@@ -97,8 +111,17 @@ def figures(ran: Ran, world: World) -> Figures:
     )
 
 
-def _arrived(found: Report, ran: Ran) -> Counter[str]:
-    """Attempts that got their input, by slot; a node that is not fit is left before that."""
+@dataclass(frozen=True)
+class _Arrival:
+    """An attempt that got the data set."""
+
+    job: int
+    node: str
+    from_store: bool
+
+
+def _arrived(found: Report, ran: Ran) -> list[_Arrival]:
+    """Attempts that got their input; a node that is not fit is left before that."""
     whole = pl.col("arrived") & pl.col("executed") & (pl.col("cause") != Cause.BAD_NODE.value)
     attempts = found.accounts.attempts.filter(whole).join(
         found.accounts.jobs.select("job", "proc"), on="job"
@@ -106,13 +129,34 @@ def _arrived(found: Report, ran: Ran) -> Counter[str]:
     begun: dict[int, list[tuple[float, str]]] = {}
     for event in read_log(ran.log).events:
         if event.number == EventType.EXECUTE:
-            slot, _, rest = event.slot.partition("@")
-            site = rest.partition("@")[0].removeprefix("glidein_")
-            begun.setdefault(event.proc, []).append((event.time, f"{site}/{slot}"))
-    return Counter(
-        max(entry for entry in begun[proc] if entry[0] <= end)[1]
-        for proc, end in attempts.select("proc", "end").iter_rows()
-    )
+            node = event.slot.partition("@")[2].partition("@")[0].removeprefix("glidein_")
+            begun.setdefault(event.proc, []).append((event.time, node))
+    kept = _from_store(ran)
+    return [
+        _Arrival(
+            proc,
+            max(entry for entry in begun[proc] if entry[0] <= end)[1],
+            any(begin <= when <= end for when in kept.get(proc, ())),
+        )
+        for proc, begin, end in attempts.select("proc", "begin", "end").iter_rows()
+    ]
+
+
+def _from_store(ran: Ran) -> dict[int, list[float]]:
+    """When attempts of each job began that took the data set from their node's store."""
+    found: dict[int, list[float]] = {}
+    for path in ran.folder.glob("jobs/*/attempts/*/record.json"):
+        record = json.loads(path.read_text())
+        if any(
+            each["source"] == "store" and each["bytes"] == ran.size for each in record["inputs"]
+        ):
+            found.setdefault(int(path.parts[-4]), []).append(record["segments"][0]["begin"])
+    return found
+
+
+def _node(slot: str) -> str:
+    """The node of a slot (SITE/NODE-SLOT), as its startd is called."""
+    return slot.rpartition("-")[0].replace("/", "-")
 
 
 def _walls(found: Report, good: Mapping[int, Any]) -> dict[int, float]:

@@ -8,17 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study.federation import Federation
-from study.world import HOUR, LEAST, SITES, Site, World
+from study.world import HOUR, LEAST, Slot, World
 from tests.pool.harness import Pool
+
+from headway.cli.wrap import write_plugin
+from headway.pool.htcondor.node_config import NodeSettings, node_config
 
 NODE = Path(__file__).parent / "node"
 FULL_SIZE = 143e9  # bytes of the study's data set
 # Before 25.2.1 nothing told the starter that a plugin was at work; so the news is put off for ever.
 NO_NEWS = 1_000_000
+PROGRAM = "headway-node.pyz"  # the sweeper of the nodes' stores
+QUICK_SWEEP = 5  # the same in the short form, where nobody is to wait for it
+SWEEP = 60  # seconds between two looks of it, as by default: all of them share this machine
+KEEP_FREE = 10**9  # bytes of the disk that all nodes share
 ELSEWHERE = 1_200.0  # seconds of the study after which a job that waits gets another slot
 _WRAPPER = """#!/bin/sh
 # What differs from node to node: how fast it computes, where its director is, whether jobs get out.
-slot=$GLIDEIN_ResourceName/${{_CONDOR_SLOT%%@*}}
+slot=$GLIDEIN_ResourceName/$STUDY_NODE-${{_CONDOR_SLOT%%@*}}
 export OSDF_DIRECTOR_URL={director}/$slot
 . {folder}/slots/$slot
 if [ "$STUDY_NETWORK" = no ]; then exec unshare --map-current-user --net "$@"; fi
@@ -47,12 +54,12 @@ def make_pool(
     """
     director = federation.director.url("").rstrip("/")
     _furnish(world, director, era, folder)
-    lines = "\n".join(_site(world, site) for site in SITES)
+    lines = "\n".join(_node(name, slots) for name, slots in world.nodes.items())
     return Pool(
         {
             "POOL_SITES": lines,
             "POOL_EXTRA_CM": _access_point(world, era, clusters),
-            "POOL_EXTRA_SITES": _nodes(world, era, folder),
+            "POOL_EXTRA_SITES": f"{_all_nodes(world, era, folder)}\n{_store(world, folder)}",
         }
     )
 
@@ -70,6 +77,7 @@ def _furnish(world: World, director: str, era: Era, folder: Path) -> None:
     shutil.copy(NODE / "plugin.py", folder / "plugin")
     (folder / "plugin").chmod(0o755)
     shrunk = world.scale.hour / HOUR
+    write_plugin(folder / PROGRAM)
     settings = {
         "director": director,
         "seconds": shrunk,
@@ -82,17 +90,37 @@ def _furnish(world: World, director: str, era: Era, folder: Path) -> None:
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
 
 
-def _site(world: World, site: Site) -> str:
-    slots = world.of(site)
+def _node(name: str, slots: list[Slot]) -> str:
+    """A node as pool.sh takes it: a startd of its own, which names the site that it is of."""
     places = ", ".join(str(slot.place) for slot in slots)
+    site, _, node = name.rpartition("-")
+    told = f"GLIDEIN_ResourceName={site} STUDY_NODE={node} HEADWAY_POOL_PROCESS=$(LOCAL_DIR)"
     lines = [
         "SLOT_TYPE_1_PARTITIONABLE = False",
         "SLOT_TYPE_1 = cpus=1",
         f"NUM_SLOTS_TYPE_1 = {len(slots)}",
+        f'GLIDEIN_Site = "{site}"',
+        f'GLIDEIN_ResourceName = "{site}"',
+        f'STARTER_JOB_ENVIRONMENT = "{told}"',
+        f'StudyNode = "{node}"',
         f"StudyPlace = ({{{places}}})[SlotID - 1]",
-        "STARTD_ATTRS = $(STARTD_ATTRS) StudyPlace",
+        "STARTD_ATTRS = $(STARTD_ATTRS) StudyNode StudyPlace",
     ]
-    return f"{site.name}|{len(slots)}|{256 * len(slots)}||{';'.join(lines)}"
+    return f"{name}|{len(slots)}|{256 * len(slots)}||{';'.join(lines)}"
+
+
+def _store(world: World, folder: Path) -> str:
+    """What `headway node-config` prints for a pilot whose users trust each other.
+
+    Every run has these lines, also those whose jobs do not know of a store.
+    """
+    settings = NodeSettings(
+        program=str(folder / PROGRAM),
+        share_inputs=True,
+        keep_free=KEEP_FREE,
+        period=QUICK_SWEEP if world.certain else SWEEP,
+    )
+    return node_config(settings)
 
 
 def _access_point(world: World, era: Era, clusters: int) -> str:
@@ -142,7 +170,7 @@ def _start(world: World) -> str:
     return _START.format(turn=turn, new=new, elsewhere=round(world.patience(ELSEWHERE)))
 
 
-def _nodes(world: World, era: Era, folder: Path) -> str:
+def _all_nodes(world: World, era: Era, folder: Path) -> str:
     return "\n".join(
         [
             f"START = {_start(world)}",

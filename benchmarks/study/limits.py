@@ -33,6 +33,11 @@ LIMITS = (
     Limit("headway", "compute share", "compute_share", 0.84),
     Limit("headway", "bytes of repeated downloads", "retried_bytes", most=0.02),
     Limit("headway", "stretch, 95th percentile", "stretch_p95", most=1.25),
+    # With the data set on the nodes; before there were stores, 88 to 89 % was the best possible.
+    Limit("headway-again", "jobs with the right output", "verified_share", 1.0, each=True),
+    Limit("headway-again", "compute share", "compute_share", 0.93),
+    Limit("headway-again", "bytes moved per result", "moved_per_result", most=0.4),
+    Limit("headway-again", "stretch, 95th percentile", "stretch_p95", most=1.25),
     Limit("headway-stream", "jobs with the right output", "verified_share", 1.0, each=True),
     Limit("headway-stream", "compute share without waits for data", "net_share", 0.92),
     Limit("headway-stream", "bytes of repeated downloads", "retried_bytes", most=0.02),
@@ -64,12 +69,15 @@ def judge(found: Mapping[str, Sequence[Row]]) -> list[Finding]:
     ]
 
 
+_FORMS = {"stretch_p95": "{:.2f}".format, "moved_per_result": "{:.2f} ×".format}
+
+
 def rows(findings: Sequence[Finding]) -> list[list[str]]:
     """A table as text: head, and a row each."""
     lines = [["run", "figure", "must be", "mean", "each seed", "holds"]]
     for finding in findings:
         limit = finding.limit
-        shown = "{:.2f}".format if limit.key == "stretch_p95" else "{:.1%}".format
+        shown = _FORMS.get(limit.key, "{:.1%}".format)
         bounds = [f"at least {shown(limit.least)}"] if limit.least > float("-inf") else []
         bounds += [f"at most {shown(limit.most)}"] if limit.most < float("inf") else []
         lines.append(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from study.figures import OUTPUT
-from study.runs import WAYS
+from study.runs import POOLS, WAYS
 
 from headway.report import report
 from headway.report.page import Front, versus
@@ -39,6 +39,8 @@ COLUMNS: list[tuple[str, str, Callable[[float], str]]] = [
     ("bytes of repeated downloads", "retried_bytes", _percent),
     ("bytes of repeated attempts", "again_bytes", _percent),
     ("evictions", "evictions", "{:.1f}".format),
+    ("nodes that held the data set before", "held_share", _percent),
+    ("attempts that got it from their node", "store_share", _percent),
 ]
 
 
@@ -57,6 +59,8 @@ def _with_ratios(row: Row) -> Row:
         "verified_share": row["verified"] / row["jobs"],
         "moved_per_result": row["bytes_moved"] / row["size"] / results,
         "net_share": row["compute_share"] - row["waiting_share"],
+        "held_share": row["holding"] / row["nodes"],
+        "store_share": row["from_store"] / max(1, row["arrived"]),
     }
 
 
@@ -95,6 +99,11 @@ _EMPTY = ("stock", "named", "headway")
 
 def middle(rows: Sequence[Row], key: str) -> float:
     return statistics.fmean(row[key] for row in rows)
+
+
+def of_round(found: dict[str, list[Row]], number: int) -> dict[str, list[Row]]:
+    """What was found in one round."""
+    return {way.name: found[way.name] for way in WAYS if way.round == number and way.name in found}
 
 
 def table(found: dict[str, list[Row]]) -> list[list[str]]:
@@ -139,28 +148,35 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def headline(found: dict[str, list[Row]]) -> str:
-    """The table that the README begins with, of the seeds that all ways have."""
+    """The table that the README begins with, of the seeds that all runs have."""
     common = set.intersection(*({row["seed"] for row in found[way.name]} for way in WAYS))
-    ways = [[row for row in found[way.name] if row["seed"] in common] for way in WAYS]
-    jobs, seeds = ways[0][0]["jobs"], f"{len(common)} seed{'s' * (len(common) != 1)}"
-
-    def good(rows: Sequence[Row]) -> str:
-        return f"{sum(row['verified'] for row in rows)} of {sum(row['jobs'] for row in rows)}"
-
-    def mean(key: str, form: Callable[[float], str]) -> list[str]:
-        return [form(middle(rows, key)) for rows in ways]
-
-    return markdown(
-        [
-            [f"{jobs} jobs, {seeds}", *_SETUPS],
-            ["jobs with the right result", *map(good, ways)],
-            ["slot time that computed results", *mean("net_share", _percent)],
-            ["mean time to a result", *mean("result_mean", _hours)],
+    jobs = found[WAYS[0].name][0]["jobs"]
+    lines = [[f"{jobs} jobs, {len(common)} seed{'s' * (len(common) != 1)}", *_SETUPS]]
+    for number, title in enumerate(_ROUNDS):
+        ways = [rounds[number : number + 1] for rounds in POOLS]  # one, or none
+        kept = [
+            [row for way in one for row in found[way.name] if row["seed"] in common] for one in ways
         ]
-    )
+        lines.append([f"**{title}**", *[""] * len(ways)])
+        lines.append(["jobs with the right result", *map(_good, kept)])
+        for words, key, form in _HEADLINE:
+            lines.append([words, *(form(middle(rows, key)) if rows else "" for rows in kept)])
+    return markdown(lines)
+
+
+def _good(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    return f"{sum(row['verified'] for row in rows)} of {sum(row['jobs'] for row in rows)}"
 
 
 _SETUPS = ("HTCondor as in 2024", "HTCondor as in 2026", "Headway", "Headway, streaming")
+_ROUNDS = ("on new nodes", "the same jobs again, on the same nodes")
+_HEADLINE: list[tuple[str, str, Callable[[float], str]]] = [
+    ("slot time that computed results", "net_share", _percent),
+    ("mean time to a result", "result_mean", _hours),
+    ("downloads of the data set for each result", "moved_per_result", "{:.2f}".format),
+]
 
 
 def page(folder: Path, found: dict[str, list[Row]]) -> str:

@@ -1,7 +1,8 @@
 """The weather: what goes wrong when and where, a pure function of the world's seed and the time.
 
-Times are seconds since the run's first question to the director, so that every run of a seed meets
-the same weather, whoever asks and however often.
+Times are seconds since the first job of a round had a slot, so that every run of a seed meets the
+same weather, whoever asks and however often. A second round has weather of its own, by the same
+rules.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ class Weather:
         ]
 
 
-def make_weather(world: World) -> Weather:
-    """The weather of a world's seed, fitted to what the study's table says happened."""
-    dice = random.Random(f"weather {world.seed}")
+def make_weather(world: World, number: int = 1) -> Weather:
+    """The weather of a world's seed, fitted to what the study's table says happened.
+
+    `number`: of the round.
+    """
+    dice = random.Random(f"weather {world.seed}" + (f" round {number}" if number > 1 else ""))
     overloads = {
         # Long at CHTC, as in the first half of the study, shorter elsewhere.
         CHTC: _overload(world, CHTC, 0.25, dice.uniform(11.0, 12.5), dice),

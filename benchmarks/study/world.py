@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import random
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 TABLE = Path(__file__).parents[2] / "tests/report/data/ospool-imagenet-100-jobs.csv"
@@ -30,6 +31,7 @@ GP = Site("GP-ARGO-ksu-backfill", 0.20, 900.0)
 SITES = (CHTC, PDX, GP)
 _NEAR = 0.85  # of the longest that a job may execute
 SPARES = [CHTC, GP]  # slots that no job takes at first, for those that have to go elsewhere
+AT_ONE_NODE = 4  # slots
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,21 @@ class Slot:
     """One slot of a site; `place` is its turn in the matchmaking."""
 
     site: Site
-    number: int
+    number: int  # among the slots of its site
     place: int
     compute: float  # seconds of the study that a job computes there
     networked: bool = True  # whether jobs, other than HTCondor itself, get out
+    node: int = 0  # among the nodes of its site
+    on_node: int = 0  # its number there
+
+    @property
+    def node_name(self) -> str:
+        return f"{self.site.name}-node{self.node}"
 
     @property
     def label(self) -> str:
-        return f"{self.site.name}/slot{self.number}"
+        """SITE/NODE-SLOT."""
+        return f"{self.site.name}/node{self.node}-slot{self.on_node}"
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,14 @@ class World:
 
     def of(self, site: Site) -> list[Slot]:
         return sorted((s for s in self.slots if s.site == site), key=lambda slot: slot.number)
+
+    @property
+    def nodes(self) -> dict[str, list[Slot]]:
+        """The slots of each node, in the order of their numbers."""
+        found: dict[str, list[Slot]] = {}
+        for slot in sorted(self.slots, key=lambda slot: slot.on_node):
+            found.setdefault(slot.node_name, []).append(slot)
+        return dict(sorted(found.items()))
 
     @property
     def limit(self) -> int:
@@ -131,12 +148,34 @@ def make_world(
         too_long = dice.uniform(20.8, 21.4) * (longest / DAY) * HOUR if slow else 0.0
         compute = too_long or drawn[site].pop()
         slots.append(Slot(site, number, place, compute, networked=place != offline))
-    return World(seed, jobs, Scale(hour, size), spacing, tuple(slots), longest, certain)
+    placed = tuple(_on_nodes(slots, jobs))
+    return World(seed, jobs, Scale(hour, size), spacing, placed, longest, certain)
+
+
+def _on_nodes(slots: Iterable[Slot], jobs: int) -> list[Slot]:
+    """Each slot on a node: four of a site that begin one after the other share one.
+
+    The last node of a site has what is left. Spare slots, and the slot without network, are nodes
+    of their own: who goes there finds nothing that others have brought.
+    """
+    made: list[Slot] = []
+    filled: dict[Site, tuple[int, int]] = {}  # the node that is being filled, and its slots
+    nodes: dict[Site, int] = {}
+    for slot in slots:
+        node, taken = filled.get(slot.site, (0, AT_ONE_NODE))
+        alone = slot.place >= jobs or not slot.networked
+        if alone or taken == AT_ONE_NODE:
+            node, taken = nodes.get(slot.site, 0) + 1, 0
+            nodes[slot.site] = node
+        if not alone:
+            filled[slot.site] = node, taken + 1
+        made.append(replace(slot, node=node, on_node=taken + 1))
+    return made
 
 
 def short_world(seed: int) -> World:
-    """12 jobs and days of 8 hours, for a test: it ends within two minutes, on any machine."""
-    return make_world(seed, 12, hour=8.0, size=SHORT_SIZE, longest=8.0, certain=True)
+    """12 jobs and days of 5 hours, for a test: a round ends within a minute, on any machine."""
+    return make_world(seed, 12, hour=8.0, size=SHORT_SIZE, longest=5.0, certain=True)
 
 
 def compute_times() -> dict[str, list[float]]:

@@ -56,6 +56,8 @@ class Run:
         _log.debug("%s: reading %s", folder.label, folder.events)
         self._follower = Follower(folder.events)
         self._jobs = Jobs()
+        self._dagman = Jobs()  # DAGMan itself, of a run whose jobs and couriers it submits
+        self._dagman_follower = Follower(folder.dag_log)
 
     def __repr__(self) -> str:
         """The label, the pool and how many jobs are in which state; never an error."""
@@ -101,7 +103,7 @@ class Run:
         return self._pool
 
     def refresh(self) -> bool:
-        """Read what is new in the event log.
+        """Read what is new in the event log, and in that of DAGMan.
 
         Returns:
             Whether there was anything.
@@ -114,7 +116,10 @@ class Run:
             state = self._jobs.update(event)
             if state is not None and self.saw is not None:
                 self.saw(state)
-        return bool(events)
+        more = self._dagman_follower.poll()
+        for event in more:
+            self._dagman.update(event)
+        return bool(events or more)
 
     def _expanded(self, event: Event) -> Iterable[Event]:
         """The event; if a cluster was removed, also one for each job that was not in the queue."""
@@ -139,18 +144,24 @@ class Run:
     def settled(self) -> bool:
         """Whether nothing more will happen by itself: all jobs are over, or held for good."""
         jobs = self.jobs
-        return len(jobs) >= self.folder.job.size and all(
-            self._settled(state) for state in jobs.values()
-        )
+        over = len(jobs) >= self.folder.job.size and all(map(self._settled, jobs.values()))
+        return over and not (self._dagman_goes_on and any(map(_may_come_again, jobs.values())))
+
+    @property
+    def _dagman_goes_on(self) -> bool:
+        """Whether DAGMan goes on, which compares what came home, and sends further couriers."""
+        dagman = self._dagman.cluster().values()
+        return any(not (state.terminal or state.status is Status.HELD) for state in dagman)
 
     def _settled(self, state: JobState) -> bool:
         if state.terminal:
             return True
+        holds, starts = state.queue_counts
         return state.status is Status.HELD and not releases(
             state.hold_code or 0,
             state.hold_subcode or 0,
-            holds=state.holds,
-            starts=state.attempts,
+            holds=holds,
+            starts=starts,
             retries=self.folder.job.retries,
         )
 
@@ -356,6 +367,11 @@ class Run:
                     f"{self.label} has no job {job!r}",
                     remedy=f"its jobs are {self.label}.0 to {self.label}.{size - 1}",
                 )
+
+
+def _may_come_again(state: JobState) -> bool:
+    """Whether another courier may bring a job's outputs, if there are any left."""
+    return state.delivered is not None or state.undelivered
 
 
 def look(folder: RunFolder) -> RunState:

@@ -24,6 +24,12 @@ def many(number: int, one: str, more: str = "") -> str:
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
+def ordinal(number: int) -> str:
+    """A place in an order: "1st", "2nd", "11th"."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number:,}{'th' if 10 < number % 100 < 20 else ends.get(number % 10, 'th')}"
+
+
 def printable(text: str) -> str:
     """One line without anything that a terminal would act on."""
     return _CONTROL.sub(lambda match: " " if match[0] in "\t\n" else "�", text)

@@ -183,7 +183,8 @@ def test_the_board_follows_the_log(make_run: Make) -> None:
         writer.aborted(1, 0, "away")
     run_jobs.run.refresh()
     assert run_jobs.counts == {
-        "failed": 1, "held": 0, "running": 1, "idle": 2, "removed": 1, "succeeded": 1,
+        "failed": 1, "held": 0, "running": 1, "delivering": 0,
+        "idle": 2, "removed": 1, "succeeded": 1,
     }  # fmt: skip
     assert run_jobs.busy
     assert len(run_jobs.first(100)) == 5

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lab import Fault, Hang, Server, Status
 from tests.node.conftest import Chirp, Node, wait
 
 from headway.node.classad import read_old_ad
 from headway.node.errors import ENDED_BY_POOL, Exit
 from headway.node.store.folder import Settings, Store, create_store
-from headway.node.store.sandboxes import FILES, TICKET, Sandboxes
+from headway.node.store.sandboxes import FILES, TAKEN_AGE, TICKET, Sandboxes
 
 DELIVER = {"smallest": 10, "stays": 3600.0}
 COMMAND = "mkdir -p out/deep; echo result > out/deep/a; : > out/empty; echo more > b"
@@ -113,7 +115,26 @@ def test_without_a_store_they_go_home_with_their_job(yard: Yard) -> None:
     assert job.run() == 0
     assert home(job) == WHOLE and yard.ad() == {}
     log = (job.attempt() / "agent.log").read_text()
-    assert "go home with the job: this node has no store" in log
+    assert "go home with the job: the store" in log and "No such file" in log
+
+
+def test_without_transfer_slots_they_go_home_with_their_job(yard: Yard) -> None:
+    job = yard.node()
+    machine = job.folder / ".machine.ad"
+    machine.write_text(machine.read_text().replace("HeadwayTransferSlot = false\n", ""))
+    assert job.run() == 0
+    assert home(job) == WHOLE and yard.sandboxes.held() == [] and yard.ad() == {}
+    log = (job.attempt() / "agent.log").read_text()
+    assert "go home with the job: this node has no transfer slots" in log
+
+
+def test_what_was_left_in_vain_goes_home_with_its_job(yard: Yard) -> None:
+    """Its node did not come back in time: nobody waits for a courier once more."""
+    assert yard.node().run() == 0
+    yard.ad()
+    again = yard.node(ad=yard.text)
+    assert again.run() == 0 and home(again) == WHOLE
+    assert (again.folder / "headway-out" / "ticket.json").read_text() == "{}"
 
 
 def test_where_nobody_can_be_told_they_go_home_with_their_job(yard: Yard) -> None:
@@ -152,8 +173,46 @@ def test_a_lost_sandbox_is_computed_again(yard: Yard, damage: str) -> None:
     assert not (courier.folder / "headway-out" / "outputs").exists()
     assert yard.ad()["headwaydeliversince"] is None, "it is still a courier"
     again = yard.node(ad=yard.text)
-    shutil.rmtree(yard.root, ignore_errors=True)
-    assert again.run() == 0 and home(again) == WHOLE
+    assert again.run() == 0 and home(again) == WHOLE, "they were left in a store once more"
+    assert yard.ad()["headwaysteps"] == 2, "neither the hand-over nor its loss is a failed try"
+
+
+@pytest.mark.parametrize("refusal", ["for a while", "for good", "evicted"])
+def test_a_courier_that_cannot_send_brings_nothing_home(yard: Yard, refusal: str) -> None:
+    """The sandbox stays for the next one, however long the pause is."""
+    faults: dict[str, Fault] = {
+        "for a while": Status(503, retry_after="0").on("/b"),
+        "for good": Status(403).on("/b"),
+        "evicted": Hang("request").on("/b"),
+    }
+    with Server(faults=[faults[refusal]]) as server:
+        outputs = [{"path": "out"}, {"path": "b", "to": server.url("/b")}]
+        outputs.insert(0, {"path": "a", "to": server.url("/a")})  # is there when the other fails
+        job, courier, second = (yard.node(transfer=number > 0) for number in range(3))
+        for node in (job, courier, second):
+            node.plan(f"{COMMAND}; echo one > a", outputs=outputs, deliver=DELIVER)
+        assert job.run() == 0
+        yard.ad()
+        for node in (courier, second):
+            (node.folder / ".job.ad").write_text(yard.text)
+        process = courier.start()
+        if refusal == "evicted":
+            wait(lambda: any(each.path == "/b" for each in server.requests))
+            process.terminate()
+        code, out = courier.end(process), courier.folder / "headway-out"
+        expected = {"for a while": Exit.INPUT_RETRYABLE, "for good": Exit.OUTPUT_MISSING}
+        assert code == expected.get(refusal, ENDED_BY_POOL), courier.stderr
+        assert not (out / "outputs").exists() and server.store.paths() == ["/a"]
+        if refusal == "for good":  # as with any other attempt that could not send its outputs
+            assert (courier.attempt() / "outputs" / "b").read_text() == "more\n"
+            return
+        assert not list(out.rglob("b"))
+        assert yard.sandboxes.sweep(time.time() + TAKEN_AGE + 60) == [], "it was not delivered"
+        server.faults = []
+        assert second.run() == 0, second.stderr
+        assert server.store.paths() == ["/a", "/b"]
+        assert server.store["/b"].content.read(0, 99) == b"more\n"
+        assert home(second) == {key: text for key, text in WHOLE.items() if key != "b"}
 
 
 @pytest.mark.parametrize("trouble", ["no store", "no room"])
@@ -191,3 +250,34 @@ def test_an_eviction_during_the_hand_over_leaves_one_result(yard: Yard, tmp_path
     else:
         assert code == ENDED_BY_POOL and held == []
     assert os.listdir(Store(str(yard.root)).drafts) == []
+
+
+@pytest.mark.parametrize("there", ["ours", "half of ours", "another's"])
+def test_a_courier_that_was_killed_at_the_end_of_its_upload(yard: Yard, there: str) -> None:
+    """A plain server tells no digest: what is there is its own if nothing was there before."""
+    with Server(half_objects=True) as server:
+        silent = Hang("request").methods("PUT")
+        server.faults = [Status(503, retry_after="0")] if there == "another's" else [silent]
+        outputs = [{"path": "b", "to": server.url("/b")}]
+        job, courier, second = (yard.node(transfer=number > 0) for number in range(3))
+        for node in (job, courier, second):
+            node.plan("echo of the job > b", outputs=outputs, deliver=DELIVER)
+        assert job.run() == 0
+        yard.ad()
+        for node in (courier, second):
+            (node.folder / ".job.ad").write_text(yard.text)
+        process = courier.start()
+        wait(lambda: len(server.requests) > 2)
+        process.kill()
+        courier.end(process)
+        assert not (courier.folder / "headway-out" / "outputs").exists()
+        server.faults = []
+        texts = {"ours": b"of the job\n", "half of ours": b"of t", "another's": b"of a thie\n"}
+        server.store["/b"] = texts[there]
+        code = second.run()
+        found = server.store["/b"].content.read(0, 99)
+        if there == "another's":
+            assert code == Exit.OUTPUT_MISSING and found == b"of a thie\n"
+            assert "something is there already" in second.stderr
+        else:
+            assert code == 0 and found == b"of the job\n"

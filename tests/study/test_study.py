@@ -1,4 +1,7 @@
-"""The study in its shortest form on a real pool: 12 jobs, every fault once, stock and Headway."""
+"""The study in its shortest form on a real pool: 12 jobs, every fault once, stock and Headway.
+
+Headway's jobs run a second time on the same nodes, which have kept the data set.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FIVE_MINUTES = 300  # which the short form may take, the building of its data set included
+SEVEN_MINUTES = 420  # which the short form may take on a busy machine; else it takes two
 FAULTS = {"slow", "silent", "short copy", "404"}
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def ran() -> Iterator[dict[str, Row]]:
-    """The figures of both runs, which meet the same weather at the same time."""
+    """The figures of both runs, which meet the same weather, and of Headway's second round."""
     mode = os.environ.get("HEADWAY_POOL", "")
     if mode == "skip":
         pytest.skip("HEADWAY_POOL=skip")
@@ -30,19 +33,19 @@ def ran() -> Iterator[dict[str, Row]]:
         folder = Path(place)
         folder.chmod(0o755)  # the pool's own users read what the nodes need
         command = [sys.executable, str(ROOT / "benchmarks/study"), "--short", "--to", place]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FIVE_MINUTES)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SEVEN_MINUTES)
         if done.returncode and "no real pool" in done.stderr and mode != "require":
             pytest.skip(done.stderr.strip())
         assert done.returncode == 0, done.stdout + done.stderr
         assert "headway" in (folder / "index.html").read_text()
         yield {
             way: json.loads((folder / way / "seed-1.json").read_text())
-            for way in ("stock-2024", "headway")
+            for way in ("stock-2024", "headway", "headway-again")
         }
 
 
 @pytest.mark.pool
-@pytest.mark.timeout(FIVE_MINUTES + 20)
+@pytest.mark.timeout(SEVEN_MINUTES + 20)
 def test_stock_loses_as_in_the_study(ran: dict[str, Row]) -> None:
     stock = ran["stock-2024"]
     assert stock["verified"] < stock["jobs"]
@@ -57,8 +60,23 @@ def test_stock_loses_as_in_the_study(ran: dict[str, Row]) -> None:
 def test_headway_brings_every_result_home(ran: dict[str, Row]) -> None:
     ours = ran["headway"]
     assert ours["verified"] == ours["jobs"] == 12
-    assert {kind for kind, slots in ours["met"].items() if slots} == FAULTS
+    # what the director or a cache does to one slot is met only if that slot downloads for its node
+    met = {kind for kind, slots in ours["met"].items() if slots}
+    assert "slow" in met and len(met) >= 2
     assert ours["losses"].keys() >= {"bad-node"}, "no job met the node without network"
     assert ours["evictions"] >= 1 and ours["stalls"] == 0
     assert ours["compute_share"] > ran["stock-2024"]["compute_share"] + 0.25
     assert ours["retried_bytes"] < 0.1
+    assert ours["holding"] == 0
+    assert ours["from_store"] >= 5, "jobs of a node did not share a download"
+
+
+@pytest.mark.pool
+def test_a_second_round_finds_the_data_on_its_nodes(ran: dict[str, Row]) -> None:
+    again = ran["headway-again"]
+    assert again["verified"] == again["jobs"] == 12
+    assert again["holding"] >= 4
+    assert again["from_store"] >= 10
+    assert again["bytes_moved"] <= 0.4 * again["jobs"] * again["size"]
+    assert again["evictions"] >= 1, "the second round has no weather"
+    assert again["compute_share"] > ran["headway"]["compute_share"]

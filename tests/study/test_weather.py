@@ -17,6 +17,8 @@ def test_a_seed_makes_one_world_and_one_weather() -> None:
     assert make_world(3) == make_world(3) != make_world(4)
     assert make_weather(make_world(3)) == make_weather(make_world(3))
     assert make_weather(make_world(3)) != make_weather(make_world(4))
+    assert make_weather(make_world(3), 2) == make_weather(make_world(3), 2)
+    assert make_weather(make_world(3), 2) != make_weather(make_world(3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -29,15 +31,36 @@ def test_sites_are_as_in_the_study(seed: int) -> None:
         mine = fmean(slot.compute for slot in world.of(site))
         assert mine == pytest.approx(fmean(times[site.name]), rel=0.02)
     slow = [slot for slot in world.slots if slot.compute > 20 * 3600]
-    assert [slot.label for slot in slow] == [f"{GP.name}/slot1"]
+    assert [slot.label for slot in slow] == [f"{GP.name}/node1-slot1"]
     assert sum(not slot.networked for slot in world.slots) == 1
 
 
 @pytest.mark.parametrize("make", [make_world, short_world])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_fault_meets_a_job_of_its_own(make: Callable[[int], World], seed: int) -> None:
+def test_four_slots_are_a_node(make: Callable[[int], World], seed: int) -> None:
     world = make(seed)
-    weather = make_weather(world)
+    assert len({slot.label for slot in world.slots}) == len(world.slots)
+    alone, sizes = 0, Counter[int]()
+    for slots in world.nodes.values():
+        assert [slot.on_node for slot in slots] == list(range(1, len(slots) + 1))
+        if any(slot.place >= world.jobs or not slot.networked for slot in slots):
+            assert len(slots) == 1, "what others have brought is not there"
+            alone += 1
+        else:
+            sizes[len(slots)] += 1
+    assert alone == 3
+    assert max(sizes) == 4
+    assert sum(count for size, count in sizes.items() if size < 4) <= 3  # the last of a site
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("make", [make_world, short_world])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_fault_meets_a_job_of_its_own(
+    make: Callable[[int], World], seed: int, number: int
+) -> None:
+    world = make(seed)
+    weather = make_weather(world, number)
     kinds = Counter(episode.kind for episode in weather.episodes)
     assert kinds == {Kind.SLOW: 3, Kind.SILENT: 3, Kind.SHORT: 1, Kind.ABSENT: 3}
     known = {slot.label for slot in world.slots}

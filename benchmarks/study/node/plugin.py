@@ -100,7 +100,8 @@ def ask(url: str, settings: dict[str, Any]) -> list[str]:
 def ask_once(url: str, settings: dict[str, Any]) -> list[str]:
     with open(os.environ["_CONDOR_MACHINE_AD"]) as file:
         ad = file.read()
-    client = f"{value(ad, 'GLIDEIN_ResourceName')}/{value(ad, 'Name').partition('@')[0]}"
+    slot = f"{value(ad, 'StudyNode')}-{value(ad, 'Name').partition('@')[0]}"
+    client = f"{value(ad, 'GLIDEIN_ResourceName')}/{slot}"
     try:
         path = urllib.parse.urlsplit(url).path
         answer = request(f"{settings['director']}/{client}{path}", 10)

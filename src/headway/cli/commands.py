@@ -26,6 +26,9 @@ COMMANDS = {
     "status": Command("status", "show the jobs of a run or of an event log", WATCHING),
     "list": Command("status", "list all runs that are here", WATCHING),
     "logs": Command("logs", "print the output of a job", WATCHING),
+    "deliveries": Command(
+        "deliveries", "show outputs that are not home yet, and retry or drop them", WATCHING
+    ),
     "report": Command("report", "show where the slot time went, from event logs", WATCHING),
     "collect": Command("collect", "archive event logs, by day, before they rotate away", WATCHING),
     "advise": Command("advise", "explain why jobs are held and what to do about it", WATCHING),
@@ -57,6 +60,8 @@ SYNONYMS = {
     "watch": "status", "info": "status",
     "ls": "list", "runs": "list", "history": "list",
     "log": "logs", "tail": "logs", "cat": "logs", "output": "logs", "stdout": "logs",
+    "delivery": "deliveries", "deliver": "deliveries", "couriers": "deliveries",
+    "courier": "deliveries", "sandboxes": "deliveries",
     "summary": "report", "stats": "report", "accounting": "report", "efficiency": "report",
     "account": "report", "analyze": "report", "analyse": "report",
     "archive": "collect", "keep": "collect", "store": "collect", "anonymise": "collect",

@@ -5,28 +5,31 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import Any
 
 from headway.api import Run
-from headway.cli.terminal import amount, print_table
+from headway.cli.terminal import amount, moment, print_table
 from headway.events import JobState, Outcome, Status
 from headway.node.errors import Exit
+from headway.pool.deliveries import DeliveryLines, delivery_seconds, upload_rate
 from headway.spec import format_duration, format_size
-from headway.text import RowWords, many, printable
+from headway.text import RowWords, many, ordinal, printable
 
 #: The groups of jobs, those that need attention first.
-GROUPS = ("failed", "held", "running", "idle", "removed", "succeeded")
+GROUPS = ("failed", "held", "running", "delivering", "idle", "removed", "succeeded")
 STYLES = {
     "failed": "red",
     "held": "yellow",
     "running": "cyan",
+    "delivering": "magenta",
     "idle": "dim",
     "removed": "dim",
     "succeeded": "green",
 }
 _CODES = re.compile(r" \((?:code \d+, subcode \d+|Headway's own exit code 8\d)\)\Z")
 _HELD_BY_USER = 1
+_COMPUTED = "computed; "  # a hand-over, which the words for a delivery say more of
 _ENDS = {Outcome.SUCCESS: "succeeded", Outcome.FAILURE: "failed", Outcome.REMOVED: "removed"}
 _AFTER_FAILURE: dict[Exit | None, str] = {
     None: "see why: headway logs {} --stderr",
@@ -42,7 +45,7 @@ def group_of(state: JobState) -> str:
     """Which of GROUPS a job belongs to."""
     if state.outcome is not None:
         return _ENDS[state.outcome]
-    if state.status in (Status.HELD, Status.IDLE):
+    if state.status in (Status.HELD, Status.IDLE, Status.DELIVERING):
         return str(state.status.value)
     return "running"
 
@@ -55,9 +58,12 @@ def state_word(state: JobState) -> str:
 
 
 def elapsed_words(state: JobState, now: float) -> str:
-    """The time since the job first ran, or since it was submitted if it never has."""
+    """The time since the job first ran, or since it was submitted if it never has.
+
+    It ends when the command has: the outputs may take longer to come home.
+    """
     begin = state.started if state.started is not None else state.submitted
-    end = state.ended if state.ended is not None else now
+    end = state.computed if state.computed is not None else now
     return "" if begin is None else format_duration(int(max(0.0, end - begin)))
 
 
@@ -84,6 +90,49 @@ def fetching_words(state: JobState) -> str:
     return text
 
 
+def stored_at(state: JobState) -> str:
+    """Where a job's outputs wait: the site, or the node where no site is known."""
+    return printable(state.sandbox_site or state.sandbox_at) or "a node"
+
+
+def stored_bytes(state: JobState) -> str:
+    """How much waits there, in words."""
+    return "its outputs" if state.sandbox_bytes is None else format_size(state.sandbox_bytes)
+
+
+def delivery_words(state: JobState, lines: DeliveryLines, now: float) -> str:
+    """Where a job's outputs are and what they wait for: `20 MB at NODE-A, 2nd in line`.
+
+    HTCondor tells nothing of its own transfer while it goes on; then it is what couriers reached
+    before.
+    """
+    if not state.stored:
+        return ""
+    size, site = stored_bytes(state), stored_at(state)
+    if place := lines.place(state):
+        return f"{size} at {site}, {ordinal(place)} in line"
+    if state.courier_since is None:
+        return f"{size} wait at {site}"
+    text = f"{size} from {site}, courier since {moment(state.courier_since, now)}"
+    if rate := upload_rate(state):
+        return f"{text}, sends {printable(state.progress_file)} at {format_size(int(rate))}/s"
+    if before := lines.rate(state.sandbox_at):
+        text += f", earlier ones came at {format_size(int(before))}/s"
+    return text
+
+
+def delivered_words(state: JobState) -> str:
+    """How outputs came home that had waited in a store: `20 MB from NODE-A in 17 s, 1.2 MB/s`."""
+    if state.delivered is None:
+        return ""
+    text, seconds = f"{stored_bytes(state)} from {stored_at(state)}", delivery_seconds(state)
+    if seconds is None:
+        return text
+    text += f" in {format_duration(round(seconds))}"
+    size = state.sandbox_bytes
+    return text if size is None else f"{text}, {format_size(round(size / seconds))}/s"
+
+
 def count_words(counts: Mapping[str, int]) -> str:
     """`3 running, 2 idle`, without empty groups."""
     return ", ".join(f"{counts[group]:,} {group}" for group in GROUPS if counts.get(group))
@@ -105,7 +154,11 @@ def short_why(state: JobState) -> str:
 def next_step(label: str, state: JobState) -> str:
     """What to do about a job that is held or has failed; empty for other jobs."""
     text = ""
-    if state.status is Status.HELD and state.hold_code == _HELD_BY_USER:
+    if state.stored and state.status is Status.HELD:
+        text = "to let a courier bring its outputs: headway deliveries --retry {}"
+    elif state.undelivered:
+        text = "its outputs were computed and did not come home: headway deliveries {}"
+    elif state.status is Status.HELD and state.hold_code == _HELD_BY_USER:
         text = "to let it run again: headway release {}; more: headway advise {}"
     elif state.status is Status.HELD:
         text = "what to do about it: headway advise {}"
@@ -124,31 +177,47 @@ def nobody_runs(label: str) -> str:
 COLUMNS = ("job", "row", "state", "phase", "site", "progress", "elapsed", "attempts", "message")
 
 
-def job_cells(state: JobState, name: str, row: str, now: float) -> list[str]:
-    """The cells of COLUMNS for one job."""
+def job_cells(state: JobState, name: str, row: str, now: float, lines: DeliveryLines) -> list[str]:
+    """The cells of COLUMNS for one job; `lines`: the outputs that wait with its own."""
     return [
         name,
         row,
         state_word(state),
-        printable(state.phase),
-        printable(state.site),
+        printable(phase_word(state)),
+        printable(state.site or (state.sandbox_site if state.stored else "")),
         progress_words(state),
         elapsed_words(state, now),
         str(state.attempts or ""),
-        printable(short_why(state) or fetching_words(state)),
+        message(state, lines, now),
     ]
+
+
+def phase_word(state: JobState) -> str:
+    """The agent's phase; a courier's is not done before HTCondor has brought the outputs."""
+    return "deliver" if state.stored and state.phase == "done" else state.phase
+
+
+def message(state: JobState, lines: DeliveryLines, now: float) -> str:
+    """The last thing that people should know of a job, for a narrow column."""
+    words, told = delivery_words(state, lines, now), printable(short_why(state))
+    if not words:
+        return told or printable(fetching_words(state))
+    if not told or told.startswith(_COMPUTED):
+        return words
+    return f"{told}; {words}" if state.status is Status.HELD else f"{words}; {told}"
 
 
 def print_states(
     states: Sequence[JobState],
     name: Callable[[JobState], str],
     now: float,
+    lines: DeliveryLines,
     *,
     row: Callable[[int, int], str] = lambda job, width: "",
 ) -> None:
     """Print a table of jobs, without the columns that are empty for all of them."""
     room = max(16, shutil.get_terminal_size().columns // 3)
-    rows = [job_cells(state, name(state), row(state.proc, room), now) for state in states]
+    rows = [job_cells(state, name(state), row(state.proc, room), now, lines) for state in states]
     used = [any(row[n] for row in rows) for n in range(len(COLUMNS))]
     print_table(
         list(compress(COLUMNS, used)),
@@ -163,11 +232,13 @@ class JobGroups:
     def __init__(self, size: int = 0) -> None:
         self.size = size
         self.groups: dict[str, dict[int, JobState]] = {group: {} for group in GROUPS}
+        self.lines = DeliveryLines()
         self._group: dict[int, str] = {}
 
     def put(self, key: int, state: JobState) -> None:
         """Put a job where it belongs now."""
         group = group_of(state)
+        self.lines.take(key, state)
         before = self._group.get(key)
         if before != group:
             if before is not None:
@@ -184,14 +255,15 @@ class JobGroups:
 
     @property
     def busy(self) -> bool:
-        """Whether some job runs or waits to run."""
+        """Whether some job runs, waits to run, or has outputs that are to come home."""
         counts = self.counts
-        return counts["running"] + counts["idle"] > 0
+        return counts["running"] + counts["delivering"] + counts["idle"] > 0
 
     def first(self, room: int) -> list[JobState]:
         """The jobs most worth a line, at most `room` of them, in the order of GROUPS."""
         failed, held = self._newest("failed", room), self._newest("held", room)
-        running = list(islice(self.groups["running"].values(), room))
+        under_way = chain(self.groups["running"].values(), self.groups["delivering"].values())
+        running = list(islice(under_way, room))
         # Failed, held and running jobs must not push one another out of sight.
         attention = failed[: max(room // 2, room - len(held))]
         attention += held[: room - len(attention)]
@@ -238,13 +310,20 @@ class RunJobs(JobGroups):
         """A job for programs."""
         rows = self.run.folder.job.rows
         row = dict(rows[state.proc]) if rows is not None and state.proc < len(rows) else None
-        return {"job": state.proc, "row": row, **state.as_dict()}
+        told = {"job": state.proc, "row": row, **state.as_dict()}
+        if state.stored:
+            rate, before = upload_rate(state), self.lines.rate(state.sandbox_at)
+            told["in_line"] = self.lines.place(state) or None
+            told["rate"] = None if rate is None else round(rate)
+            told["rate_before"] = None if before is None else round(before)
+        return told
 
     def take(self, state: JobState) -> None:
         """Take in a job's new state."""
         if state.cluster != self._cluster:
             self._cluster = state.cluster
             self._group.clear()
+            self.lines = DeliveryLines()
             for jobs in self.groups.values():
                 jobs.clear()
         self.put(state.proc, state)

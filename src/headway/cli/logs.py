@@ -83,6 +83,8 @@ class JobOutput:
                 return
             if state is not None and state.status is Status.HELD and before is not Status.HELD:
                 print_stderr(f"held: {printable(state.hold_reason)}; waiting for more")
+            if state is not None and state.status is Status.DELIVERING is not before:
+                print_stderr("its command has ended; waiting for its outputs to come home")
             before = state.status if state is not None else None
 
     def skip_old_attempts(self) -> None:

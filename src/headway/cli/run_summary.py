@@ -152,17 +152,18 @@ def results_words(run: Run) -> str:
 
 def summary(run: Run, run_jobs: RunJobs) -> dict[str, Any]:
     """The same for programs."""
-    counts, groups = run_jobs.counts, run_jobs.groups
+    counts, groups, damaged = run_jobs.counts, run_jobs.groups, run.damaged()
     return {
         "type": "end",
         "run": run.label,
         "jobs": run_jobs.size,
         "counts": counts,
-        "succeeded": counts["succeeded"] == run_jobs.size,
+        "succeeded": counts["succeeded"] == run_jobs.size and not damaged,
         "seconds": round(seconds_of(run), 3),
         "results": str(run.folder.jobs),
         "failed": [_trouble(run_jobs, state) for state in groups["failed"].values()],
         "held": [_trouble(run_jobs, state) for state in groups["held"].values()],
+        "damaged": [{"job": job, "why": fault} for job, fault in damaged.items()],
     }
 
 

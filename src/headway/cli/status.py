@@ -19,11 +19,14 @@ from headway.cli.job_text import (
     JobGroups,
     RunJobs,
     count_words,
+    delivered_words,
+    delivery_words,
     elapsed_words,
     fetching_words,
     group_of,
     next_step,
     nobody_runs,
+    phase_word,
     print_states,
     progress_words,
     state_word,
@@ -141,7 +144,7 @@ def print_jobs(found: LogJobs, most: int | None) -> None:
     print(f"{paint(shown, 'bold')}: {count_words(found.counts) or 'no jobs'}")
     states = groups.first(len(found.jobs) if most is None else most)
     if states:
-        print_states(states, _id, found.last)
+        print_states(states, _id, found.last, groups.lines)
     print_hidden(found.total - len(states), "--all shows them")
     held = [state for state in states if group_of(state) == "held"][:_MOST_REASONS]
     for state in held:
@@ -268,12 +271,18 @@ def _print_run(run_jobs: RunJobs, everything: bool) -> None:
     states = run_jobs.first(run_jobs.size if everything else MOST)
     if states:
         print_states(
-            states, lambda state: f"{run.label}.{state.proc}", time.time(), row=run_jobs.row
+            states,
+            lambda state: f"{run.label}.{state.proc}",
+            time.time(),
+            run_jobs.lines,
+            row=run_jobs.row,
         )
         print_hidden(run_jobs.size - len(states), "--all shows them")
     print_trouble(run, run_jobs)
     if run.lost():
         print(nobody_runs(run.label))
+    if run_jobs.counts["delivering"]:
+        print(f"what the deliveries wait for: headway deliveries {run.label}")
     if run_jobs.counts["succeeded"]:
         print(f"results: {results_words(run)}")
     print_kept(run)
@@ -290,15 +299,16 @@ def _print_job(run_jobs: RunJobs, job: int) -> None:
         return
     reason = cause(run, state)
     print(f"{name} {state_word(state)}" + (f": {printable(reason)}" if reason else ""))
-    for title, value in _facts(run, job, state).items():
+    for title, value in _facts(run_jobs, job, state).items():
         if value:
             print(f"  {title:<12} {printable(str(value))}")
     if step := next_step(run.label, state):
         print(f"  {step}")
 
 
-def _facts(run: Run, job: int, state: JobState) -> dict[str, object]:
+def _facts(run_jobs: RunJobs, job: int, state: JobState) -> dict[str, object]:
     """What is known of a job; empty values are not shown."""
+    run, now = run_jobs.run, time.time()
 
     def at(moment: float | None) -> str:
         return "" if moment is None else date_time(moment)
@@ -306,8 +316,8 @@ def _facts(run: Run, job: int, state: JobState) -> dict[str, object]:
     files = {name: run.stream(job, name) for name in ("stdout", "stderr")}
     outputs = run.outputs(job)
     return {
-        "HTCondor ID": f"{state.cluster}.{state.proc}",
-        "phase": state.phase,
+        "HTCondor ID": state.htcondor_id or f"{state.cluster}.{state.proc}",
+        "phase": phase_word(state),
         "progress": progress_words(state),
         "transfer": fetching_words(state),
         "site": state.site,
@@ -315,13 +325,17 @@ def _facts(run: Run, job: int, state: JobState) -> dict[str, object]:
         "submitted": at(state.submitted),
         "first ran": at(state.started),
         "ended": at(state.ended),
-        "elapsed": elapsed_words(state, time.time()),
+        "elapsed": elapsed_words(state, now),
+        "outputs": delivery_words(state, run_jobs.lines, now),
+        "stored": at(state.sandbox_since) if state.stored or state.delivered else "",
+        "delivered": delivered_words(state),
         "attempts": str(state.attempts),
+        "couriers": state.couriers,
         "evictions": state.evictions,
         "holds": state.holds,
         "checkpoints": state.checkpoints,
         **{name: near(path) for name, path in files.items() if path is not None},
-        "results": near(outputs) if outputs.is_dir() else "",
+        "results": near(outputs) if outputs.is_dir() and not state.stored else "",
     }
 
 

@@ -17,7 +17,15 @@ from typing import Any, TextIO
 from headway.cli.commands import INTERRUPTED
 from headway.text import padded, printable, width_of
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "magenta": "35",
+    "cyan": "36",
+}
 
 
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
@@ -54,6 +62,11 @@ def clock(moment: float | None = None) -> str:
 def date_time(moment: float) -> str:
     """The local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def moment(at: float, now: float) -> str:
+    """The local time of day, with the date if that was more than half a day ago."""
+    return clock(at) if abs(now - at) < 43200 else date_time(at)[:-3]
 
 
 def amount(done: int, total: int | None) -> str:

@@ -20,12 +20,14 @@ from headway.cli.job_text import (
     fetching_words,
     group_of,
     job_cells,
+    message,
     progress_words,
     state_word,
     why,
 )
 from headway.cli.terminal import StopSignal, can_redraw, clock, print_json
 from headway.events import JobState, Status
+from headway.pool.deliveries import DeliveryLines
 from headway.spec import format_duration
 from headway.text import many, printable
 
@@ -72,14 +74,14 @@ class LineView(RunView):
         if state.phase == "done":
             return
         now = time.monotonic()
-        key = (state.status, state.phase, state.attempts, group_of(state))
+        key = (state.status, state.phase, state.attempts, state.couriers, group_of(state))
         moving = state.progress_bytes is not None
         overdue = moving and now - self._printed.get(state.proc, now) >= PROGRESS
         if self._last.get(state.proc) == key and not overdue:
             return
         self._last[state.proc] = key
         self._printed[state.proc] = now
-        self.note(f"{self.run_jobs.name(state.proc)} {_line(state)}")
+        self.note(f"{self.run_jobs.name(state.proc)} {_line(state, self.run_jobs.lines)}")
 
     def note(self, text: str) -> None:
         print(f"{clock()} {printable(text)}", flush=True)
@@ -120,8 +122,11 @@ class JsonView(RunView):
         print_json({"type": "note", "run": self.run_jobs.label, "text": text})
 
 
-def _line(state: JobState) -> str:
+def _line(state: JobState, lines: DeliveryLines) -> str:
     text = state_word(state)
+    if state.status is Status.DELIVERING:
+        moved = f", {progress}" if (progress := progress_words(state)) else ""
+        return f"{text}{moved}: {message(state, lines, time.time())}"
     if state.phase:
         text += f", {state.phase}"
     if state.site and group_of(state) == "running":
@@ -233,7 +238,8 @@ def _row(run_jobs: RunJobs, state: JobState, now: float, width: int) -> list[Tex
     style = STYLES[group_of(state)]
     row = run_jobs.row(state.proc, max(_NARROW, width // 4))
     styles = {"row": "dim", "state": style, "message": "" if style == "dim" else style}
-    cells = zip(COLUMNS, job_cells(state, f"{run_jobs.label}.{state.proc}", row, now), strict=True)
+    name, lines = f"{run_jobs.label}.{state.proc}", run_jobs.lines
+    cells = zip(COLUMNS, job_cells(state, name, row, now, lines), strict=True)
     return [
         _progress(state, width) if title == "progress" else Text(cell, style=styles.get(title, ""))
         for title, cell in cells

@@ -3,10 +3,11 @@
 Outputs may stay in a node's store when the command ends (`left`). Then that end is not the job's:
 it is `delivering` until a courier's end, whether the courier is the same job or another one.
 
-`completed` and `removed` are final: nothing that follows changes them. From every other status a
-job can go on: a 004 puts it back to idle, a 013 ends a hold, and an attempt that starts counts even
-if the log has lost the event before it. A 004 after a 012 is late news: the job stays held. Status,
-report, advice, healing and the local pool all use this automaton, so they cannot disagree.
+`completed` and `removed` are final: nothing that follows changes them, unless another courier comes
+after one that ended without the outputs (`resumed`). From every other status a job can go on: a 004
+puts it back to idle, a 013 ends a hold, and an attempt that starts counts even if the log has lost
+the event before it. A 004 after a 012 is late news: the job stays held. Status, report, advice,
+healing and the local pool all use this automaton, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ def step(life: Life, kind: Kind) -> Step:
     act = _ACTIONS.get(kind)
     after, effect = act(life, kind) if act else (life, Effect.NOTHING)
     return (after._replace(fresh=False) if after.fresh else after), effect
+
+
+def resumed() -> Life:
+    """The life of a job that had ended, once another courier is submitted for its outputs."""
+    return Life(Status.IDLE, fresh=False, end_known=True, left=True)
 
 
 def _opened(life: Life) -> Step:

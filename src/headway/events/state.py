@@ -20,7 +20,7 @@ from headway.events.event import (
     reason_words,
 )
 from headway.events.format import EventType, inert
-from headway.events.life import Effect, Life, step
+from headway.events.life import Effect, Life, resumed, step
 from headway.node.errors import Exit
 
 __all__ = ["TERMINAL", "JobState", "Jobs", "Outcome", "Status", "fold"]
@@ -49,11 +49,13 @@ class JobState:
     site: str = ""
     slot: str = ""
     host: str = ""
-    #: The agent's phase in the attempt under way: check, stage-in, run, stage-out, done.
+    #: The agent's phase in the attempt under way: check, stage-in, run, stage-out, deliver, done.
     phase: str = ""
     phase_since: float | None = None
     progress_bytes: int | None = None
     progress_total: int | None = None
+    #: When the agent last said so.
+    progress_at: float | None = None
     #: The file that is being moved, as far as the agent's last line tells.
     progress_file: str = ""
     progress_file_bytes: int | None = None
@@ -63,6 +65,8 @@ class JobState:
     progress_sources: int | None = None
     #: Starts, those that never got further than the input transfer included, and couriers not.
     attempts: int = 0
+    #: Starts of couriers, which bring outputs home from a node's store.
+    couriers: int = 0
     holds: int = 0
     #: Evictions that sent the job back to idle; not those that a hold or a removal brought.
     evictions: int = 0
@@ -70,11 +74,15 @@ class JobState:
     requeues: int = 0
     #: Outputs that were transferred back in the middle of an attempt.
     checkpoints: int = 0
-    #: Outputs in a node's store: the sandbox, its bytes, its node, and since when.
+    #: Outputs in a node's store: the sandbox, its bytes, its startd and site, and since when.
     sandbox: str = ""
     sandbox_bytes: int | None = None
     sandbox_at: str = ""
+    sandbox_site: str = ""
     sandbox_since: float | None = None
+    #: Since when a courier is at work, or was when it brought them; and when they were home.
+    courier_since: float | None = None
+    delivered: float | None = None
     return_value: int | None = None
     signal: int | None = None
     hold_reason: str = ""
@@ -86,6 +94,8 @@ class JobState:
     foreign: int = 0
     events: int = 0
     _life: Life = field(default=Life(), repr=False)
+    #: Holds and starts before HTCondor knew the job by its present id.
+    _earlier: tuple[int, int] = field(default=(0, 0), repr=False)
     #: The agent's name in the attempt under way.
     _nonce: str | None = field(default=None, repr=False)
     _evicted: float | None = field(default=None, repr=False)
@@ -109,6 +119,27 @@ class JobState:
         return Outcome.SUCCESS if self.return_value == 0 else Outcome.FAILURE
 
     @property
+    def stored(self) -> bool:
+        """Whether its outputs are in a node's store, or on their way home from there."""
+        return self._life.left and not self.terminal
+
+    @property
+    def undelivered(self) -> bool:
+        """Whether it has failed because its outputs did not come home from a node's store."""
+        return self._life.left and self.outcome is Outcome.FAILURE
+
+    @property
+    def computed(self) -> float | None:
+        """When its command had ended for good: before its outputs were home, if they waited."""
+        return self.sandbox_since if self._life.left and self.sandbox else self.ended
+
+    @property
+    def queue_counts(self) -> tuple[int, int]:
+        """Holds and starts as HTCondor counts them, which begins anew with a courier in a DAG."""
+        holds, starts = self._earlier
+        return self.holds - holds, self.attempts + self.couriers - starts
+
+    @property
     def failure(self) -> Exit | None:
         """The failure class by the agent's exit code, of the last attempt that ended by itself."""
         return failure_class(self.return_value)
@@ -119,6 +150,7 @@ class JobState:
             f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")
         }
         found["status"] = self.status.value
+        found["stored"] = self.stored
         found["outcome"] = self.outcome.value if self.outcome else None
         found["failure"] = self.failure.name.lower() if self.failure else None
         return found
@@ -127,14 +159,15 @@ class JobState:
         """Take in one event of this job, whatever it is and whenever it comes."""
         self.events += 1
         if self.terminal:
+            self._on_another_courier(event)
             return
         line = event.agent
         kind = kind_of(event) if line is None else self._agent_kind(event, line)
         before = self._life
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
-            self._open()
-        self._tell_courier(kind)
+            self._open(event.time)
+        self._tell_courier(kind, event.time)
         if effect & Effect.SAVED and not self._courier:
             self.checkpoints += 1
         if effect & Effect.EVICTED and not self._courier:
@@ -147,17 +180,38 @@ class JobState:
         elif event.number == EventType.AD_INFORMATION and self._life.open:
             self._place(event)
         elif effect & Effect.LEFT:
-            words = f"{self.sandbox} in the store of {self.sandbox_at}"
-            self.why = inert(f"computed; its outputs wait as {words}")
+            self.why = f"computed; its outputs wait at {self.sandbox_site or 'a node'}"
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
             self._clear_phase()
+            if self.outcome is Outcome.SUCCESS and self._life.left:
+                self.delivered = event.time
+            else:
+                self.courier_since = None
 
-    def _open(self) -> None:
+    def renamed(self, name: str) -> None:
+        """HTCondor knows the job by another id from now on."""
+        if self.htcondor_id not in ("", name):
+            self._earlier = self.holds, self.attempts + self.couriers
+        self.htcondor_id = name
+
+    def _on_another_courier(self, event: Event) -> None:
+        """DAGMan, or a user, has the outputs brought once more: the job is not over."""
+        pair = pair_named(event.node)
+        if pair is not None and pair[0] == "courier" and self.status is Status.COMPLETED:
+            self._life = resumed()
+            self.status, self.since = self._life.shown, event.time
+            self.ended = self.return_value = self.signal = None
+            self.courier_since = self.delivered = None
+            self.why = "another courier is to bring its outputs"
+
+    def _open(self, begin: float) -> None:
         """A new attempt begins: forget the place and the end of the last one."""
         self._courier = self._life.left
         self.attempts += not self._courier
+        self.couriers += self._courier
+        self.courier_since = begin if self._courier else None
         self.site = self.slot = self.host = ""
         self.return_value = self.signal = None
         self.hold_reason, self.hold_code, self.hold_subcode = "", None, None
@@ -165,16 +219,18 @@ class JobState:
         self._nonce = self._evicted = None
         self._said = ("", "")
 
-    def _tell_courier(self, kind: Kind) -> None:
+    def _tell_courier(self, kind: Kind, now: float) -> None:
         """A courier says so, or starts while outputs wait and never says that it computes."""
         courier = self._courier and kind not in COMPUTING_KINDS
         courier |= kind in (Kind.DELIVER, Kind.LOST)
-        self.attempts += self._courier - courier
-        self._courier = courier
+        if courier is not self._courier:
+            change = 1 if courier else -1
+            self.attempts, self.couriers = self.attempts - change, self.couriers + change
+            self._courier, self.courier_since = courier, now if courier else None
 
     def _clear_phase(self) -> None:
         self.phase, self.phase_since = "", None
-        self.progress_bytes = self.progress_total = None
+        self.progress_bytes = self.progress_total = self.progress_at = None
         self._clear_file()
 
     def _clear_file(self) -> None:
@@ -223,7 +279,7 @@ class JobState:
         if kind_of(event) is Kind.DONE_LATER:
             self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
             self.sandbox_bytes = _count(line.get("size"), None)
-            self.sandbox_since = event.time
+            self.sandbox_site, self.sandbox_since = self.site, event.time
         if phase and phase != self.phase:
             self._clear_phase()
             self.phase, self.phase_since = phase[:40], event.time
@@ -231,6 +287,7 @@ class JobState:
         self.progress_total = _count(line.get("total"), self.progress_total)
         self._clear_file()
         if line.get("state") == "progress":
+            self.progress_at = event.time
             self.progress_file = inert(line.get("file", ""))
             self.progress_file_bytes = _count(line.get("done"), None)
             self.progress_file_size = _count(line.get("size"), None)
@@ -362,7 +419,7 @@ class Jobs:
         job = self.by_id.get(key)
         if job is None:
             job = self.by_id[key] = JobState(*key)
-        job.htcondor_id = f"{event.cluster}.{event.proc}"
+        job.renamed(f"{event.cluster}.{event.proc}")
         job.update(event)
         return job
 

@@ -49,6 +49,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.plan import Plan, PlannedInput
     from headway.node.store.inputs import InputStore
+    from headway.node.store.sandboxes import Sending
     from headway.node.stream.feed import Feeds
 
 
@@ -284,21 +285,31 @@ class _Agent:
         with record.phase("deliver", attempt=self._attempt.id) as phase:
             _tidy_up(self._attempt.id)
             try:
-                phase["bytes"] = watch.work(lambda: delivery.take_out(record, watch.must_stop))
-                places = [(each, f"{_OUTPUTS}/{each.path}") for each in plan.outputs]
+                task = functools.partial(delivery.take_out, record, watch.must_stop)
+                ticket, sending = watch.work(task)
+                phase.update(bytes=ticket.size, sandbox=ticket.sandbox)
+                places = [(each, f"{delivery.TAKEN}/{each.path}") for each in plan.outputs]
                 found = [outputs.FoundOutput(*each) for each in places if os.path.lexists(each[1])]
                 sent = [each for each in found if each.output.url is not None]
                 home = [each for each in found if each.output.url is None]
-                self._send(sent, "deliver")
+                self._send(sent, "deliver", sending)
                 outputs.drop(sent, home)
-            except (SandboxError, Stopped):
+                os.rename(delivery.TAKEN, _OUTPUTS)
+            except SandboxError:
+                raise
+            except Stopped:
+                delivery.put_off()
                 raise
             except (HeadwayError, OSError) as error:  # the sandbox waits for another courier
                 final = isinstance(error, TransferError) and not error.retryable
                 code = Exit.OUTPUT_MISSING if final else Exit.INPUT_RETRYABLE
+                if final:
+                    os.rename(delivery.TAKEN, f"{self._attempt.folder}/outputs")
+                else:
+                    delivery.put_off()
                 words = f"the outputs could not be delivered: {words_of(error)}"
                 raise Failed(code, words, remedy=getattr(error, "remedy", "")) from None
-            record.outputs += [each.entry(each.place) for each in home]
+            record.outputs += [each.entry(f"{_OUTPUTS}/{each.output.path}") for each in home]
         return Exit.OK
 
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:
@@ -391,13 +402,15 @@ class _Agent:
         record.sandbox = {"sandbox": ticket.sandbox, "at": ticket.at, "size": ticket.size}
         return True
 
-    def _send(self, found: list[outputs.FoundOutput], phase: str) -> None:
-        """Send outputs to their URLs."""
+    def _send(
+        self, found: list[outputs.FoundOutput], phase: str, sending: Sending | None = None
+    ) -> None:
+        """Send outputs to their URLs; `sending`: what couriers before this one have begun."""
         if not found:
             return
         progress = Progress({each.output.path: each.bytes for each in found})
         reporter = ProgressReporter(self._record, phase, progress)
-        task = functools.partial(outputs.send, found, progress, self._watch.must_stop)
+        task = functools.partial(outputs.send, found, progress, self._watch.must_stop, sending)
         self._record.outputs += self._watch.work(task, reporter.tick)
 
     def _keep_outputs(self, plan: Plan) -> None:
@@ -469,6 +482,9 @@ def _tidy_up(own: str) -> None:
         import shutil
 
         shutil.rmtree(_OUTPUTS)
+    from headway.node import delivery
+
+    delivery.forget_what_is_home()
     for attempt in os.listdir(f"{OUT}/attempts"):
         if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")

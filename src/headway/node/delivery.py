@@ -22,11 +22,13 @@ from headway.node.host import (
     SINCE,
     STEPS,
     TICKET,
+    TRANSFER_SLOT,
     machine_attribute,
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
-from headway.node.store.folder import open_store
+from headway.node.record import read_json
+from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
 TYPE_CHECKING = False
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
 
     from headway.node.plan import Plan
     from headway.node.record import AttemptRecord
-    from headway.node.store.sandboxes import Ticket
+    from headway.node.store.sandboxes import Sending, Ticket
 
     Stop = Callable[[], bool]
 
 OUTPUTS = f"{OUT}/outputs"
+#: Where a courier has outputs until it has sent those for URLs. HTCondor brings nothing of it home,
+#: even if the courier is killed.
+TAKEN = "headway-taken"
 #: Goes home with the job, and once more with the courier: what must arrive.
 TICKET_HOME = f"{OUT}/{TICKET_FILE}"
 
@@ -53,19 +58,24 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    root, slot = store_folder(os.environ), machine_attribute(os.environ, "Name") or ""
-    store, startd = open_store(root), slot.partition("@")[2]
-    if store is None or not startd:
-        record.note("the outputs go home with the job: this node has no store for them")
+    ad, root, startd = read_job_ad(os.environ), store_folder(os.environ), _startd()
+    obstacle = ""
+    if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
+        obstacle = "this node has no transfer slots"
+    elif not root:
+        obstacle = "this node has no store for them"
+    elif ad.get(SANDBOX.lower()):
+        obstacle = "those that were left in a store before did not arrive"
+    if obstacle or not root:
+        record.note(f"the outputs go home with the job: {obstacle}")
         return None
-    sandboxes, attempt = Sandboxes(store, should_stop), record.attempt
-    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{attempt.id}"
+    name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{record.attempt.id}"
     try:
+        sandboxes = Sandboxes(Store(root), should_stop)
         ticket = sandboxes.hand_over(OUTPUTS, name, at=startd, stays=wanted.stays)
-    except NoHandOver as reason:
+    except (NodeError, NoHandOver) as reason:
         record.note(f"the outputs go home with the job: {reason}")
         return None
-    ad = read_job_ad(os.environ)
     starts, steps = ad.get("numshadowstarts"), ad.get(STEPS.lower())
     told = {
         SANDBOX: quoted(name),
@@ -95,6 +105,23 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     return None
 
 
+def _startd() -> str:
+    """The name of this node's startd: the part after the slot in the name of a slot."""
+    return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
+
+
+def forget_what_is_home() -> None:
+    """Remove what an earlier checkpoint saved of the attempt that left the sandbox.
+
+    HTCondor gives that to each further attempt, which would bring it home, over the whole record.
+    """
+    sandbox = read_job_ad(os.environ).get(SANDBOX.lower())
+    for attempt in os.listdir(f"{OUT}/attempts") if isinstance(sandbox, str) else ():
+        folder = f"{OUT}/attempts/{attempt}"
+        if str(sandbox).endswith(attempt) and read_json(f"{folder}/record.json").get("exit") != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def nothing_left() -> None:
     """Say that nothing waits for a courier, whatever an earlier attempt has said."""
     write_atomically(TICKET_HOME, b"{}", 0o644)
@@ -108,8 +135,11 @@ def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:
     return int(time.time())
 
 
-def take_out(record: AttemptRecord, should_stop: Stop) -> int:
-    """Put the sandbox of this job to where HTCondor brings outputs home from; returns its bytes.
+def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, Sending]:
+    """Put the sandbox of this job into TAKEN.
+
+    Returns:
+        What the sandbox holds, and what couriers have begun to send of it.
 
     Raises:
         SandboxError: It is lost or damaged; the job's ad says that it is to be computed again.
@@ -124,10 +154,19 @@ def take_out(record: AttemptRecord, should_stop: Stop) -> int:
     sandboxes = Sandboxes(store, should_stop)
     try:
         ticket = sandboxes.ticket(name, digest)
-        sandboxes.take_out(ticket, OUTPUTS)
+        sandboxes.take_out(ticket, TAKEN)
     except SandboxError as error:
         record.set_attribute(SINCE, "undefined")
+        steps = ad.get(STEPS.lower())
+        record.set_attribute(STEPS, str(steps + 1 if isinstance(steps, int) else 1))  # no try
         record.send_line("deliver", "lost", {"sandbox": name, "why": str(error)[:200]})
         raise
     write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
-    return ticket.size
+    return ticket, sandboxes.sending(name)
+
+
+def put_off() -> None:
+    """After a courier that could not deliver: the sandbox is needed again, and stays."""
+    store, name = open_store(store_folder(os.environ)), read_job_ad(os.environ).get(SANDBOX.lower())
+    if store is not None and isinstance(name, str):
+        Sandboxes(store).put_off(name)

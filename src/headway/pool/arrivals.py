@@ -16,7 +16,7 @@ from typing import Any
 
 from headway.node.files import write_atomically
 from headway.node.plan import TICKET_FILE, fill
-from headway.node.store.sandboxes import SandboxError, Ticket
+from headway.node.store.sandboxes import MOST_TICKET, SandboxError, Ticket
 
 ARRIVED = "arrived.json"  # beside the ticket: which files have been compared with it
 _PIECE = 1 << 20
@@ -29,10 +29,34 @@ def ticket_of(home: Path) -> Ticket | None:
         SandboxError: The ticket is damaged.
     """
     try:
-        data = (home / TICKET_FILE).read_bytes()
+        with (home / TICKET_FILE).open("rb") as file:
+            data = file.read(MOST_TICKET + 1)
     except OSError:
         return None
     return Ticket.read(data) if data.strip() != b"{}" else None
+
+
+def delivered(run: Path, job: int, ticket: Ticket) -> bool:
+    """Whether nothing of a sandbox waits for a courier any more.
+
+    Args:
+        run: The run folder.
+        job: The job's number in it.
+        ticket: What the job has left.
+    """
+    sent = any(is_url(to) for _, to, _, _ in _places(run, job, ticket))
+    return not arrival(run, job) and (not sent or _has_sent(run, job, ticket.sandbox))
+
+
+def _has_sent(run: Path, job: int, sandbox: str) -> bool:
+    """Whether a courier of this sandbox has come to its end, and so has sent what goes to URLs."""
+    for path in (run / "jobs" / str(job) / "attempts").glob("*/record.json"):
+        record = _read(path)
+        phases = record.get("phases") if record.get("exit") == 0 else None
+        for phase in phases if isinstance(phases, list) else ():
+            if isinstance(phase, dict) and phase.get("sandbox") == sandbox:
+                return True
+    return False
 
 
 def arrival(run: Path, job: int) -> str:
@@ -79,8 +103,20 @@ def arrival(run: Path, job: int) -> str:
     return ""
 
 
+def is_url(to: str) -> bool:
+    """Whether a courier sends an output there itself."""
+    return "://" in to or to.startswith("file:")
+
+
 def _expected(run: Path, job: int, ticket: Ticket) -> Iterator[tuple[str, int, str]]:
     """Where each file of a sandbox goes on this machine, its size and its digest."""
+    for path, to, size, sha256 in _places(run, job, ticket):
+        if not is_url(to):  # else the courier has sent it there, and compared it
+            yield path, size, sha256
+
+
+def _places(run: Path, job: int, ticket: Ticket) -> Iterator[tuple[str, str, int, str]]:
+    """For each file of a sandbox: its place here, the `to` of its output, its size and digest."""
     described, facts = _read(run / "job.json"), _read(run / "run.json")
     rows = described.get("rows")
     row = {"job": str(job), **(rows[job] if rows else {})}
@@ -93,10 +129,8 @@ def _expected(run: Path, job: int, ticket: Ticket) -> Iterator[tuple[str, int, s
         declared = [path for path in places if f"{name}/".startswith(f"{path}/")]
         output = max(declared, key=len, default="")
         to = places.get(output, "")
-        if "://" in to or to.startswith("file:"):
-            continue  # the courier has sent it there, and compared it
         path = os.path.normpath(Path(str(facts["base"])) / to) if to else os.path.join(own, output)
-        yield f"{path}{name[len(output) :]}", size, sha256
+        yield f"{path}{name[len(output) :]}", to, size, sha256
 
 
 def _read(path: Path) -> Mapping[str, Any]:

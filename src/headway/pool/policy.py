@@ -73,14 +73,25 @@ class AfterExit(Enum):
 
 
 def after_exit(
-    status: int, *, ends: int, holds: int, retries: RetryLimits, handed: bool = False
+    status: int,
+    *,
+    ends: int,
+    holds: int,
+    retries: RetryLimits,
+    handed: bool = False,
+    courier: bool = False,
+    starts: int = 0,
 ) -> AfterExit:
     """`status`: the exit code, or a negative signal; `holds`: the number of holds so far.
 
     `ends`: how many attempts have ended by themselves so far, without those that led to a hold.
     `handed`: this attempt left its outputs in a node's store, and a courier is to bring them.
+    `courier`: the outputs are in a node's store; of a courier that was killed, this was not the
+    last of `starts`.
     """
     if handed and status == Exit.OK:
+        return AfterExit.RETRY
+    if courier and status < 0 and starts <= MOST_STARTS:
         return AfterExit.RETRY
     if status == Exit.INPUT_RETRYABLE:
         return AfterExit.HOLD if holds < retries.input else AfterExit.END
@@ -100,15 +111,17 @@ def exit_lines(retries: Retries, *, later: bool = False) -> dict[str, str]:
     """The submit lines that say the same as `after_exit`.
 
     `later`: attempts may leave their outputs for couriers. What such an attempt exits with is not
-    the end of the job, unless the courier is a job of its own.
+    the end of the job, unless the courier is a job of its own. Nor is a signal that ends a courier:
+    the outputs are still there.
     """
     # HTCondor counts the completion before it evaluates; `after_exit` counts only those before.
     spent = f"{_ENDS} > {{}}".format
     never = (Exit.OK, Exit.INPUT_RETRYABLE, Exit.INPUT_FAILED, Exit.OUT_OF_TIME, Exit.AGENT_ERROR)
     done = " || ".join(f"ExitCode == {int(code)}" for code in never)
     handed = f"ExitCode =?= 0 && {HANDED} =?= NumShadowStarts && {PAIRED} =!= true"
+    killed = f"ExitBySignal && {COURIER} =?= true && NumShadowStarts <= {MOST_STARTS}"
     return {
-        "on_exit_remove": (f"!({handed}) && " if later else "")
+        "on_exit_remove": (f"!({handed}) && !({killed}) && " if later else "")
         + (
             f"ifThenElse(ExitBySignal, {spent(retries.command)}, "
             f"ifThenElse(ExitCode == {int(Exit.BAD_NODE)}, {spent(retries.node)}, "

@@ -376,7 +376,7 @@ class Timeline:
         self.saved = np.array([life.saved for life in lives], bool)[place]
         #: The agent is done, and must be started again before anything goes on.
         self.stopped = np.array([life.stage in _STOPPED for life in lives], bool)[place]
-        self.status = np.array([STATUS[life.status] for life in lives], np.uint8)[place]
+        self.status = np.array([STATUS[life.shown] for life in lives], np.uint8)[place]
 
     def first_of(self, flags: Flags) -> Longs:
         """Per job the first event with this flag, or -1."""
@@ -573,6 +573,7 @@ def _groups(timeline: Timeline) -> dict[str, NDArray[np.int64]]:
     plain = {
         "held": status == STATUS[Status.HELD],
         "idle": status == STATUS[Status.IDLE],
+        "delivering": status == STATUS[Status.DELIVERING],
         "removed": status == STATUS[Status.REMOVED],
         "succeeded": done & good,
         "failed": done & ~good,

@@ -120,6 +120,20 @@ def test_outputs_that_are_left_for_a_courier() -> None:
                 assert found is told, (handed, paired, status, ends, holds, steps)
 
 
+def test_a_courier_that_is_killed_comes_again() -> None:
+    """Whatever killed it was not the user's command; but it must not go on for ever."""
+    retries = Retries(command=0)
+    lines = exit_lines(retries, later=True)
+    ad = Ad(on_exit_hold=lines["on_exit_hold"], on_exit_remove=lines["on_exit_remove"])
+    for courier, starts in itertools.product((None, False, True), (2, MOST_STARTS, 100)):
+        ad.value("on_exit_hold", {"NumShadowStarts": starts, "HeadwayCourier": courier})
+        for status, ends in itertools.product(STATUSES, range(3)):
+            told = after_exit(
+                status, ends=ends, holds=0, retries=retries, courier=bool(courier), starts=starts
+            )
+            assert by_classad(ad, status, ends, 0, 0) is told, (courier, starts, status, ends)
+
+
 def test_a_job_is_a_courier_until_its_time_is_over() -> None:
     lines = {key.removeprefix("+"): text for key, text in courier_lines(3600.0).items()}
     ad = Ad(cpus=for_couriers("0", "4"), Requirements=for_couriers(AT_SANDBOX, "true"), **lines)

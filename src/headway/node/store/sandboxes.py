@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 FILES, TICKET = "files", "ticket.json"
 FORMAT = 1
 TAKEN_AGE = 1800.0  # seconds after which a sandbox that a courier took out is not needed again
-_MOST_TICKET = 64 << 20  # bytes: some 500,000 files
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+MOST_TICKET = 64 << 20  # bytes: some 500,000 files
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}", re.ASCII)
 _STARTD = re.compile(r"[\w.@:+-]{1,255}", re.ASCII)
 _PIECE = 1 << 20
 
@@ -91,8 +91,10 @@ class Ticket:
     def read(cls, data: bytes) -> Ticket:
         """Check a ticket from anybody; raises SandboxError."""
         try:
+            if len(data) > MOST_TICKET:
+                raise ValueError("its size")
             found = json.loads(data)
-            if found["format"] != FORMAT or len(data) > _MOST_TICKET:
+            if found["format"] != FORMAT:
                 raise ValueError("its format")
             files = [_checked_file(*each) for each in found["files"]]
             folders = [_checked_path(each) for each in found["folders"]]
@@ -123,6 +125,30 @@ def _checked_path(path: object) -> str:
     if not isinstance(path, str) or "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {str(path)[:80]!r}")
     return path
+
+
+class Sending:
+    """The URLs where there was nothing until a courier began to send a file of a sandbox there.
+
+    What is there afterwards is its own: the whole file, if the courier died before it could say so,
+    or a part of it. URLs may be secret; only their digests are noted.
+    """
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def begun(self, url: str) -> bool:
+        facts = read_facts(self._home)
+        noted = facts.get("sending") if facts is not None else None
+        return isinstance(noted, list) and _mark(url) in noted
+
+    def begin(self, url: str) -> None:
+        facts = read_facts(self._home)
+        if facts is not None and not self.begun(url):
+            noted = facts.get("sending")
+            marks = noted if isinstance(noted, list) else []
+            with contextlib.suppress(OSError):
+                _note(self._home, {**facts, "sending": [*marks, _mark(url)]})
 
 
 class Sandboxes:
@@ -200,7 +226,7 @@ class Sandboxes:
         path = os.path.join(self._store.sandboxes, name, TICKET)
         try:
             with open(os.open(path, flags), "rb") as file:
-                data = file.read(_MOST_TICKET + 1)
+                data = file.read(MOST_TICKET + 1)
         except OSError:
             raise lost from None
         if hashlib.sha256(data).hexdigest() != digest:
@@ -237,7 +263,8 @@ class Sandboxes:
                 linked = _duplicate(os.path.join(home, FILES, name), target) and linked
                 self._prove(target, name, size, digest)
             with contextlib.suppress(OSError):
-                _note(home, {**facts, "taken": round(time.time(), 3), "linked": linked})
+                known = {"taken": round(time.time(), 3), "linked": linked}
+                _note(home, {**facts, **known})
             fine = True
         except OSError as error:
             words = f"the sandbox {ticket.sandbox} cannot be taken out: {error.strerror}"
@@ -246,6 +273,18 @@ class Sandboxes:
             held.release()
             if not fine:
                 self._clear(folder)
+
+    def sending(self, name: str) -> Sending:
+        """What couriers have begun to send of a sandbox."""
+        return Sending(os.path.join(self._store.sandboxes, name))
+
+    def put_off(self, name: str) -> None:
+        """Note that a sandbox that was taken out has not arrived: it is still needed."""
+        home = os.path.join(self._store.sandboxes, name)
+        facts = read_facts(home) if _NAME.fullmatch(name) else None
+        if facts is not None and facts.pop("taken", None) is not None:
+            with contextlib.suppress(OSError):
+                _note(home, facts)
 
     def take_back(self, name: str, folder: str) -> None:
         """Undo a hand-over that nobody has been told of; raises OSError if that fails."""
@@ -395,6 +434,10 @@ def _duplicate(source: str, target: str) -> bool:
 
 def _note(home: str, facts: dict[str, Any]) -> None:
     write_atomically(os.path.join(home, FACTS), json.dumps(facts).encode(), 0o600)
+
+
+def _mark(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def _clock() -> list[object]:

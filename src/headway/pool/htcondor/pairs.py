@@ -18,8 +18,9 @@ from headway.node.classad import quoted
 from headway.node.files import write_atomically
 from headway.node.host import HANDED, SANDBOX, SANDBOX_AT, SINCE, TICKET
 from headway.node.process import isolated
-from headway.pool.arrivals import arrival, ticket_of
-from headway.pool.htcondor.dag import SKIP, Node
+from headway.node.store.sandboxes import SandboxError
+from headway.pool.arrivals import arrival, delivered, ticket_of
+from headway.pool.htcondor.dag import FAILED, SKIP, Node
 
 SCRIPT = "pair.sh"
 TOLD = "couriers"  # the folder with what each courier is told
@@ -41,10 +42,10 @@ def pair(
         variables: The macros of the job's row.
     """
     first = Node(
-        f"job-{run_id[:8]}-{job}", description, {**variables, "paired": "true", "told": NOTHING}
+        node_name("job", run_id, job), description, {**variables, "paired": "true", "told": NOTHING}
     )
     courier = Node(
-        f"courier-{run_id[:8]}-{job}",
+        node_name("courier", run_id, job),
         description,
         {**variables, "paired": "false", "told": f"{TOLD}/{job}"},
         before=f"{SCRIPT} before {job}",
@@ -75,8 +76,9 @@ def script_text(run: Path) -> str:
 code=$?
 case $1,$code in
   before,{SKIP}) exit {SKIP} ;;
-  before,*) exit 0 ;;
-  after,0 | after,1) exit $code ;;
+  before,0) exit 0 ;;
+  before,*) cp {shlex.quote(str(run / NOTHING))} {shlex.quote(str(run / TOLD))}/"$2"; exit 0 ;;
+  after,0 | after,1 | after,{FAILED}) exit $code ;;
   *) exit "$3" ;;
 esac
 """
@@ -97,17 +99,31 @@ def main(arguments: list[str]) -> int:
             exit code of its job.
     """
     run, moment, number = Path(arguments[0]), arguments[1], int(arguments[2])
-    home = run / "jobs" / str(number)
     if moment == "after":
-        if int(arguments[3]) != 0:
-            return 1
+        if int(arguments[3]) != 0:  # the job's own policy has given up, or somebody removed it
+            return FAILED
         fault = arrival(run, number)
         if fault:
             sys.stderr.write(f"job {number}: {fault}\n")
         return 1 if fault else 0
-    ticket = ticket_of(home)
-    if ticket is None or not arrival(run, number):
+    try:
+        text = news(run, number)
+    except SandboxError:  # nobody knows where the sandbox is: the courier computes
+        text = "# the ticket is damaged\n"
+    if not text:
         return SKIP
-    text = told(ticket.sandbox, ticket.digest, ticket.at, int(time.time()))
     write_atomically(run / TOLD / str(number), text.encode())
     return 0
+
+
+def news(run: Path, job: int) -> str:
+    """The submit lines for the courier of a job; empty: it has nothing to bring."""
+    ticket = ticket_of(run / "jobs" / str(job))
+    if ticket is None or delivered(run, job, ticket):
+        return ""
+    return told(ticket.sandbox, ticket.digest, ticket.at, int(time.time()))
+
+
+def node_name(kind: str, run_id: str, job: int) -> str:
+    """The name of a job's node, or of its courier's; the event log repeats it."""
+    return f"{kind}-{run_id[:8]}-{job}"

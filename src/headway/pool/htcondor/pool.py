@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,26 @@ from headway.errors import PoolError, PoolUnreachable, RunError
 from headway.events import EventType, read_log
 from headway.node.classad import quoted
 from headway.node.files import write_atomically
+from headway.node.store.sandboxes import SandboxError
 from headway.pool.base import Action, ActionResult, Limits, Pool
+from headway.pool.deliveries import QUEUE_NAMES, SLOT_NAMES, PoolFacts
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.dag import PROGRAM as DAGMAN
 from headway.pool.htcondor.dag import settings_text
-from headway.pool.htcondor.pairs import write_files
+from headway.pool.htcondor.pairs import news, write_files
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
 from headway.pool.htcondor.submit import (
     MOST_IDLE,
     NOTHING,
     CommonInput,
     check_paths,
+    courier_description,
     dag,
     destinations,
     holders_term,
     row_lines,
     submit_description,
+    with_courier,
     worth_sharing,
 )
 from headway.pool.lint.case import PreflightCase
@@ -148,6 +152,8 @@ class HTCondorPool(Pool):
         folder.check_own()
         ours = self._ours(folder)
         queue = self._queue(ours)
+        if folder.job.deliver == "later":
+            value = with_courier(attribute, value)
         errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
         queued = [job for job in jobs if job in queue.status]
         if queued:
@@ -162,6 +168,54 @@ class HTCondorPool(Pool):
 
     def query(self, folder: RunFolder) -> Mapping[int, Mapping[str, object]]:
         return {_number(ad): ad for ad in self._schedd.query(self._ours(folder), ())}
+
+    def deliveries(self, folder: RunFolder) -> PoolFacts:
+        """What the queue knows of a run's deliveries; the slots are not asked for."""
+        cluster, run_id, dag = self._cluster(folder), folder.facts.id, folder.dag.exists()
+        scopes = {run_scope(cluster, run_id), run_scope(cluster, run_id, dag=dag)}
+        wanted = ["ClusterId", "ProcId", JOB, *QUEUE_NAMES]
+        ads = self._schedd.query(" || ".join(f"({scope})" for scope in sorted(scopes)), wanted)
+        dagman = [ad for ad in ads if dag and ad["ClusterId"] == cluster]
+        jobs = {_number(ad): ad for ad in ads if ad not in dagman}
+        return PoolFacts(jobs, dagman[0] if dagman else None)
+
+    def slots_of(self, startds: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """The slots of startds, as the collector knows them."""
+        named = ", ".join(map(quoted, startds))
+        asked = f"DynamicSlot =!= true && member(splitSlotName(Name)[1], {{{named}}})"
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in startds}
+        for ad in self._schedd.slots(asked, SLOT_NAMES) if startds else ():
+            found[str(ad["Name"]).partition("@")[2]].append(ad)
+        return found
+
+    def send_courier(self, folder: RunFolder, job: int) -> str:
+        """Submit the courier of a job anew, once DAGMan does not do so any more.
+
+        Returns:
+            Its id in HTCondor's queue.
+
+        Raises:
+            PoolError: There is nothing to bring, or somebody else brings it.
+        """
+        folder.check_own()
+        with folder.locked("submit", patience=patience() + 15.0) as lock:
+            known, facts = self.deliveries(folder), folder.facts
+            if job in known.jobs:
+                raise PoolError("it is in the queue")
+            if known.dagman is not None:
+                raise PoolError("DAGMan is still at work, and sends couriers by itself")
+            if not folder.dag.exists():
+                raise PoolError("it was its own courier, and has left the queue")
+            try:
+                lines = news(folder.path, job)
+            except SandboxError as error:
+                raise PoolError(f"nobody knows where its outputs are: {error.message}") from None
+            if not lines:
+                raise PoolError("its outputs are home")
+            description = folder.submit_file.read_text()
+            whose = folder.job, description, facts.id, Path(facts.base)
+            text = courier_description(*whose, job, lines, self._cluster(folder))
+            return f"{self._schedd.submit(text, lock.descriptor)}.0"
 
     def leave(self, folder: RunFolder) -> str:
         return f"{folder.label} goes on without you: see `headway status {folder.label}`"

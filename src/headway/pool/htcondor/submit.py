@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from headway.node.transfer.manifest import SUFFIX, manifest_url
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.dag import Node, dag_text
 from headway.pool.htcondor.node_config import WANTS_STORE
-from headway.pool.htcondor.pairs import pair
+from headway.pool.htcondor.pairs import node_name, pair
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
@@ -52,7 +53,7 @@ MOST_IDLE = 1000
 #: What a courier asks for in place of what its job does: in MB and KB.
 _COURIER_NEEDS = {
     "request_cpus": "0",
-    "request_memory": "16",
+    "request_memory": "100",
     "request_disk": "1024",
     "request_gpus": "0",
     "requirements": AT_SANDBOX,
@@ -66,6 +67,7 @@ _PLAIN_NAME = re.compile(r"[\w.+-]+")
 _OWN = (PLAN, PAYLOAD, SECRETS, AGENT)
 _UNSAFE = re.compile(r'[,"\\$]')  # ends an item or the string, or begins a macro or an escape
 _PULLED = ("docker://", "oras://", "/cvmfs/")  # images that the node gets by itself
+_INCLUDED = "include : $(told)"
 _SEPARATOR = "\x1f"  # between the values of one line of job.rows: no value holds it
 _COLUMNS = ("row", "brought", "to", "spare", "number")
 _MACRO = re.compile(r"\$\w*\(|\$\$")
@@ -181,9 +183,7 @@ def submit_description(
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
     if paired:
-        queue = (
-            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
-        )
+        queue = f"# where its sandbox is, if it is the courier of another job\n{_INCLUDED}\nqueue"
     return "\n".join([*lines, "", queue, ""])
 
 
@@ -194,6 +194,42 @@ def dag(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
         macros = dict(zip(_COLUMNS, line.split(_SEPARATOR), strict=True))
         nodes += pair(run_id, int(macros["number"]), folder.submit_file.name, macros)
     return dag_text(nodes, folder.dag_settings.name)
+
+
+def courier_description(
+    job: Job, description: str, run_id: str, base: Path, number: int, told: str, dagman: int
+) -> str:
+    """The text that submits the courier of a job anew, once DAGMan does not do so any more.
+
+    Args:
+        job: The job.
+        description: The description of all jobs of the run.
+        run_id: The run's id.
+        base: The folder of job.toml.
+        number: The number of the job.
+        told: The lines that say where its sandbox is.
+        dagman: DAGMan's cluster: by it the courier belongs to the run.
+    """
+    values = next(islice(row_lines(job, base), number, None)).split(_SEPARATOR)
+    macros = {**dict(zip(_COLUMNS, values, strict=True)), "paired": "false"}
+    given = "".join(f"{key} = {value}\n" for key, value in macros.items())
+    # The log names its node as it does for DAGMan's own jobs; HTCondor before 25 does so by notes.
+    node = node_name("courier", run_id, number)
+    names = f"MY.DAGNodeName = {quoted(node)}\nsubmit_event_notes = DAG Node: {node}\n"
+    own = f"{told}MY.DAGManJobId = {dagman}\n{names}"
+    return given + description.replace(f"{_INCLUDED}\n", own)
+
+
+def with_courier(attribute: str, value: str) -> str:
+    """A new request of a job whose outputs may go home later: a courier asks for as little as ever.
+
+    Args:
+        attribute: The attribute of the job's ad.
+        value: What the job is to have.
+    """
+    needs = {key.replace("_", ""): need for key, need in _COURIER_NEEDS.items()}
+    courier = needs.get(attribute.lower())
+    return value if courier is None else for_couriers(courier, value)
 
 
 def check_paths(job: Job, folder: RunFolder, base: Path) -> None:
