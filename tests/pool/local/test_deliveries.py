@@ -87,7 +87,13 @@ def test_the_courier_of_one_job_is_submitted_as_dagman_would(tmp_path: Path) -> 
         assert f"\n{line}\n" in found
 
 
-def test_a_new_request_is_not_one_of_the_courier() -> None:
-    assert with_courier("RequestMemory", "2048") == "ifThenElse(HeadwayCourier =?= true, 16, 2048)"
-    assert with_courier("RequestCpus", "2") == "ifThenElse(HeadwayCourier =?= true, 0, 2)"
-    assert with_courier("HeadwayTimeLimit", "60") == "60"
+def test_a_new_request_is_not_one_of_the_courier(tmp_path: Path) -> None:
+    raw = {"name": "tale", "command": "true", "deliver": "later", "outputs": ["a.pt"]}
+    job = build_job(raw, folder=tmp_path)
+    asked = with_courier(job, "RequestMemory", "2048")
+    assert asked == "ifThenElse(HeadwayCourier =?= true, 100, 2048)"
+    asked = with_courier(job, "RequestCpus", "2")
+    assert asked == "ifThenElse(HeadwayCourier =?= true, 0, 2)"
+    assert with_courier(job, "HeadwayTimeLimit", "60") == "60"
+    now = build_job({**raw, "deliver": "now"}, folder=tmp_path)
+    assert with_courier(now, "RequestMemory", "2048") == "2048"

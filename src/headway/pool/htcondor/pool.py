@@ -152,8 +152,7 @@ class HTCondorPool(Pool):
         folder.check_own()
         ours = self._ours(folder)
         queue = self._queue(ours)
-        if folder.job.deliver == "later":
-            value = with_courier(attribute, value)
+        value = with_courier(folder.job, attribute, value)
         errors = {job: queue.absence(job) for job in jobs if job not in queue.status}
         queued = [job for job in jobs if job in queue.status]
         if queued:
