@@ -11,9 +11,10 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,7 @@ class Jobs:
         outputs = f'[outputs]\nfiles = [{output}]\ndeliver = "later"\nwithin = "{within}"'
         name = "single" if count == 1 else "several"
         text = JOB.format(
-            name=name, command=command, count=count, more=f"{more}\n{outputs}", site=site.name,
+            name=name, command=command, count=count, more=f"{outputs}\n{more}", site=site.name,
             holds=holds,
         )  # fmt: skip
         before(self.place.folder)
@@ -215,6 +216,10 @@ class Jobs:
     def dagman_is_gone(self) -> bool:
         return not self.queue("DAGManJobId =?= undefined")
 
+    def is_gone(self) -> None:
+        """Insist that the queue will be without its jobs and DAGMan."""
+        self.site.pool.wait_for(lambda: not self.queue(), 60, "an empty queue")
+
     def queue(self, constraint: str = "true") -> list[str]:
         """Its jobs in the queue, DAGMan among them, by their ids."""
         ours = f'HeadwayRun == "{self.run.folder.facts.id}" && ({constraint})'
@@ -225,7 +230,7 @@ class Jobs:
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.strip()]
 
-    def attempts(self, job: int) -> list[Mapping[str, object]]:
+    def attempts(self, job: int) -> list[dict[str, Any]]:
         """The records of its attempts that came home, the oldest first."""
         return [
             json.loads((path / "record.json").read_text())
@@ -246,7 +251,7 @@ class Jobs:
         self,
         *,
         computed: int | None = 1,
-        at: Callable[[int], bytes] | None = None,
+        at: Callable[[int], bytes] | Path | None = None,
         size: int = SIZE,
         of: Sequence[int] = (),
     ) -> None:
@@ -254,7 +259,7 @@ class Jobs:
 
         Args:
             computed: How often its command ran.
-            at: What is at the destination, if that is not the run folder.
+            at: What is at the destination, or its folder, if that is not the run folder.
             size: The bytes of the output.
             of: The jobs, if not all.
         """
@@ -263,7 +268,10 @@ class Jobs:
             assert state.outcome is Outcome.SUCCESS, (state, self.place.story())
             home = self.run.folder.job_folder(job)
             path = home / "outputs" / "out.bin"
-            found = hashlib.sha256(at(job) if at else path.read_bytes()).hexdigest()
+            if isinstance(at, Path):
+                path = at / f"{job}.bin"
+            data = at(job) if callable(at) else path.read_bytes()
+            found = hashlib.sha256(data).hexdigest()
             attempts = self.computed(job)
             whole = [each for each in attempts if content(job, each, size) == found]
             assert len(whole) == 1 and len(attempts) == (computed or len(attempts)), (
@@ -271,7 +279,7 @@ class Jobs:
                 whole,
                 self.agent_log(job),
             )
-            copies = [each for each in home.rglob("*.bin") if at or each != path]
+            copies = [each for each in home.rglob("*.bin") if callable(at) or each != path]
             assert not copies, f"there is another copy: {copies}"
             assert arrival(self.run.folder.path, job) == ""
         assert of or self.run.succeeded()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,15 +20,19 @@ from tests.lab import Status as Answers
 
 from headway.events import Outcome, Status
 
-from .delivering import OVERDUE, SIZE, Jobs, Site, file_system, settle, ways
+from .delivering import COMMAND, OVERDUE, SIZE, Jobs, Site, file_system, settle, ways
 from .harness import USER, Pool
 from .together import Together, at_the_same_time, promises
 
 
-def object_of(server: Server, path: str) -> bytes:
-    """What the server has under a name."""
-    thing = server.store[path].content
-    return thing.read(0, thing.size)
+def at(server: Server, prefix: str) -> Callable[[int], bytes]:
+    """What the server has of each job."""
+
+    def found(job: int) -> bytes:
+        thing = server.store[f"{prefix}{job}"].content
+        return thing.read(0, thing.size)
+
+    return found
 
 
 class Faults:
@@ -86,6 +91,27 @@ class Faults:
             jobs.delivered(computed=2)
         site.is_empty(OVERDUE)
 
+    def a_lost_job_continues(self, pool: Pool) -> None:
+        """From its checkpoint, which HTCondor has as long as the job is in the queue.
+
+        The courier of a job in a DAG is another job: it begins at the beginning.
+        """
+        site = Site(pool, "D-SAVED", closed=True)
+        command = f"if [ -e saved ]; then cat saved; {COMMAND}; else date > saved; exit 85; fi"
+        more = '[checkpoint]\npaths = ["saved"]\nexit_code = 85\n'
+        both = ways(site, command=command, more=more)
+        for jobs in both:
+            jobs.left()
+        shutil.rmtree(site.sandboxes)
+        site.open()
+        settle(*both)
+        for jobs in both:
+            jobs.delivered(computed=2)
+        segments = [[len(each["segments"]) for each in jobs.attempts(0)] for jobs in both]
+        assert segments == [[2, 1, 1], [2, 1, 2]]
+        assert "saved restored from the checkpoint" in both[0].agent_log()
+        site.is_empty(OVERDUE)
+
     def a_destination_in_trouble(self, pool: Pool) -> None:
         """URLs that are down for a while, and for ever; that refuse, are full, or slow."""
         site = Site(pool, "D-URLS", transfer_slots=8)
@@ -115,20 +141,14 @@ class Faults:
             for name, both in runs.items():
                 for jobs in both:
                     if name in ("down", "slow"):
-                        place = f"/{name}/{jobs.count}"
-                        jobs.delivered(at=lambda job, p=place: object_of(server, f"{p}-{job}"))
+                        jobs.delivered(at=at(server, f"/{name}/{jobs.count}-"))
                         continue
                     for job in range(jobs.count):
-                        print(
-                            name,
-                            jobs.count,
-                            job,
-                            jobs.run.jobs[job].return_value,
-                            jobs.run.jobs[job].why,
-                            jobs.computed(job),
-                            jobs.run.jobs[job].attempts,
-                        )
-                        assert jobs.run.jobs[job].outcome is Outcome.FAILURE
+                        state = jobs.run.jobs[job]
+                        assert state.outcome is Outcome.FAILURE
+                        assert "the outputs could not be delivered: out.bin" in state.why
+                        assert state.return_value == (84 if name == "refused" else 81)
+                        assert len(jobs.computed(job)) == 1
                         jobs.nothing_home(job)
             assert len(server.store.paths()) == 6
         site.is_empty(OVERDUE)
@@ -139,7 +159,7 @@ class Faults:
         slow = Rate(200_000)
         with Server(faults=[slow]) as server:
             several = Jobs(site, 3, to=f"{server.url()}several/{{job}}")
-            singles = [Jobs(site, to=server.url(f"/single/{n}")) for n in range(3)]
+            singles = [Jobs(site, to=f"{server.url()}{n}/{{job}}") for n in range(3)]
             couriers = [(several, job) for job in range(3)] + [(each, 0) for each in singles]
             for jobs, job in couriers:
                 jobs.wait(lambda state: state.phase == "deliver", job)
@@ -155,9 +175,9 @@ class Faults:
                     jobs.place.headway("evict", f"{jobs.run.label}.{job}")
             server.faults = []
             settle(several, *singles)
-            several.delivered(at=lambda job: object_of(server, f"/several/{job}"))
+            several.delivered(at=at(server, "/several/"))
             for number, jobs in enumerate(singles):
-                jobs.delivered(at=lambda job, n=number: object_of(server, f"/single/{n}"))
+                jobs.delivered(at=at(server, f"/{number}/"))
             assert len(server.store.paths()) == 6
         site.is_empty(OVERDUE)
 
@@ -178,8 +198,7 @@ class Faults:
             jobs.place.headway("release", jobs.run.label)
         settle(*both)
         for jobs in both:
-            place = jobs.place.folder / "full"
-            jobs.delivered(at=lambda job, p=place: (p / f"{job}.bin").read_bytes())
+            jobs.delivered(at=jobs.place.folder / "full")
         site.is_empty()
 
     def the_time_is_over(self, pool: Pool) -> None:

@@ -16,7 +16,7 @@ from headway.events import Outcome, Status
 
 from .delivering import OVERDUE, Jobs, Site, settle, ways
 from .harness import Pool
-from .test_delivery import object_of
+from .test_delivery import at
 from .test_htcondor import daemon
 from .together import Together, at_the_same_time, promises
 
@@ -107,7 +107,7 @@ class Acts:
             jobs.place.headway("remove", jobs.run.label)
         settle(*both)
         for jobs in both:
-            pool.wait_for(lambda j=jobs: not j.queue(), 60, "an empty queue")
+            jobs.is_gone()
             for job in range(jobs.count):
                 assert jobs.run.jobs[job].outcome is Outcome.REMOVED
                 jobs.nothing_home(job)
@@ -138,9 +138,6 @@ class Acts:
         """Or by a hostile node: its courier is told of no sandbox, and computes."""
         site = Site(pool, "D-TICKET", closed=True)
         jobs = Jobs(site, 2)
-        with stopped(dagman(jobs)):
-            # DAGMan has submitted them or not: wait for what it did before it was stopped
-            pass
         for job in range(2):
             jobs.wait(lambda state: state.phase == "run", job)
         with stopped(dagman(jobs)):
@@ -179,5 +176,5 @@ def test_the_schedd_is_killed(condor_pool: Pool) -> None:
         for jobs in both:
             jobs.delivered()
         for jobs in sending:
-            jobs.delivered(at=lambda job, n=jobs.count: object_of(server, f"/{n}-{job}"))
+            jobs.delivered(at=at(server, f"/{jobs.count}-"))
     site.is_empty()

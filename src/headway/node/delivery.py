@@ -27,6 +27,7 @@ from headway.node.host import (
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
+from headway.node.record import read_json
 from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
@@ -81,7 +82,7 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         TICKET: quoted(ticket.digest),
         SANDBOX_AT: quoted(startd),
         STEPS: str(steps + 1 if isinstance(steps, int) else 1),
-        SINCE: str(_now(ad, record)),  # the job is a courier from now on
+        SINCE: str(ad_time(ad, record)),  # the job is a courier from now on
         HANDED: str(starts)
         if isinstance(starts, int)
         else "undefined",  # and this start's end is not its last
@@ -109,12 +110,24 @@ def _startd() -> str:
     return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
 
 
+def forget_what_is_home() -> None:
+    """Remove what an earlier checkpoint saved of the attempt that left the sandbox.
+
+    HTCondor gives that to each further attempt, which would bring it home, over the whole record.
+    """
+    sandbox = read_job_ad(os.environ).get(SANDBOX.lower())
+    for attempt in os.listdir(f"{OUT}/attempts") if isinstance(sandbox, str) else ():
+        folder = f"{OUT}/attempts/{attempt}"
+        if str(sandbox).endswith(attempt) and read_json(f"{folder}/record.json").get("exit") != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def nothing_left() -> None:
     """Say that nothing waits for a courier, whatever an earlier attempt has said."""
     write_atomically(TICKET_HOME, b"{}", 0o644)
 
 
-def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:
+def ad_time(ad: Mapping[str, object], record: AttemptRecord) -> int:
     """The time by the access point's clock: this node's own may be wrong."""
     begun = ad.get("jobcurrentstartdate")
     if isinstance(begun, int):
