@@ -69,9 +69,7 @@ def test_a_job_that_fits_is_not_spoken_of() -> None:
 def test_a_pool_without_transfer_slots_is_told() -> None:
     later = Job(name="it", command="true", outputs=["a"], deliver="later")
     found = list(slot_findings(later, Match(slots=3, matching=3)))
-    assert [(each.id, each.severity) for each in found] == [
-        ("no-transfer-slots", Severity.WARNING)
-    ]
+    assert [(each.id, each.severity) for each in found] == [("no-transfer-slots", Severity.WARNING)]
     assert "go home with their jobs" in found[0].what
     assert not list(slot_findings(later, Match(slots=3, matching=3, transfer_slots=2)))
     assert not list(slot_findings(Job(name="it", command="true"), Match(slots=3, matching=3)))
