@@ -3,11 +3,11 @@
     python benchmarks/delivery_faults.py [--size GB] [--files N] [--several]
 
 Builds the tests' pool (tests/pool/README.md) with one site that has a store and transfer slots. A
-job writes one large file, another one many small files; each leaves them in the store, and a
-courier brings them home. What arrived is compared with what the same command writes here. With --several,
-also for two jobs in a DAG. Prints how long each step took; exits with 1 if anything differs, if
-there is a second copy, or if the sweeper leaves something in the store. Needs room for three times
-the size on /tmp.
+job writes one large file, another one many small files. Each leaves them in the store, and a
+courier brings them home. What arrived is compared with what the same command writes here. With
+--several, also for two jobs in a DAG. Prints how long each step took; exits with 1 if anything
+differs, if there is a second copy, or if the sweeper leaves something in the store. Needs room for
+three times the size on /tmp.
 """
 
 from __future__ import annotations

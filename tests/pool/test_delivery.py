@@ -146,7 +146,7 @@ class Faults:
                     for job in range(jobs.count):
                         state = jobs.run.jobs[job]
                         assert state.outcome is Outcome.FAILURE
-                        assert "the outputs could not be delivered: out.bin" in state.why
+                        assert "out.bin could not be sent to" in state.why
                         assert state.return_value == (84 if name == "refused" else 81)
                         assert len(jobs.computed(job)) == 1
                         jobs.nothing_home(job)
