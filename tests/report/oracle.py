@@ -27,7 +27,7 @@ Piece = tuple[str, str, str, int]  # phase, verdict, cause, microseconds
 WORK = (Phase.COMPUTE, Phase.CHECKPOINT, Phase.DISCONNECTED)
 PAUSES = (Phase.DISCONNECTED, Phase.SUSPENDED)
 TRANSFERS = (Cause.TRANSFER_CUT, Cause.TRANSFER_FAILED)
-COMPUTES = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
+COMPUTES = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST, Kind.PREFETCH}
 LOSSES = (Kind.EVICTED, Kind.TRANSFER_FAILED, Kind.SHADOW_EXCEPTION, Kind.RECONNECT_FAILED)
 
 
@@ -89,6 +89,7 @@ class Attempt:
     computes: bool = False  # its agent says so
     delivers: bool = False  # it began while outputs waited, or its agent says that it brings them
     says_delivers: bool = False
+    ahead: bool = False  # it only brought inputs to a node
     staging: bool = False
     ran: bool = False
 
@@ -101,7 +102,7 @@ class Attempt:
     @property
     def courier(self) -> bool:
         """Whether it brings outputs home, and computes nothing."""
-        return self.says_delivers or (self.delivers and not self.computes)
+        return self.ahead or self.says_delivers or (self.delivers and not self.computes)
 
     @property
     def ending(self) -> str:
@@ -348,7 +349,7 @@ def _job(rows: list[Row], until: int, outputs: Mapping[tuple[int, int], bool]) -
 def _deliver(job: Job) -> None:
     """Couriers are no attempts; what they bring decides on the attempt before them."""
     for before, after in pairwise(job.attempts):
-        before.handed |= after.courier
+        before.handed |= after.courier and not after.ahead
     every, left = job.attempts, [each for each in job.attempts if not each.courier]
     sandbox: Attempt | None = None
     sandboxes: list[Attempt | None] = []  # what each attempt left, or came for
@@ -361,7 +362,8 @@ def _deliver(job: Job) -> None:
         if stretch.attempt is not None:
             attempt = every[stretch.attempt]
             if attempt.courier:
-                stretch.phase, stretch.attempt = Phase.DELIVERY, None
+                stretch.phase = Phase.PREFETCH if attempt.ahead else Phase.DELIVERY
+                stretch.attempt = None
             else:
                 stretch.attempt = left.index(attempt)
         sandbox = sandboxes[stretch.newest] if stretch.newest >= 0 else None
@@ -416,6 +418,7 @@ def _describe(attempt: Attempt, kind: Kind, life: Life) -> None:
     attempt.executed |= life.open and life.executed
     attempt.agent |= kind in AGENT_KINDS
     if life.open:
+        attempt.ahead |= kind is Kind.PREFETCH
         attempt.computes |= kind in COMPUTES
         attempt.says_delivers |= kind in (Kind.DELIVER, Kind.LOST)
     attempt.staging |= kind is Kind.STAGE_IN

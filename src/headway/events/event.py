@@ -63,6 +63,7 @@ class Phase(str, Enum):
     """What a job spends its time on, in the order of an attempt."""
 
     QUEUED = "queued"
+    PREFETCH = "prefetch"  # on a transfer slot: its inputs come to a node before the job does
     WAITING = "waiting"
     TRANSFER_IN = "transfer-in"
     STARTING = "starting"
@@ -436,6 +437,7 @@ class Kind(IntEnum):
     DONE_LATER = 35  # the agent is done, and a courier will bring the outputs
     DELIVER = 36  # the agent is the courier
     LOST = 37  # the courier did not find the outputs: they will be computed again
+    PREFETCH = 38  # the agent only brings the job's inputs to a node, and the job goes on waiting
 
 
 #: Kinds that only the agent's own lines have.
@@ -443,11 +445,12 @@ AGENT_KINDS = frozenset(
     {
         *(Kind.CHECK, Kind.STAGE_IN, Kind.RUN, Kind.STAGE_OUT),
         *(Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER, Kind.DELIVER, Kind.LOST),
+        Kind.PREFETCH,
     }
 )
 
 #: Those that only an agent has that computes, and none that is a courier.
-COMPUTING_KINDS = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST}
+COMPUTING_KINDS = AGENT_KINDS - {Kind.DONE, Kind.DELIVER, Kind.LOST, Kind.PREFETCH}
 
 #: The kind of each event number that has only one.
 BY_NUMBER: dict[int, Kind] = {
@@ -486,6 +489,7 @@ _PHASES = {
     "run": Kind.RUN,
     "stage-out": Kind.STAGE_OUT,
     "deliver": Kind.DELIVER,
+    "prefetch": Kind.PREFETCH,
 }
 
 

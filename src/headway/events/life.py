@@ -3,6 +3,8 @@
 Outputs may stay in a node's store when the command ends (`left`). Then that end is not the job's:
 it is `delivering` until a courier's end, whether the courier is the same job or another one.
 
+A waiting job may start only to bring its inputs to a node (`ahead`): it is `idle` as before.
+
 `completed` and `removed` are final: nothing that follows changes them, unless another courier comes
 after one that ended without the outputs (`resumed`). From every other status a job can go on: a 004
 puts it back to idle, a 013 ends a hold, and an attempt that starts counts even if the log has lost
@@ -28,6 +30,7 @@ class Effect(IntFlag):
     OVERTAKEN = 4  # the log does not say how the attempt before ended
     SAVED = 8  # the output that came home before this event was a checkpoint
     LEFT = 32  # the command's own end is not that of the job: its outputs are still to come home
+    AHEAD = 64  # the attempt under way turns out to be none: it only brings the job's inputs
     EVICTED = 16  # counts as an eviction, unless a hold or a removal follows at once
 
 
@@ -54,15 +57,21 @@ class Life(NamedTuple):
     end_known: bool = False
     #: The outputs are in a node's store; an attempt is a courier unless its agent says otherwise.
     left: bool = False
+    #: The attempt under way only brings the job's inputs to a node.
+    ahead: bool = False
 
     @property
     def shown(self) -> Status:
         """The status for people: couriers come and go, and the job is being delivered."""
+        if self.ahead and self.status in _UNDER_WAY:
+            return Status.IDLE
         return Status.DELIVERING if self.left and self.status in _UNDER_WAY else self.status
 
     @property
     def phase(self) -> Phase | None:
         """What the job spends its time on from here; None when it is over."""
+        if self.ahead and self.status in _UNDER_WAY:
+            return Phase.PREFETCH
         if self.shown is Status.DELIVERING:
             return Phase.DELIVERY if self.open else Phase.STORED
         if self.status is Status.TRANSFERRING_IN:
@@ -193,6 +202,8 @@ def _on_agent(life: Life, kind: Kind) -> Step:
         return life, Effect.NOTHING
     done = kind in (Kind.DONE, Kind.DONE_CHECKPOINT, Kind.DONE_LATER)
     life, effect = (life, Effect.NOTHING) if done else _alive(life)
+    if kind is Kind.PREFETCH and not life.ahead:
+        return life._replace(stage=kind, ahead=True), opened | effect | Effect.AHEAD
     left = kind is Kind.DELIVER or (life.left and kind is Kind.DONE)
     return life._replace(stage=kind, left=left), opened | effect
 
@@ -228,7 +239,7 @@ def _on_lost(life: Life, kind: Kind) -> Step:
     if not life.open and not life.end_known:
         effect |= Effect.OPENED
     if not life.end_known:
-        effect |= Effect.CLOSED | Effect.EVICTED
+        effect |= Effect.CLOSED if life.ahead else Effect.CLOSED | Effect.EVICTED
     return Life(Status.IDLE, life.fresh, end_known=True, left=_left(life)), effect
 
 

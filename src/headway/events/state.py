@@ -67,6 +67,8 @@ class JobState:
     attempts: int = 0
     #: Starts of couriers, which bring outputs home from a node's store.
     couriers: int = 0
+    #: Starts that only brought the job's inputs to a node where it was to run next.
+    prefetches: int = 0
     holds: int = 0
     #: Evictions that sent the job back to idle; not those that a hold or a removal brought.
     evictions: int = 0
@@ -137,7 +139,11 @@ class JobState:
     def queue_counts(self) -> tuple[int, int]:
         """Holds and starts as HTCondor counts them, which begins anew with a courier in a DAG."""
         holds, starts = self._earlier
-        return self.holds - holds, self.attempts + self.couriers - starts
+        return self.holds - holds, self._starts - starts
+
+    @property
+    def _starts(self) -> int:
+        return self.attempts + self.couriers + self.prefetches
 
     @property
     def failure(self) -> Exit | None:
@@ -167,6 +173,8 @@ class JobState:
         self._life, effect = step(before, kind)
         if effect & Effect.OPENED:
             self._open(event.time)
+        if effect & Effect.AHEAD:
+            self._tell_prefetch()
         self._tell_courier(kind, event.time)
         if effect & Effect.SAVED and not self._courier:
             self.checkpoints += 1
@@ -181,6 +189,8 @@ class JobState:
             self._place(event)
         elif effect & Effect.LEFT:
             self.why = f"computed; its outputs wait at {self.sandbox_site or 'a node'}"
+        elif before.ahead and kind in _LOST:
+            self.why = inert(self._said[1] or "its inputs did not come")
         elif kind in _DETAILS:
             _DETAILS[kind](self, event)
         if effect & Effect.CLOSED:
@@ -193,7 +203,7 @@ class JobState:
     def renamed(self, name: str) -> None:
         """HTCondor knows the job by another id from now on."""
         if self.htcondor_id not in ("", name):
-            self._earlier = self.holds, self.attempts + self.couriers
+            self._earlier = self.holds, self._starts
         self.htcondor_id = name
 
     def _on_another_courier(self, event: Event) -> None:
@@ -218,6 +228,11 @@ class JobState:
         self._clear_phase()
         self._nonce = self._evicted = None
         self._said = ("", "")
+
+    def _tell_prefetch(self) -> None:
+        """The attempt under way is none: the job still waits."""
+        self.attempts, self.prefetches = self.attempts - 1, self.prefetches + 1
+        self.started = self.started if self.attempts else None
 
     def _tell_courier(self, kind: Kind, now: float) -> None:
         """A courier says so, or starts while outputs wait and never says that it computes."""
@@ -276,6 +291,8 @@ class JobState:
             self._said = (line.get("exit", ""), line.get("reason", ""))
             if kind_of(event) is Kind.DONE_CHECKPOINT:
                 self._nonce = None  # HTCondor saves the checkpoint and starts a new agent
+        if kind_of(event) is Kind.PREFETCH:
+            self.why = f"prefetching at {self.site}"
         if kind_of(event) is Kind.DONE_LATER:
             self.sandbox, self.sandbox_at = inert(line["sandbox"]), inert(line.get("at", ""))
             self.sandbox_bytes = _count(line.get("size"), None)
@@ -364,6 +381,7 @@ class JobState:
         self.why = ""
 
 
+_LOST = (Kind.REQUEUED, Kind.EVICTED, Kind.TRANSFER_FAILED)
 _DETAILS: dict[Kind, Callable[[JobState, Event], None]] = {
     Kind.SUBMITTED: JobState._on_submit,
     **dict.fromkeys(BY_TRANSFER.values(), JobState._on_transfer),

@@ -24,7 +24,7 @@ from headway.node.errors import (
     words_of,
 )
 from headway.node.files import short_folder
-from headway.node.host import TRANSFER_SLOT, TRANSFER_VARIABLES, HostInfo, machine_attribute
+from headway.node.host import SINCE, TRANSFER_SLOT, TRANSFER_VARIABLES, HostInfo, machine_attribute
 from headway.node.plan import OUT, read_plan, read_row, take_secrets
 from headway.node.process import (
     EVICTED,
@@ -48,6 +48,7 @@ from headway.node.record import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headway.node.plan import Plan, PlannedInput
+    from headway.node.store.folder import Held
     from headway.node.store.inputs import InputStore
     from headway.node.store.sandboxes import Sending
     from headway.node.stream.feed import Feeds
@@ -118,12 +119,13 @@ class _Agent:
 
     def _phases(self) -> Exit:
         if machine_attribute(os.environ, TRANSFER_SLOT) == "true":
-            return self._deliver()
+            return self._deliver() if _has_sandbox() else self._prefetch()
         plan = self._check()
         seconds = 0.0
         try:
             self._stage_in(plan)
             self._record.write_early()
+            mark = self._mark(plan)
             outcome = self._run(plan)
             seconds = outcome.seconds
             if self._streams is not None and outcome.status == 0 and not outcome.cause:
@@ -131,6 +133,8 @@ class _Agent:
         finally:
             if self._streams is not None:
                 self._streams.end(seconds)
+        if mark is not None:
+            mark.release()
         self._judge_inputs(plan, outcome)
         if outcome.status == 0 and not outcome.cause:
             return self._stage_out(plan)
@@ -139,25 +143,20 @@ class _Agent:
     def _check(self) -> Plan:
         attempt = self._attempt
         with self._record.phase("check", attempt=attempt.id, segment=attempt.segment) as phase:
-            plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
-            self._record.plan = plan
-            attempt.secrets = take_secrets(plan.secrets)
-            plan.environment.update(attempt.secrets)
+            plan = self._read_plan()
             plan.time_limit = _time_limit(plan.time_limit)
-            # these variables of the job apply to the agent's own transfers too
-            for name in TRANSFER_VARIABLES & plan.environment.keys():
-                os.environ[name] = plan.environment[name]
             _tidy_up(attempt.id)
             from headway.node import probe
 
             missing = []
             if plan.inputs:
-                from headway.node import inputs
+                from headway.node import inputs, prefetch
                 from headway.node.stage import PluginFallback
                 from headway.node.store.inputs import open_inputs
 
                 fallback = PluginFallback(os.environ)
                 fallback.use_transferred(plan.inputs)
+                prefetch.take_note(plan)
                 self._store = open_inputs(os.environ, self._record.note, self._watch.must_stop)
                 missing = inputs.missing(plan.inputs, attempt, self._store)
             if missing:
@@ -176,6 +175,16 @@ class _Agent:
             if bad:
                 raise NodeError("; ".join(bad), remedy=remedy)
             self._watch.check()
+        return plan
+
+    def _read_plan(self) -> Plan:
+        """The plan, with the variables that it only names; the agent's transfers have them, too."""
+        plan = read_plan(self._plan_path, read_row(os.environ.get("HEADWAY_ROW")))
+        self._record.plan = plan
+        self._attempt.secrets = take_secrets(plan.secrets)
+        plan.environment.update(self._attempt.secrets)
+        for name in TRANSFER_VARIABLES & plan.environment.keys():
+            os.environ[name] = plan.environment[name]
         return plan
 
     def _stage_in(self, plan: Plan) -> None:
@@ -224,6 +233,14 @@ class _Agent:
             store = self._store if each.store else None
             task = functools.partial(pinned, each, watch.must_stop, keep=True, store=store)
             self._streams.begin(each, watch.work(task), watch)
+
+    def _mark(self, plan: Plan) -> Held | None:
+        """Note that this run computes here, so that inputs of its next job may come."""
+        if not plan.prefetch:
+            return None
+        from headway.node import prefetch
+
+        return prefetch.compute(plan)
 
     def _run(self, plan: Plan) -> CommandResult:
         record, attempt = self._record, self._attempt
@@ -311,6 +328,18 @@ class _Agent:
                 raise Failed(code, words, remedy=getattr(error, "remedy", "")) from None
             record.outputs += [each.entry(f"{_OUTPUTS}/{each.output.path}") for each in home]
         return Exit.OK
+
+    def _prefetch(self) -> Exit:
+        """Bring the job's inputs into this node's store; the job then goes on waiting."""
+        from headway.node import prefetch
+
+        record, watch = self._record, self._watch
+        with record.phase("prefetch") as phase, prefetch.announced(record, watch):
+            plan = self._read_plan()
+            _tidy_up(self._attempt.id)
+            phase["bytes"], words = prefetch.prefetch(plan, record, watch)
+        # Never 0, so that nobody can take this end for the job's.
+        raise Failed(Exit.BAD_NODE, words)
 
     def _judge_inputs(self, plan: Plan, outcome: CommandResult) -> None:
         """Raise the failure of an input, unless a checkpoint made from verified bytes was saved."""
@@ -445,6 +474,13 @@ class _Agent:
         watch, record = self._watch, self._record
         for path in watch.work(lambda: checkpoint.restore(paths, watch.check, record.problem)):
             record.note(f"{path} restored from the checkpoint")
+
+
+def _has_sandbox() -> bool:
+    """Whether what an earlier attempt has left waits for a courier."""
+    from headway.node.classad import read_job_ad
+
+    return read_job_ad(os.environ).get(SINCE.lower()) is not None
 
 
 def _time_limit(planned: float | None) -> float | None:

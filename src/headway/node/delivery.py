@@ -85,7 +85,7 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         TICKET: quoted(ticket.digest),
         SANDBOX_AT: quoted(startd),
         STEPS: str(steps + 1 if isinstance(steps, int) else 1),
-        SINCE: str(_now(ad, record)),  # the job is a courier from now on
+        SINCE: str(ad_time(ad, record)),  # the job is a courier from now on
         HANDED: str(starts)
         if isinstance(starts, int)
         else "undefined",  # and this start's end is not its last
@@ -131,7 +131,7 @@ def nothing_left() -> None:
     write_atomically(TICKET_HOME, b"{}", 0o644)
 
 
-def _now(ad: Mapping[str, object], record: AttemptRecord) -> int:
+def ad_time(ad: Mapping[str, object], record: AttemptRecord) -> int:
     """The time by the access point's clock: this node's own may be wrong."""
     begun = ad.get("jobcurrentstartdate")
     if isinstance(begun, int):

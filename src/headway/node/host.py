@@ -39,6 +39,15 @@ SINCE, HANDED = "HeadwayDeliverSince", "HeadwayHanded"
 #: How many of its attempts have ended well without being its end: they are no tries.
 STEPS = "HeadwaySteps"
 COURIER = "HeadwayCourier"  # in a job's ad: it runs on transfer slots and nowhere else
+TRANSFER_SLOTS = "HeadwayTransferSlots"  # in a slot's ad: how many of them its node has
+#: In a machine's ad: the runs that compute there, each as often as inputs are to be brought.
+PREFETCH_FOR = "HeadwayPrefetchFor"
+#: In a job's ad: the number of its last start, if that brought its inputs to a node and no more;
+#: from when on it may do so again; the startd that has them, and until when it waits for that one,
+#: by the access point's clock; the checksums of what came, for inputs that declare none.
+PREFETCH, PREFETCH_AFTER = "HeadwayPrefetch", "HeadwayPrefetchAfter"
+PREFETCHED_AT, PREFETCHED_UNTIL = "HeadwayPrefetchedAt", "HeadwayPrefetchedUntil"
+PREFETCHED = "HeadwayPrefetched"
 STORE_IN_CONTAINERS = "/headway-store"  # where a site puts it in containers
 
 

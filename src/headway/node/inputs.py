@@ -233,6 +233,31 @@ def _bring(
         )
     _stay_inside(each.path)
 
+    download = _downloader(each, manifest, progress, should_stop)
+    if store is None:
+        got: Fetched | Taken = download(each.path)
+    else:
+        what = wanted(each)
+        early = wanted(each, each.prefetched) if each.prefetched else None
+        taken = store.take_prefetched(early, each.path) if early is not None else None
+        got = (
+            taken
+            or store.take(what, each.path, manifest)
+            or store.bring(what, each.path, download, manifest=manifest, patience=_patience(each))
+        )
+    if isinstance(got, Fetched):
+        return _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
+    return _Staged(f"{got.how} from the node's store", _declared(each) or got.proof, "store")
+
+
+def _downloader(
+    each: PlannedInput,
+    manifest: Manifest | None,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+) -> Callable[[str], Fetched]:
+    """What downloads an input to the path that it is given."""
+
     def download(path: str) -> Fetched:
         return fetch(
             each.urls,
@@ -246,21 +271,33 @@ def _bring(
             keep=path != each.path,  # in the store the next job can go on with it
         )
 
-    if store is None:
-        got: Fetched | Taken = download(each.path)
-    else:
-        what = wanted(each)
-        got = store.take(what, each.path, manifest) or store.bring(
-            what, each.path, download, manifest=manifest, patience=_patience(each)
-        )
-    if isinstance(got, Fetched):
-        return _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
-    return _Staged(f"{got.how} from the node's store", _declared(each) or got.proof, "store")
+    return download
 
 
-def wanted(each: PlannedInput) -> Wanted:
-    """The input as the node's store knows it."""
-    return Wanted(each.urls, size=each.size, checksum=each.checksum, pin=each.manifest)
+def prefetch(
+    each: PlannedInput,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    store: InputStore,
+    records: list[dict[str, Any]],
+) -> str:
+    """Bring an input into the store; returns the checksum of one that declares none."""
+    begin = time.monotonic()
+    progress.begin(each.path)
+    manifest = pinned(each, should_stop, store=store)
+    download = _downloader(each, manifest, progress, should_stop)
+    checksum, got = store.prefetch(wanted(each), download, manifest)
+    size = got.bytes if got is not None else 0
+    progress.finished(size)
+    if got is not None:
+        staged = _Staged("fetched", got.proof, host_of(got.url), got.snapshot)
+        records.append(_entry(each, staged, size, begin, got.snapshot))
+    return checksum
+
+
+def wanted(each: PlannedInput, checksum: str | None = None) -> Wanted:
+    """The input as the node's store knows it; `checksum`: in place of the one it declares."""
+    return Wanted(each.urls, size=each.size, checksum=checksum or each.checksum, pin=each.manifest)
 
 
 def _fault(

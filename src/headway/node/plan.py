@@ -80,6 +80,7 @@ class PlannedInput:
         local = any(url.lower().startswith("file:") for url in self.urls)
         self.store = data.flag("store", True) and bool(self.urls) and not local
         self.window = data.integer("window")  # bytes of disk that it may take, unless `keep`
+        self.prefetched = ""  # the checksum of what was brought for this very job, if anything
 
 
 class PlannedOutput:
@@ -147,6 +148,7 @@ class Plan:
         self.deliver = (
             None if deliver is None else PlannedDelivery(_Section(deliver, row, "deliver"))
         )
+        self.prefetch = top.flag("prefetch", False)  # inputs may come while other jobs compute
         self.disk = top.integer("disk")
         self.gpus = top.integer("gpus") or 0
         grace = top.seconds("grace")

@@ -13,7 +13,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from headway.node.errors import LONGEST_REASON, REASON, Exit
-from headway.node.host import COURIER, HANDED, SANDBOX_AT, SINCE, STEPS, TRANSFER_SLOT
+from headway.node.host import (
+    COURIER,
+    HANDED,
+    PREFETCH,
+    PREFETCH_AFTER,
+    PREFETCH_FOR,
+    PREFETCHED_AT,
+    PREFETCHED_UNTIL,
+    SANDBOX_AT,
+    SINCE,
+    STEPS,
+    TRANSFER_SLOT,
+    TRANSFER_SLOTS,
+)
 from headway.pool.match import SITE, site_names
 
 if TYPE_CHECKING:
@@ -27,6 +40,9 @@ AVOIDED = "HeadwayAvoided"  # whether a slot is at such a place
 AT_AVOIDED_PLACE = f"identicalMember({SITE}, {AVOID}) || identicalMember(TARGET.Name, {AVOID})"
 # A requirement with one of these in it already keeps a job away from its past sites.
 AVOIDANCE = (AVOIDED, "MachineAttrGLIDEIN_ResourceName")
+AHEAD = "HeadwayMayPrefetch"
+MOST_PREFETCHES = 6  # starts for that
+SETTLED = 5  # seconds in the queue
 NOT_AVOIDED = f"{AVOIDED} =!= true"  # the requirement; undefined means that the slot will do
 LONGEST_BACKOFF = 3600
 MORE = 1.5  # times what a job used when it was stopped, since it needs more than that
@@ -107,12 +123,13 @@ def after_exit(
     return AfterExit.RETRY if ends < limit else AfterExit.END
 
 
-def exit_lines(retries: Retries, *, later: bool = False) -> dict[str, str]:
+def exit_lines(retries: Retries, *, later: bool = False, ahead: bool = False) -> dict[str, str]:
     """The submit lines that say the same as `after_exit`.
 
     `later`: attempts may leave their outputs for couriers. What such an attempt exits with is not
     the end of the job, unless the courier is a job of its own. Nor is a signal that ends a courier:
-    the outputs are still there.
+    the outputs are still there. `ahead`: it may have been started only to bring its inputs, and
+    goes on waiting however that ended.
     """
     # HTCondor counts the completion before it evaluates; `after_exit` counts only those before.
     spent = f"{_ENDS} > {{}}".format
@@ -121,7 +138,8 @@ def exit_lines(retries: Retries, *, later: bool = False) -> dict[str, str]:
     handed = f"ExitCode =?= 0 && {HANDED} =?= NumShadowStarts && {PAIRED} =!= true"
     killed = f"ExitBySignal && {COURIER} =?= true && NumShadowStarts <= {MOST_STARTS}"
     return {
-        "on_exit_remove": (f"!({handed}) && !({killed}) && " if later else "")
+        "on_exit_remove": (f"{PREFETCH} =!= NumShadowStarts && " if ahead else "")
+        + (f"!({handed}) && !({killed}) && " if later else "")
         + (
             f"ifThenElse(ExitBySignal, {spent(retries.command)}, "
             f"ifThenElse(ExitCode == {int(Exit.BAD_NODE)}, {spent(retries.node)}, "
@@ -222,7 +240,7 @@ def courier_lines(within: float) -> dict[str, str]:
         within: Seconds after which it is no courier any more, and computes them again.
     """
     return {
-        f"+{COURIER}": f"{SINCE} =!= undefined && time() - {SINCE} < {within:.0f}",
+        f"+{COURIER}": _delivers(within),
         "keep_claim_idle": for_couriers("300", "0"),  # so that the next courier starts at once
     }
 
@@ -234,6 +252,64 @@ def for_couriers(courier: str, otherwise: str) -> str:
 
 #: The slots that take a courier: its sandbox is on their node.
 AT_SANDBOX = f"TARGET.{TRANSFER_SLOT} =?= true && splitSlotName(TARGET.Name)[1] =?= {SANDBOX_AT}"
+
+
+#: Whether a waiting job may bring its inputs to the node of a transfer slot: as long as it has done
+#: nothing but that, and not right after it came into the queue, when an ordinary slot may be free.
+#: Each transfer slot is for one of the runs that the node asks for. While it runs, its status and
+#: counts are others than when it was matched; the slot looks at it again then.
+MAY_PREFETCH = (
+    f'split(TARGET.{PREFETCH_FOR} ?: "", ",")[TARGET.SlotID % TARGET.{TRANSFER_SLOTS}]'
+    " =?= substr(HeadwayRun, 0, 8)"
+    f" && (JobStatus =!= 1 || (NumShadowStarts ?: 0) == ({PREFETCH} ?: 0)"
+    f" && (NumShadowStarts ?: 0) < {MOST_PREFETCHES} && {PREFETCHED_AT} =?= undefined"
+    f" && time() > ({PREFETCH_AFTER} ?: 0) && time() - EnteredCurrentStatus > {SETTLED})"
+)
+#: Whether its inputs are at no other node, or have waited there for long enough.
+NOT_PREFETCHED_ELSEWHERE = (
+    f"{PREFETCHED_AT} =?= undefined || splitSlotName(TARGET.Name)[1] =?= {PREFETCHED_AT}"
+    f" || time() > ({PREFETCHED_UNTIL} ?: 0)"
+)
+
+
+def prefetch_lines(within: float | None) -> dict[str, str]:
+    """What makes a job a courier, too, that may bring its own inputs to a node.
+
+    Args:
+        within: As of `courier_lines`, if it also leaves its outputs to couriers; else None.
+    """
+    delivers = f"{_delivers(within)} || " if within is not None else ""
+    return {f"+{COURIER}": f"{delivers}TARGET.{TRANSFER_SLOT} =?= true", f"+{AHEAD}": MAY_PREFETCH}
+
+
+def courier_needs(*, later: float | None, ahead: bool) -> dict[str, str]:
+    """What a courier asks for in place of what its job does: in MB and KB.
+
+    Args:
+        later: The seconds of `courier_lines` if the job leaves its outputs to couriers.
+        ahead: Whether it may bring its inputs to a node.
+    """
+    place = f"{AHEAD} =?= true" if later is None else AT_SANDBOX
+    if ahead and later is not None:
+        at_sandbox = f"{_delivers(later)} && {AT_SANDBOX}"
+        place = f"ifThenElse({SINCE} =!= undefined, {at_sandbox}, {AHEAD} =?= true)"
+    return {
+        "request_cpus": "0",
+        "request_memory": "100",
+        "request_disk": "1024",
+        "request_gpus": "0",
+        "requirements": place,
+    }
+
+
+def _delivers(within: float) -> str:
+    return f"{SINCE} =!= undefined && time() - {SINCE} < {within:.0f}"
+
+
+def on_transfer_slot(there: str, otherwise: str) -> str:
+    """An expression with one value for a start on a transfer slot, which it is known to be then."""
+    last = f"MachineAttr{TRANSFER_SLOT}0"
+    return f"ifThenElse({COURIER} =?= true || {last} =?= true, {there}, {otherwise})"
 
 
 def blames_place(*, ends: int, holds: int, hold: tuple[int, int]) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headway.errors import Problem, SpecError
-from headway.node.plan import PAYLOAD, fill
+from headway.node.plan import PAYLOAD, fill, placeholders
 from headway.pool.folder import RunFacts, RunFolder, Runs
 from headway.pool.program import share_agent
 from headway.spec import Input, Job, dump_job
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 #: Bytes of outputs from which on a sandbox pays: a courier costs about a second of its own.
 SMALLEST_SANDBOX = 10_000_000
+SMALLEST_PREFETCH = 20_000_000  # bytes: for fewer, a start on a transfer slot does not pay
 LONGEST_DELIVERY = 86400.0  # seconds that a courier may take to send a sandbox
 _NEVER_PACKED = {".headway", ".git", "__pycache__", ".venv"}
 
@@ -118,12 +119,25 @@ def plan(job: Job, run_id: str) -> dict[str, Any]:
             for output in job.outputs
         ],
         "checkpoint": job.checkpoint.model_dump(mode="json") if job.checkpoint else None,
+        "prefetch": prefetches(job),
         "deliver": delivery(job),
         "disk": job.resources.disk,
         "gpus": job.resources.gpus.count if job.resources.gpus else 0,
         "grace": job.grace,
         "time_limit": job.time_limit,
     }
+
+
+def prefetches(job: Job) -> bool:
+    """Whether it pays to bring a job's inputs to a node while another job computes there.
+
+    Inputs that are the same for all jobs have come with the first of them.
+    """
+    own = [given for given in job.inputs if given.store and given.mode == "file"]
+    own = [given for given in own if any(map(placeholders, agent_urls(job, given)))]
+    sizes = [given.size for given in own]
+    small = None not in sizes and sum(filter(None, sizes)) < SMALLEST_PREFETCH
+    return job.prefetch and job.size > 1 and bool(own) and not small
 
 
 def delivery(job: Job) -> dict[str, float] | None:

@@ -53,6 +53,7 @@ JOBS: Schema = {
     "total_s": pl.Float64,  # begin to end: the sum of its pieces
     "queued_s": pl.Float64,
     "held_s": pl.Float64,
+    "prefetch_s": pl.Float64,  # it brought inputs to a node, and waited
     "stored_s": pl.Float64,  # its outputs waited in a node's store
     "delivery_s": pl.Float64,  # couriers were bringing them home
     "slot_s": pl.Float64,  # all else

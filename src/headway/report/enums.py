@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 #: Phases in which the job holds no slot, or only a transfer slot, which takes no other job's place.
-OFF_SLOT = (Phase.QUEUED, Phase.STORED, Phase.DELIVERY, Phase.HELD)
+OFF_SLOT = (Phase.QUEUED, Phase.PREFETCH, Phase.STORED, Phase.DELIVERY, Phase.HELD)
 #: Phases in which the job holds a slot.
 SLOT_PHASES = tuple(p for p in Phase if p not in OFF_SLOT)
 
@@ -33,6 +33,7 @@ def column_of(phase: Phase) -> str:
 
 PHASE_WORDS = {
     Phase.QUEUED: "queued",
+    Phase.PREFETCH: "bringing inputs ahead",
     Phase.WAITING: "waiting for a transfer slot",
     Phase.TRANSFER_IN: "transferring in",
     Phase.STARTING: "starting",

@@ -633,6 +633,7 @@ def _job_frame(
         "total_s": _seconds(jobs.end_us - jobs.begin_us),
         "queued_s": spent(Phase.QUEUED),
         "held_s": spent(Phase.HELD),
+        "prefetch_s": spent(Phase.PREFETCH),
         "stored_s": spent(Phase.STORED),
         "delivery_s": spent(Phase.DELIVERY),
         **{name: total(name) for name in _ADDED_UP},

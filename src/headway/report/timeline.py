@@ -284,7 +284,7 @@ class StateTable:
 
 
 _STOPPED = (Kind.DONE, Kind.DONE_CHECKPOINT)
-_COURIERS = (Kind.DELIVER, Kind.LOST)
+_COURIERS = (Kind.DELIVER, Kind.LOST, Kind.PREFETCH)
 _COMPUTES = [int(kind) for kind in COMPUTING_KINDS]
 
 
@@ -363,8 +363,8 @@ class Timeline:
         place = cells >> 8
         self.effect = (cells & 0xFF).astype(np.uint8)
         self.phase = _phases(lives)[place]
-        #: Whether outputs of any job were left in a node's store.
-        self.delivers = any(life.left or life.stage is Kind.LOST for life in lives)
+        #: Whether outputs of any job were left in a node's store, or its inputs brought to one.
+        self.delivers = any(life.left or life.ahead or life.stage is Kind.LOST for life in lives)
         if self.delivers:
             #: The outputs wait in a node's store, or a courier is on its way.
             self.left = np.array([life.left for life in lives], bool)[place]
@@ -410,12 +410,15 @@ class Timeline:
         self.courier = np.where(mine, place[newest], -1)
         self.phase = np.where(self.open, self.plain, self.phase)
         self.phase[self.open & mine] = PHASE[Phase.DELIVERY]
+        ahead = any_between(self.kind == Kind.PREFETCH, spans)  # these bring inputs
+        self.phase[self.open & np.append(ahead, False)[newest]] = PHASE[Phase.PREFETCH]
         self.effect[mine] &= np.uint8(0xFF - Effect.SAVED)
         job = self.job[spans.opened]
         after = np.minimum(spans.end, len(self.rows) - 1)
         handed = (spans.ended | spans.overtaken) & self.left[after] & (self.phase[after] != OVER)
         # The log may have lost the agent's line, but not that a courier came.
-        handed |= np.append(courier[1:] & (job[1:] == job[:-1]), False)
+        brings = courier & ~ahead
+        handed |= np.append(brings[1:] & (job[1:] == job[:-1]), False)
         return spans.only(~courier), spans.only(courier), handed[~courier]
 
     def _newest(self) -> Longs:

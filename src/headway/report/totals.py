@@ -206,7 +206,8 @@ def _of_jobs() -> list[pl.Expr]:
 _AVERAGES = ("result_mean_s", "result_median_s", "wall_mean_s", "wall_median_s")
 _COUNTS = ("stalls", "evictions", "holds", "requeues", "checkpoints")
 _LENGTHS = (
-    *("slot_s", "queued_s", "held_s", "stored_s", "delivery_s", "compute_s", "transfer_s"),
+    *("slot_s", "queued_s", "held_s", "prefetch_s", "stored_s", "delivery_s"),
+    *("compute_s", "transfer_s"),
     *("good_compute_s", "good_s", "bad_s", "open_s"),
 )
 

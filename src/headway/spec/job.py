@@ -275,6 +275,7 @@ class Job(Model):
     rows: tuple[dict[str, str], ...] | None = None  # from `table`: one job for each row
     resources: Resources = Resources()
     inputs: tuple[Input, ...] = ()
+    prefetch: f.Flag = True  # inputs may come to a node while it computes another job of the run
     outputs: tuple[Output, ...] = ()
     deliver: Literal["now", "later"] = "now"  # later: by a courier, once the job has ended
     deliver_within: f.Period = 14400.0  # outputs that are not home by then are computed again

@@ -148,8 +148,8 @@ class Draft:
         """Where the data of the entry is to be written."""
         return os.path.join(self.folder, DATA)
 
-    def finish(self, facts: dict[str, Any]) -> Entry:
-        """Make it an entry; an older one of the same name goes.
+    def finish(self, facts: dict[str, Any], kept_as: str = "") -> Entry:
+        """Make it an entry, of another name if one is given; an older one of that name goes.
 
         Raises:
             BlockingIOError: A process reads the older one in place.
@@ -169,7 +169,7 @@ class Draft:
             if name != DATA:
                 os.unlink(os.path.join(self.folder, name))
         write_atomically(os.path.join(self.folder, FACTS), json.dumps(facts).encode(), 0o600)
-        target = os.path.join(self._store.inputs, self._name)
+        target = os.path.join(self._store.inputs, kept_as or self._name)
         for _ in range(2):
             try:
                 os.rename(self.folder, target)
@@ -247,12 +247,12 @@ class Store:
         try:
             self.settings = _settings(self.root)
             self.home = os.path.join(self.root, f"u{os.geteuid()}")
-            _own_folder(self.home)
+            own_folder(self.home)
             kinds = (INPUTS, SANDBOXES, DRAFTS)
             folders = [os.path.join(self.home, each) for each in kinds]
             self.inputs, self.sandboxes, self.drafts = folders
             for folder in folders:
-                _own_folder(folder)
+                own_folder(folder)
         except OSError as error:
             raise _unusable(self.root, error.strerror or str(error)) from None
         self._known: list[Entry] = []
@@ -501,7 +501,7 @@ def _settings(root: str) -> Settings:
             raise _unusable(root, f"its {MARKER} is damaged: {error}") from None
 
 
-def _own_folder(folder: str) -> None:
+def own_folder(folder: str) -> None:
     """Make a folder for this user alone; refuse one that is not."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, _OURS)

@@ -20,7 +20,7 @@ import time
 from headway.node.errors import DiskError, NodeError, NoSpaceError, Stopped, words_of
 from headway.node.host import store_folder
 from headway.node.store.folder import Store, hold
-from headway.node.transfer.checksum import prove
+from headway.node.transfer.checksum import file_digests, prove
 from headway.node.transfer.head_requests import ask_version
 from headway.node.transfer.urls import authority, shown
 
@@ -211,6 +211,69 @@ class InputStore:
             if draft is not None:
                 draft.close()
         return fetch(path)
+
+    def prefetch(
+        self, wanted: Wanted, fetch: Callable[[str], Fetched], manifest: Manifest | None = None
+    ) -> tuple[str, Fetched | None]:
+        """Download an input for a job that will come for it.
+
+        One without a proof is kept by the checksum that it is found to have: whoever asks for it by
+        that checksum knows that it is what came now.
+
+        Args:
+            wanted: The input.
+            fetch: Downloads it to the path that it is given.
+            manifest: What each chunk must be.
+
+        Returns:
+            That checksum, or an empty text; and what `fetch` returned, if it was called: neither if
+            the input is here, or another job is downloading it.
+
+        Raises:
+            NodeError: The store does not keep it.
+            TransferError: It cannot be downloaded.
+            OSError: The disk fails.
+        """
+        store, size = self._store, wanted.size if manifest is None else manifest.size
+        if not store.settings.keeps_inputs:
+            raise NodeError("the node keeps no inputs")
+        told = None if wanted.proven else self._ask_version(wanted)
+        if told is not None:
+            size = told["size"]
+        elif not wanted.proven:
+            raise NodeError("no server tells which version of it there is")
+        kept = store.find(wanted.name) if self._keeps(wanted) else None
+        if kept is not None and (told is None or _is_same(told, kept.facts["version"])):
+            return "", None
+        if size is not None and not store.make_room(size):
+            raise NodeError("the node's store is full")
+        draft = store.draft(wanted.name)
+        if draft is None:
+            return "", None  # another job is downloading it
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft.data)
+            got, checksum, name = fetch(draft.data), "", wanted.name
+            if not wanted.proven:
+                if not self._is_as_told(wanted, got):
+                    raise NodeError("it changed while it was being downloaded")
+                checksum = f"sha256:{file_digests(draft.data, self._should_stop)['sha256']}"
+                name = Wanted(wanted.urls, checksum=checksum).name
+            about = {"proof": got.proof or "size", "seconds": round(got.seconds, 3)}
+            draft.finish(self._facts(wanted, draft.data, about), name)
+            return checksum, got
+        except DiskError:
+            draft.remove()
+            raise
+        finally:
+            draft.close()
+
+    def take_prefetched(self, wanted: Wanted, path: str) -> Taken | None:
+        """Put what was prefetched to `path`, if a server still has the same version.
+
+        `wanted` has the checksum that `prefetch` returned.
+        """
+        return self.take(wanted, path) if self._ask_version(wanted) is not None else None
 
     def add(self, wanted: Wanted, path: str, proof: str, *, checked: bool) -> None:
         """Keep a file that a job has; it can no longer be written to.

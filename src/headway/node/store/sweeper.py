@@ -19,7 +19,8 @@ import time
 
 from headway.node.classad import quoted
 from headway.node.errors import NodeError
-from headway.node.host import STORE
+from headway.node.host import PREFETCH_FOR, STORE
+from headway.node.store.ahead import Ahead
 from headway.node.store.folder import (
     MARKER,
     Settings,
@@ -54,13 +55,16 @@ def run_store(arguments: Sequence[str]) -> int:
     try:
         given = dict(_setting(words) for words in arguments[1:])
         _make(root, given)
-        names, used, waiting = [], 0, []
+        names, used, waiting, runs = [], 0, [], []
         for store in _stores(root):
             try:
                 sandboxes = Sandboxes(store)
                 for words in [*store.sweep(), *sandboxes.sweep(time.time())]:
                     sys.stderr.write(f"{words}\n")
                 waiting += [size for _, size in sandboxes.held()]
+                ahead = Ahead(store)
+                ahead.sweep(time.time())
+                runs += ahead.wanted() if store.settings.keeps_inputs else []
                 entries = store.entries()
             except Exception as error:  # what one user has there must not concern the others
                 sys.stderr.write(f"{store.home} cannot be swept: {error!r:.200}\n")
@@ -73,7 +77,7 @@ def run_store(arguments: Sequence[str]) -> int:
     except (NodeError, OSError, ValueError) as error:
         sys.stderr.write(f"headway: the store {root}: {error}\n")
         return 1
-    ad = {STORE: root, INPUTS: ",".join(dict.fromkeys(newest))}
+    ad = {STORE: root, INPUTS: ",".join(dict.fromkeys(newest)), PREFETCH_FOR: ",".join(runs)}
     for name, text in ad.items():
         sys.stdout.write(f"{name} = {quoted(text)}\n")
     counts = {"Used": used, "Free": free, "Swept": int(time.time())}

@@ -71,9 +71,6 @@ def settings_text(most_idle: int) -> str:
         "DAGMAN_USER_LOG_SCAN_INTERVAL = 1\n"  # seconds until a courier follows its job
         "DAGMAN_MAX_SUBMITS_PER_INTERVAL = 500\n"
         f"DAGMAN_MAX_JOBS_IDLE = {most_idle}\n"
-        # The negotiator looks at a courier as soon as it may, and not at its next regular time.
-        # From HTCondor 26 on the schedd asks for that by itself.
-        "SUBMIT_SEND_RESCHEDULE = True\n"
         "DAGMAN_MAX_PRE_SCRIPTS = 4\n"
         "DAGMAN_MAX_POST_SCRIPTS = 2\n"
         "DAGMAN_GENERATE_SUBDAG_SUBMITS = False\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.node.host import COURIER, STORE, STORE_IN_CONTAINERS, TRANSFER_SLOT
+from headway.node.host import COURIER, STORE, STORE_IN_CONTAINERS, TRANSFER_SLOT, TRANSFER_SLOTS
 from headway.node.store.sweeper import INPUTS
 
 WANTS_STORE = "HeadwayWantStore"  # in a job's ad: its container is to see the store
@@ -150,7 +150,9 @@ def _slots_part(settings: NodeSettings) -> Iterator[str]:
     yield "# Each slot's ad tells which kind it is."
     yield f"{TRANSFER_SLOT} = False"
     yield f"SLOT_TYPE_{_TYPE}_{TRANSFER_SLOT} = True"
-    yield f"STARTD_ATTRS = $(STARTD_ATTRS) {TRANSFER_SLOT}"
+    yield "# Their number is by what waiting jobs share them out that bring their inputs ahead."
+    yield f"{TRANSFER_SLOTS} = {settings.transfer_slots}"
+    yield f"STARTD_ATTRS = $(STARTD_ATTRS) {TRANSFER_SLOT} {TRANSFER_SLOTS}"
     yield "# Couriers start on transfer slots alone, and all other jobs on the other slots alone."
     yield "# Your own START still holds for both. A START in a later file would replace this one."
     yield f"START = ($(START)) && {_SEPARATED}"

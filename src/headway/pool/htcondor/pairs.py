@@ -25,7 +25,6 @@ from headway.pool.htcondor.dag import FAILED, SKIP, Node
 SCRIPT = "pair.sh"
 TOLD = "couriers"  # the folder with what each courier is told
 NOTHING = f"{TOLD}/nothing"
-GIVEN_UP = "given-up"  # the end of the name of a file there: DAGMan sends this courier no more
 COURIERS = 2  # more, if what one brought is not what the ticket says
 _PROGRAM = "from headway.pool.htcondor.pairs import main; sys.exit(main(sys.argv[1:]))"
 
@@ -107,8 +106,6 @@ def main(arguments: list[str]) -> int:
         if fault:
             sys.stderr.write(f"job {number}: {fault}\n")
         return 1 if fault else 0
-    if given_up(run, number).exists():
-        return SKIP
     try:
         text = news(run, number)
     except SandboxError:  # nobody knows where the sandbox is: the courier computes
@@ -117,11 +114,6 @@ def main(arguments: list[str]) -> int:
         return SKIP
     write_atomically(run / TOLD / str(number), text.encode())
     return 0
-
-
-def given_up(run: Path, job: int) -> Path:
-    """The file that says that a job was removed: else DAGMan would send its courier again."""
-    return run / TOLD / f"{job}.{GIVEN_UP}"
 
 
 def news(run: Path, job: int) -> str:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from headway.errors import PreflightError, Problem
 from headway.node.classad import quoted
 from headway.node.errors import Exit
+from headway.node.host import TRANSFER_SLOT
 from headway.node.plan import AGENT, OUT, PAYLOAD, PLAN, SECRETS, fill, placeholders
 from headway.node.stage import INPUT, PLUGINS
 from headway.node.store.inputs import Wanted
@@ -31,33 +32,28 @@ from headway.pool.htcondor.pairs import node_name, pair
 from headway.pool.lint.submit_file import canonical, split_list
 from headway.pool.match import at_sites, requests
 from headway.pool.policy import (
-    AT_SANDBOX,
     JOB,
     NOT_AVOIDED,
+    NOT_PREFETCHED_ELSEWHERE,
     PAIRED,
     avoid_lines,
     courier_lines,
+    courier_needs,
     exit_lines,
     for_couriers,
     log_lines,
+    on_transfer_slot,
+    prefetch_lines,
     release_expression,
     remove_lines,
 )
-from headway.pool.prepare import agent_urls, delivered_name, plugin_schemes, schemes
+from headway.pool.prepare import agent_urls, delivered_name, plugin_schemes, prefetches, schemes
 from headway.pool.program import encoded_row
 from headway.spec import Input, Job
 from headway.spec.places import image_path
 from headway.text import many
 
 MOST_IDLE = 1000
-#: What a courier asks for in place of what its job does: in MB and KB.
-_COURIER_NEEDS = {
-    "request_cpus": "0",
-    "request_memory": "100",
-    "request_disk": "1024",
-    "request_gpus": "0",
-    "requirements": AT_SANDBOX,
-}
 HOLDS = "HeadwayHolds"  # whether a slot's node holds the job's inputs
 HOLDERS_FIRST = 60  # seconds for which a job waits for such a node
 SAVING = 30  # seconds after the grace in which the agent saves the checkpoint
@@ -149,18 +145,19 @@ def submit_description(
     Raises:
         PreflightError: job.toml sets a key that Headway writes itself.
     """
-    later = job.deliver == "later"
+    later, ahead = job.deliver == "later", prefetches(job)
     sections: dict[str, Mapping[str, str]] = {
         "what runs": _what_runs(job, folder, base, common, paired),
         "what it needs": _needs(job, holders_first),
         "files": _files(job, folder, base, common),
         "with nobody watching": {
             **avoid_lines(job.retries),
-            **exit_lines(job.retries, later=later),
+            **exit_lines(job.retries, later=later, ahead=ahead),
             "periodic_release": release_expression(job.retries),
             **remove_lines(),
         },
         **({"outputs go home later": courier_lines(job.deliver_within)} if later else {}),
+        **({"inputs come ahead": prefetch_lines(_within(job))} if ahead else {}),
         "the log knows what happened where": {"log": folder.events.as_posix(), **_log(job)},
         "who asked": {
             "batch_name": folder.label,
@@ -171,6 +168,12 @@ def submit_description(
     }
     lists = {canonical(key) for key in (*log_lines(), KEY)}
     users = {key: value for key, value in job.submit.items() if canonical(key) not in lists}
+    if later and ahead:  # the second is the first, and more
+        sections["outputs go home later"] = {
+            key: text
+            for key, text in sections["outputs go home later"].items()
+            if key not in sections["inputs come ahead"]
+        }
     own = {canonical(key) for section in sections.values() for key in section}
     what, remedy = "is written by Headway itself", "docs/job-toml.md shows the keys of job.toml"
     twice = [key for key in users if canonical(key) in own]
@@ -185,6 +188,16 @@ def submit_description(
     if paired:
         queue = f"# where its sandbox is, if it is the courier of another job\n{_INCLUDED}\nqueue"
     return "\n".join([*lines, "", queue, ""])
+
+
+def _within(job: Job) -> float | None:
+    """For how many seconds outputs wait for couriers; None: they do not."""
+    return job.deliver_within if job.deliver == "later" else None
+
+
+def _has_couriers(job: Job) -> bool:
+    """Whether it may start on a transfer slot: there it needs neither its inputs nor its image."""
+    return job.deliver == "later" or prefetches(job)
 
 
 def dag(job: Job, folder: RunFolder, run_id: str, base: Path) -> str:
@@ -213,20 +226,25 @@ def courier_description(
     values = next(islice(row_lines(job, base), number, None)).split(_SEPARATOR)
     macros = {**dict(zip(_COLUMNS, values, strict=True)), "paired": "false"}
     given = "".join(f"{key} = {value}\n" for key, value in macros.items())
-    notes = f"submit_event_notes = DAG Node: {node_name('courier', run_id, number)}\n"
-    own = f"{told}MY.DAGManJobId = {dagman}\n{notes}"
+    # The log names its node as it does for DAGMan's own jobs; HTCondor before 25 does so by notes.
+    node = node_name("courier", run_id, number)
+    names = f"MY.DAGNodeName = {quoted(node)}\nsubmit_event_notes = DAG Node: {node}\n"
+    own = f"{told}MY.DAGManJobId = {dagman}\n{names}"
     return given + description.replace(f"{_INCLUDED}\n", own)
 
 
-def with_courier(attribute: str, value: str) -> str:
-    """A new request of a job whose outputs may go home later: a courier asks for as little as ever.
+def with_courier(job: Job, attribute: str, value: str) -> str:
+    """A new request of a job that may start as a courier, which asks for as little as ever.
 
     Args:
+        job: The job.
         attribute: The attribute of the job's ad.
         value: What the job is to have.
     """
-    needs = {key.replace("_", ""): need for key, need in _COURIER_NEEDS.items()}
-    courier = needs.get(attribute.lower())
+    if not _has_couriers(job):
+        return value
+    found = courier_needs(later=_within(job), ahead=prefetches(job))
+    courier = {key.replace("_", ""): need for key, need in found.items()}.get(attribute.lower())
     return value if courier is None else for_couriers(courier, value)
 
 
@@ -304,9 +322,9 @@ def _what_runs(
     later = job.deliver == "later"
     if image and (later or any(given.store for given in job.inputs)):
         image[f"+{WANTS_STORE}"] = "true"
-    if image and later:  # a courier needs no image
-        image["+WantContainer"] = for_couriers("false", "true")
-        image[f"+{_wanted(image['container_image'])}"] = for_couriers("false", "true")
+    if image and _has_couriers(job):  # a courier needs no image
+        for name in ("WantContainer", _wanted(image["container_image"])):
+            image[f"+{name}"] = on_transfer_slot("false", "true")
     if common.image:
         image["container_is_common"] = "true"
     return {
@@ -368,12 +386,16 @@ def _needs(job: Job, holders_first: bool) -> dict[str, str]:
         ranks.append(f"{HOLDS} =?= true")
     if holders_first:
         clauses.append(f"{HOLDS} =?= true || time() - QDate > {HOLDERS_FIRST}")
+    ahead = prefetches(job)
+    if ahead:
+        clauses.append(NOT_PREFETCHED_ELSEWHERE)
     clauses = [clause for clause in (*clauses, NOT_AVOIDED) if clause]
     lines["requirements"] = " && ".join(f"({clause})" for clause in clauses)
-    if job.deliver == "later":
-        for key in lines.keys() & _COURIER_NEEDS.keys():
+    if _has_couriers(job):
+        needs = courier_needs(later=_within(job), ahead=ahead)
+        for key in lines.keys() & needs.keys():
             plain = lines[key].removesuffix(" MB").removesuffix(" KB")  # their units, too
-            lines[key] = for_couriers(_COURIER_NEEDS[key], plain)
+            lines[key] = for_couriers(needs[key], plain)
     if ranks:
         lines["rank"] = " + ".join(f"({rank})" for rank in ranks) if ranks[1:] else ranks[0]
     return lines
@@ -397,7 +419,7 @@ def _files(job: Job, folder: RunFolder, base: Path, common: CommonInput) -> dict
         "transfer_output_remaps": f'"{OUT}={home}$(to)"',
         "job_max_vacate_time": str(math.ceil(job.grace) + SAVING),
     }
-    if job.deliver == "later":  # in place of what HTCondor makes of the line above
+    if _has_couriers(job):  # in place of what HTCondor makes of the line above
         image = _brought_image(job, base, common)
         lines["+TransferInput"] = _input(job, folder, lines["transfer_input_files"] + image)
     if secrets:
@@ -422,11 +444,11 @@ def _brought_image(job: Job, base: Path, common: CommonInput) -> str:
 
 def _input(job: Job, folder: RunFolder, files: str) -> str:
     """The value of TransferInput for these files: a courier needs only those for the agent."""
-    if job.deliver == "now":
+    if not _has_couriers(job):
         return f'"{files}"'
     own = [folder.plan, *([folder.secrets] if job.from_shell else [])]
     few = ", ".join(each.as_posix() for each in own)
-    return for_couriers(f'"{few}"', f'"{files}"')
+    return on_transfer_slot(f'"{few}"', f'"{files}"')
 
 
 def row_lines(job: Job, base: Path) -> Iterator[str]:
@@ -465,6 +487,8 @@ def _brought(job: Job) -> list[str]:
 def _log(job: Job) -> dict[str, str]:
     """The lines for the event log, with what job.toml adds to their lists."""
     lines = dict(log_lines())
+    if _has_couriers(job):
+        lines["job_machine_attrs"] += f", {TRANSFER_SLOT}"
     for key, value in job.submit.items():
         name = next((own for own in lines if canonical(own) == canonical(key)), None)
         if name is not None and not lines[name].isdigit():

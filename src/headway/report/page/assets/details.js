@@ -59,7 +59,7 @@ class Details {
     if (!piece) return [`${this.jobs.id(row)}: ${outcome}`];
     const place = this.places.get(row);
     const site = piece.attempt ? this.tries.words.site[this.tries.site[place.attempt + piece.attempt - 1]] : "";
-    const courier = piece.phase === "delivery";
+    const courier = piece.phase === "delivery" || piece.phase === "prefetch";
     const worth = { good: "goodput", bad: `badput: ${piece.cause}`, open: "not decided yet", none: courier ? "on a transfer slot" : "no slot held" };
     const day = (ticks) => Math.floor((origin + ticks * tick + this.about.zone) / 86400);
     const sameDay = day(piece.begin) === day(piece.end);

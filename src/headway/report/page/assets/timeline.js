@@ -4,7 +4,7 @@ const AXIS_HEIGHT = 28;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const MANY = 500; // by the clock, more jobs than this are specks at first
-const NO_SLOT = new Map([["queued", 1], ["stored", 1], ["held", 3], ["delivery", 5]]); // and how thick they are
+const NO_SLOT = new Map([["queued", 1], ["stored", 1], ["held", 3], ["delivery", 5], ["prefetch", 5]]); // and how thick they are
 
 // Fills for every phase and verdict, in the colours of the theme.
 function paints(about, scale) {
