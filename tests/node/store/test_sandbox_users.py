@@ -134,13 +134,15 @@ def test_a_hard_link_to_a_file_of_another_user_is_not_delivered(
     ticket = as_user(ALICE, give, shared, tmp_path / "alice")
     other_data = DATA.replace(b"alice", b"MALLO")
     theirs = as_user(MALLORY, give, shared, tmp_path / "mallory", "run-0", other_data)
+    homes = {ALICE: tmp_path / "alice" / "home", MALLORY: tmp_path / "mallory" / "home"}
     for user, other in ((ALICE, MALLORY), (MALLORY, ALICE)):
         place, source = (shared / f"u{each}/sandboxes/run-0/files" for each in (user, other))
         (place / "model.pt").rename(place / "kept")
         os.link(source / ("model.pt" if user == ALICE else "kept"), place / "model.pt")
         for each in (ticket, theirs):
             with pytest.raises(SandboxError):
-                as_user(user, take, shared, each, tmp_path / "alice" / "home")
+                as_user(user, take, shared, each, homes[user])
+            assert not homes[user].exists()
 
 
 @needs_root
