@@ -192,7 +192,6 @@ class Faults:
             for jobs in both:
                 for job in range(jobs.count):
                     jobs.wait(lambda state: state.status is Status.HELD, job)
-                    print(jobs.run.jobs[job].hold_reason)
                     assert "No space left" in jobs.run.jobs[job].hold_reason
         for jobs in both:
             jobs.place.headway("release", jobs.run.label)
