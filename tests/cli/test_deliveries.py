@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from headway.cli.job_text import RunJobs, elapsed_words
 from headway.cli.run_summary import summary
 from headway.cli.view import LineView
 from headway.events import Direction, EventWriter, JobState, Outcome, Stage, Status
+from headway.node.store.sandboxes import Ticket
 from headway.pool.folder import RunFolder
 from headway.text import ordinal
 
@@ -276,3 +278,139 @@ def test_places() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111, 1000)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th", "1,000th")
     ]
+
+
+# -- headway deliveries
+
+
+@pytest.fixture
+def stored_run(make_run: Make) -> Callable[..., RunFolder]:
+    """A run whose outputs may go home later."""
+
+    def make(events: Callable[[EventWriter], None], jobs: int = 6, name: str = "tale") -> RunFolder:
+        folder = make_run(name, jobs=jobs, events=events)
+        described = json.loads(folder.job_file.read_text())
+        folder.job_file.write_text(json.dumps({**described, "deliver": "later"}))
+        folder.dag.write_text("")
+        return folder
+
+    return make
+
+
+def put_ticket(folder: RunFolder, job: int, content: bytes = b"weights") -> None:
+    """What comes home at once of a job whose outputs wait."""
+    home = folder.job_folder(job)
+    home.mkdir()
+    digest = hashlib.sha256(content).hexdigest()
+    files = [("model.pt", len(content), digest)]
+    ticket = Ticket(f"{RUN}-{job}", "/store", "startd@node", files, [], 1.0, 2e9)
+    (home / "ticket.json").write_bytes(ticket.as_bytes())
+
+
+UNASKED = {"CONDOR_CONFIG": "/dev/null/none", "HEADWAY_PATIENCE": "2"}
+
+
+def test_what_waits_is_listed_though_no_pool_answers(
+    headway: Call, stored_run: Callable[..., RunFolder]
+) -> None:
+    folder = stored_run(night)
+    put_ticket(folder, 2)
+    done = headway("deliveries", env=UNASKED)
+    assert "the queue was not asked: " in done.stderr
+    lines = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
+    assert lines[0] == ["job", "state", "size", "files", "at", "age", "why"]
+    assert [line[:2] for line in lines[1:5]] == [
+        ["tale-1.3", "waits"], ["tale-1.2", "waits"], ["tale-1.4", "waits"], ["tale-1.1", "coming"],
+    ]  # fmt: skip
+    assert lines[2][2:5] == ["20 MB", "1", "NODE-A"] and lines[2][-1].startswith("2nd in line")
+    assert lines[4][-1].endswith("; earlier ones came at 2 MB/s")
+    assert "to compute it again: headway deliveries --drop tale-1.3" in done.stdout
+    document = json.loads(headway("deliveries", "tale-1", "--json", env=UNASKED).stdout)
+    assert [each["place"] for each in document["deliveries"]] == [1, 2, 1, None]
+    assert document["deliveries"][0]["deadline"] == 1120 + 4 * 3600 and document["notes"]
+    one = headway("deliveries", ".4", "--json", env=UNASKED).stdout
+    assert [each["job"] for each in json.loads(one)["deliveries"]] == [4]
+
+
+def test_nothing_waits(headway: Call, make_run: Make) -> None:
+    make_run("plain", events=lambda log: own_courier(log))
+    assert headway("deliveries").stdout == "no outputs wait for their delivery\n"
+
+
+def troubled(writer: EventWriter) -> None:
+    """Held for a while, held for good, failed, home and damaged, computed again, removed."""
+    pairs = Pairs(writer)
+    pairs.submit(6)
+    for job in range(6):
+        pairs.hand_over(job, "NODE-A", 1100 + job)
+        pairs.send(job, 1110)
+        pairs.fetch(job, "NODE-A", 1120)
+    reason = "Headway: the outputs could not be delivered: refused; released by itself after 60 s"
+    writer.held(HOME, 0, reason, 3, 81, time=1130)
+    writer.held(HOME + 1, 0, "Transfer output files failure", 12, 2, time=1130)
+    pairs.bring(2, 1130, code=84)
+    pairs.bring(3, 1130)
+    pairs.say(HOME + 4, "phase=deliver state=lost", 1130)
+    writer.evicted(HOME + 4, 0, requeued=True, return_value=80, time=1131)
+    writer.aborted(HOME + 5, 0, "via headway remove", time=1130)
+
+
+def test_what_needs_somebody_comes_first(
+    headway: Call, stored_run: Callable[..., RunFolder]
+) -> None:
+    folder = stored_run(troubled)
+    put_ticket(folder, 2)
+    put_ticket(folder, 3)
+    done = headway("deliveries", env=UNASKED)
+    lines = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
+    assert [line[:2] for line in lines[1:6]] == [
+        ["tale-1.2", "failed"], ["tale-1.3", "damaged"], ["tale-1.0", "held"],
+        ["tale-1.1", "held"], ["tale-1.4", "again"],
+    ]  # fmt: skip
+    whys = [line[-1] for line in lines[1:6]]
+    assert "kept there until 2033-05-1" in whys[0] and "84" in whys[0]
+    assert whys[1].endswith("model.pt has not arrived")
+    assert re.fullmatch(
+        r"the outputs could not be delivered: refused; released by itself at 1970-.*", whys[2]
+    )
+    assert whys[3] == "Transfer output files failure; not released by itself"
+    assert whys[4].startswith("put back to try again: ")
+    assert "to try again now: headway deliveries --retry tale-1.2" in done.stdout
+    assert "headway run JOB.TOML --only-missing" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--drop", "tale-1.1"], "a courier is bringing them; to stop it first: headway hold"),
+        (["--drop", "tale-1.0"], "not dropped tale-1.0: its outputs are home"),
+        (["--drop", "tale-1.5"], "nothing of it waits in a store: it is running"),
+        (["--retry", "tale-1.1"], "not sent tale-1.1: a courier is at work"),
+        (["--retry", "tale-1.2"], "its courier waits already: 2nd in line"),
+        (["--drop", "--remove", "tale-1.2"], "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    headway: Call, stored_run: Callable[..., RunFolder], words: Sequence[str], said: str
+) -> None:
+    stored_run(night)
+    assert said in headway("deliveries", *words, env=UNASKED, code=1).stdout
+
+
+def test_which_words_go_together(headway: Call, stored_run: Callable[..., RunFolder]) -> None:
+    stored_run(night)
+    assert "which run or job?" in headway("deliveries", "--drop", code=2).stderr
+    assert "--remove goes with --drop" in headway("deliveries", "--remove", ".1", code=2).stderr
+    both = headway("deliveries", "--retry", "--drop", ".1", code=2).stderr
+    assert "not allowed with" in both
+    # nothing of a whole run is in need of a courier
+    assert headway("deliveries", "--retry", "tale-1", env=UNASKED).stdout == (
+        "there is nothing to retry\n"
+    )
+
+
+def test_only_the_owner_acts(headway: Call, stored_run: Callable[..., RunFolder]) -> None:
+    folder = stored_run(night)
+    folder.path.chmod(0o777)
+    said = headway("deliveries", "--drop", "tale-1.2", env=UNASKED, code=2).stderr
+    assert "others can write to" in said

@@ -110,6 +110,9 @@ OTHERS = [
     # Whatever the source said: it is Headway's own hold.
     (3, 81, "Headway: the input 'x' did not arrive: time limit exceeded from a.edu; released by"
      " itself after 60 s", "headway-input"),
+    (3, 81, "Headway: the outputs could not be delivered: out.bin could not be sent to"
+     " https://data.example.org/out.bin: HTTP 404 Not Found (first byte); released by itself after"
+     " 60 s", "headway-delivery"),
     (1, 0, "via condor_hold (by user alice)", "user-request"),
     (1, 0, "please do not release", "user-request"),
     (13, 256, "via condor_hold (by user staff)", "user-request"),

@@ -202,7 +202,7 @@ def test_a_courier_that_cannot_send_brings_nothing_home(yard: Yard, refusal: str
         code, out = courier.end(process), courier.folder / "headway-out"
         expected = {"for a while": Exit.INPUT_RETRYABLE, "for good": Exit.OUTPUT_MISSING}
         assert code == expected.get(refusal, ENDED_BY_POOL), courier.stderr
-        assert not (out / "outputs").exists()
+        assert not (out / "outputs").exists() and server.store.paths() == ["/a"]
         if refusal == "for good":  # as with any other attempt that could not send its outputs
             assert (courier.attempt() / "outputs" / "b").read_text() == "more\n"
             return
@@ -250,3 +250,34 @@ def test_an_eviction_during_the_hand_over_leaves_one_result(yard: Yard, tmp_path
     else:
         assert code == ENDED_BY_POOL and held == []
     assert os.listdir(Store(str(yard.root)).drafts) == []
+
+
+@pytest.mark.parametrize("there", ["ours", "half of ours", "another's"])
+def test_a_courier_that_was_killed_at_the_end_of_its_upload(yard: Yard, there: str) -> None:
+    """A plain server tells no digest: what is there is its own if nothing was there before."""
+    with Server(half_objects=True) as server:
+        silent = Hang("request").methods("PUT")
+        server.faults = [Status(503, retry_after="0")] if there == "another's" else [silent]
+        outputs = [{"path": "b", "to": server.url("/b")}]
+        job, courier, second = (yard.node(transfer=number > 0) for number in range(3))
+        for node in (job, courier, second):
+            node.plan("echo of the job > b", outputs=outputs, deliver=DELIVER)
+        assert job.run() == 0
+        yard.ad()
+        for node in (courier, second):
+            (node.folder / ".job.ad").write_text(yard.text)
+        process = courier.start()
+        wait(lambda: len(server.requests) > 2)
+        process.kill()
+        courier.end(process)
+        assert not (courier.folder / "headway-out" / "outputs").exists()
+        server.faults = []
+        texts = {"ours": b"of the job\n", "half of ours": b"of t", "another's": b"of a thie\n"}
+        server.store["/b"] = texts[there]
+        code = second.run()
+        found = server.store["/b"].content.read(0, 99)
+        if there == "another's":
+            assert code == Exit.OUTPUT_MISSING and found == b"of a thie\n"
+            assert "something is there already" in second.stderr
+        else:
+            assert code == 0 and found == b"of the job\n"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import pwd
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from headway.api import Run
 from headway.cli.wrap import write_plugin
@@ -56,10 +61,10 @@ TAKEN, OVERDUE = 3600.0, 30 * 86400.0  # seconds after which what was delivered,
 _lock = threading.Lock()
 
 
-def content(job: int, attempt: str) -> str:
+def content(job: int, attempt: str, size: int = SIZE) -> str:
     """The sha256 of what that attempt of a job has written."""
     line = f"{job} {attempt}\n".encode()
-    return hashlib.sha256((line * (SIZE // len(line) + 1))[:SIZE]).hexdigest()
+    return hashlib.sha256((line * (size // len(line) + 1))[:size]).hexdigest()
 
 
 def sha256(path: Path) -> str:
@@ -69,7 +74,9 @@ def sha256(path: Path) -> str:
 class Site:
     """A site with a store and transfer slots, for the jobs of one test alone."""
 
-    def __init__(self, pool: Pool, name: str, *, closed: bool = False) -> None:
+    def __init__(
+        self, pool: Pool, name: str, *, closed: bool = False, transfer_slots: int = 3
+    ) -> None:
         """`closed`: couriers wait until `open`."""
         self.pool, self.name = pool, name
         gate = "START = $(START) && (TARGET.HeadwayCourier =!= True || MY.TakesCouriers)"
@@ -81,7 +88,7 @@ class Site:
                 program=str(self.program),
                 keep_free=0,
                 period=3600,
-                transfer_slots=3,
+                transfer_slots=transfer_slots,
                 containers=False,
             )
             self._write_gate(not closed)
@@ -101,10 +108,11 @@ class Site:
         lines = f"TakesCouriers = {opened}\nSTARTD_ATTRS = $(STARTD_ATTRS) TakesCouriers\n"
         path.write_text(lines)
 
-    def open(self) -> None:
+    def open(self, *, running: bool = True) -> None:
         """Let couriers start."""
         self._write_gate(True)
-        self.pool.administer(self.name, "condor_reconfig", "-startd")
+        if running:
+            self.pool.administer(self.name, "condor_reconfig", "-startd")
 
     def held(self) -> list[str]:
         """The names of the sandboxes in its store."""
@@ -134,19 +142,31 @@ class Site:
         left = [str(path) for path in (self.sandboxes, self.drafts) for path in path.iterdir()]
         assert not left, (left, went)
 
-    def processes(self, program: str, mark: str = "") -> list[int]:
-        """The pids of a program at this site, of those with this mark in their arguments."""
-        ours, found = f"HEADWAY_POOL_PROCESS={self.pool.home}/sites/{self.name}", []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = path.read_text(errors="replace").split("\0")
-                environment = (path.parent / "environ").read_text(errors="replace").split("\0")
-            except OSError:
-                continue
-            named = program in (Path(words[0]).name, *words[1:])
-            if named and mark in " ".join(words) and ours in environment:
-                found.append(int(path.parent.name))
-        return found
+    @contextlib.contextmanager
+    def store_of(self, size: str) -> Iterator[None]:
+        """Its store is a file system of its own, of that size."""
+        with file_system(self.root, size, POOL_USER):
+            self.pool.administer(self.name, "condor_restart", "-startd", "-fast")
+            marker = self.root / "headway-store.json"
+            self.pool.wait_for(marker.exists, 60, "the store on a file system of its own")
+            yield
+
+    def agent(self, run: Run, job: int) -> int:
+        """The pid of the agent that works on a job of this run now, as soon as there is one."""
+
+        def found() -> int:
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    words = path.read_text(errors="replace").split("\0")
+                    if words[-3:] == ["agent", "plan.json", ""]:
+                        ad = (path.parent / "cwd" / ".job.ad").read_text()
+                        ours = f'HeadwayRun = "{run.folder.facts.id}"' in ad
+                        number = re.search(r"^HeadwayJob = (\d+)$", ad, re.M)
+                        if ours and int(number[1] if number else 0) == job:
+                            return int(path.parent.name)
+            return 0
+
+        return self.pool.wait_for(found, 60, f"the agent of {run.label}.{job}")
 
 
 class Jobs:
@@ -162,18 +182,21 @@ class Jobs:
         command: str = COMMAND,
         holds: int = 10,
         more: str = "",
-        args: Sequence[str] = (),
+        before: Callable[[Path], object] = lambda _folder: None,
     ) -> None:
+        """`before` gets the folder that the jobs will be submitted in."""
         self.site, self.count = site, count
         self.place = CondorPlace(site.pool)
+        to = to.replace("COUNT", str(count))  # the jobs of two runs need two places
         output = f'{{path = "out.bin", to = "{to}"}}' if to else '"out.bin"'
         outputs = f'[outputs]\nfiles = [{output}]\ndeliver = "later"\nwithin = "{within}"'
         name = "single" if count == 1 else "several"
         text = JOB.format(
-            name=name, command=command, count=count, more=f"{more}\n{outputs}", site=site.name,
+            name=name, command=command, count=count, more=f"{outputs}\n{more}", site=site.name,
             holds=holds,
         )  # fmt: skip
-        self.run = self.place.start(text, *args)
+        before(self.place.folder)
+        self.run = self.place.start(text)
 
     def wait(self, until: Callable[[JobState], object], job: int = 0, timeout: float = 120) -> None:
         self.place.wait(self.run, until, timeout, job)
@@ -193,6 +216,10 @@ class Jobs:
     def dagman_is_gone(self) -> bool:
         return not self.queue("DAGManJobId =?= undefined")
 
+    def is_gone(self) -> None:
+        """Insist that the queue will be without its jobs and DAGMan."""
+        self.site.pool.wait_for(lambda: not self.queue(), 60, "an empty queue")
+
     def queue(self, constraint: str = "true") -> list[str]:
         """Its jobs in the queue, DAGMan among them, by their ids."""
         ours = f'HeadwayRun == "{self.run.folder.facts.id}" && ({constraint})'
@@ -203,7 +230,7 @@ class Jobs:
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.strip()]
 
-    def attempts(self, job: int) -> list[Mapping[str, object]]:
+    def attempts(self, job: int) -> list[dict[str, Any]]:
         """The records of its attempts that came home, the oldest first."""
         return [
             json.loads((path / "record.json").read_text())
@@ -220,24 +247,62 @@ class Jobs:
         logs = (path / "agent.log" for path in self.run.folder.attempts(job))
         return "".join(path.read_text() for path in logs if path.exists())
 
-    def delivered(self, *, computed: int = 1, at: Callable[[int], Path] | None = None) -> None:
-        """Insist that each job has succeeded, with exactly one output: that of one attempt."""
-        for job in range(self.count):
+    def delivered(
+        self,
+        *,
+        computed: int | None = 1,
+        at: Callable[[int], bytes] | Path | None = None,
+        size: int = SIZE,
+        of: Sequence[int] = (),
+    ) -> None:
+        """Insist that each job has succeeded, with exactly one output: that of one attempt.
+
+        Args:
+            computed: How often its command ran.
+            at: What is at the destination, or its folder, if that is not the run folder.
+            size: The bytes of the output.
+            of: The jobs, if not all.
+        """
+        for job in of or range(self.count):
             state = self.run.jobs[job]
             assert state.outcome is Outcome.SUCCESS, (state, self.place.story())
             home = self.run.folder.job_folder(job)
-            path = at(job) if at else home / "outputs" / "out.bin"
+            path = home / "outputs" / "out.bin"
+            if isinstance(at, Path):
+                path = at / f"{job}.bin"
+            data = at(job) if callable(at) else path.read_bytes()
+            found = hashlib.sha256(data).hexdigest()
             attempts = self.computed(job)
-            whole = [each for each in attempts if content(job, each) == sha256(path)]
-            assert len(whole) == 1 and len(attempts) == computed, (attempts, whole)
-            copies = [each for each in home.rglob("*.bin") if each != path]
+            whole = [each for each in attempts if content(job, each, size) == found]
+            assert len(whole) == 1 and len(attempts) == (computed or len(attempts)), (
+                attempts,
+                whole,
+                self.agent_log(job),
+            )
+            copies = [each for each in home.rglob("*.bin") if callable(at) or each != path]
             assert not copies, f"there is another copy: {copies}"
             assert arrival(self.run.folder.path, job) == ""
-        assert self.run.succeeded()
+        assert of or self.run.succeeded()
 
     def nothing_home(self, job: int = 0) -> None:
         """Insist that none of its outputs are where those of a job that succeeded would be."""
         assert not (self.run.folder.job_folder(job) / "outputs").exists()
+
+
+@contextlib.contextmanager
+def file_system(place: Path, size: str, owner: str) -> Iterator[None]:
+    """A small file system at this place."""
+    account = pwd.getpwnam(owner)
+    place.mkdir(exist_ok=True)
+    os.chown(place, account.pw_uid, account.pw_gid)
+    options = f"size={size},mode=755,uid={account.pw_uid},gid={account.pw_gid}"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def ways(site: Site, several: int = 2, **options: object) -> list[Jobs]:

@@ -113,6 +113,6 @@ def test_what_waits_is_sent_dropped_or_removed(pool: Pool) -> None:
     assert re.fullmatch(
         rf"stored-1\.0: another courier is in the queue, as \d+\.0, for 12 MB at {site}\n", done
     )
-    place.wait(run, lambda state: state.couriers == 2 and state.outcome is Outcome.SUCCESS)
+    place.wait(run, lambda state: state.couriers == 2 and state.outcome is Outcome.SUCCESS, 90)
     assert home.read_bytes() == content and listed(place, run) == {}
     assert run.jobs[0].attempts == 1

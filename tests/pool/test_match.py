@@ -66,6 +66,15 @@ def test_a_job_that_fits_is_not_spoken_of() -> None:
     assert not list(slot_findings(job, match))
 
 
+def test_a_pool_without_transfer_slots_is_told() -> None:
+    later = Job(name="it", command="true", outputs=["a"], deliver="later")
+    found = list(slot_findings(later, Match(slots=3, matching=3)))
+    assert [(each.id, each.severity) for each in found] == [("no-transfer-slots", Severity.WARNING)]
+    assert "go home with their jobs" in found[0].what
+    assert not list(slot_findings(later, Match(slots=3, matching=3, transfer_slots=2)))
+    assert not list(slot_findings(Job(name="it", command="true"), Match(slots=3, matching=3)))
+
+
 def test_what_is_in_use_today_counts() -> None:
     """The two GPUs of the first slot are taken, and it has 7 of its 8 cpus left."""
     gpus = {"count": 2, "memory": "40 GB", "capability": 8.0}

@@ -257,6 +257,17 @@ def _jobs(found: Report, names: list[str]) -> list[tuple[int, ...]]:
     return found.accounts.jobs.select(names).rows()
 
 
+def test_the_real_log_of_a_dag() -> None:
+    """Two jobs, each with a courier that is a job of its own; its times are whole seconds."""
+    found = report(str(Path(__file__).parents[1] / "events" / "dag" / "pairs.log"))
+    adds_up(found.accounts)
+    assert (found.totals.jobs, found.totals.succeeded, found.totals.attempts) == (2, 2, 2)
+    assert found.totals.compute_share == 1
+    deliveries = found.totals.deliveries
+    assert deliveries is not None and deliveries.bytes == 40_000_000
+    assert (deliveries.left, deliveries.home, deliveries.couriers) == (2, 2, 2)
+
+
 def test_the_terminal_says_it(delivered: Report) -> None:
     text = delivered.text(100)
     rows = [line.strip() for line in text[text.index("Deliveries") :].splitlines()]

@@ -22,7 +22,8 @@ from headway.report.accounting import account
 from headway.report.accounts import Accounts
 from headway.report.enums import EVICTIONS, Cause
 
-LOGS = sorted((Path(__file__).parents[1] / "events" / "logs").glob("*.log"))
+EVENTS = Path(__file__).parents[1] / "events"
+LOGS = [*sorted((EVENTS / "logs").glob("*.log")), EVENTS / "dag" / "pairs.log"]
 Told = list[dict[str, Any]]
 
 

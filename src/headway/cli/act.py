@@ -72,15 +72,22 @@ def call(name: str, arguments: Namespace) -> int:
 
     wanted = _requests(arguments) if name == "set" else []
     results: list[dict[str, Any]] = []
+    stored: set[tuple[str, int]] = set()  # jobs whose outputs wait in a node's store
     for folder, jobs in _chosen(name, arguments).items():
         with patience(f"asking the pool of {folder.label}"):
             run = Run(folder)
+            stored |= {(run.label, job) for job, state in run.jobs.items() if state.stored}
             results += _set(run, jobs, wanted) if wanted else _act(run, name, jobs)
     if arguments.json:
         changes = {"changes": {new.key: new.value.strip('"') for new in wanted}} if wanted else {}
         print_json({"action": name, **changes, "results": results})
     else:
         _print(name, ", ".join(new.words for new in wanted), results)
+        gone = [each for each in results if not each["error"]] if name == "remove" else []
+        if given_up := sum((each["run"], each["job"]) in stored for each in gone):
+            words = "the outputs of one of them are" if len(gone) > 1 else "its outputs are"
+            words = f"the outputs of {given_up:,} of them are" if given_up > 1 else words
+            print(f"  {words} given up: they were computed and waited in a node's store")
     return FAILED if any(result["error"] for result in results) else OK
 
 

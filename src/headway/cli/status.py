@@ -281,6 +281,8 @@ def _print_run(run_jobs: RunJobs, everything: bool) -> None:
     print_trouble(run, run_jobs)
     if run.lost():
         print(nobody_runs(run.label))
+    if run_jobs.counts["delivering"]:
+        print(f"what the deliveries wait for: headway deliveries {run.label}")
     if run_jobs.counts["succeeded"]:
         print(f"results: {results_words(run)}")
     print_kept(run)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headway.node.plan import Plan, PlannedInput
     from headway.node.store.folder import Held
     from headway.node.store.inputs import InputStore
+    from headway.node.store.sandboxes import Sending
     from headway.node.stream.feed import Feeds
 
 
@@ -302,14 +303,15 @@ class _Agent:
             _tidy_up(self._attempt.id)
             try:
                 task = functools.partial(delivery.take_out, record, watch.must_stop)
-                ticket, tried = watch.work(task)
+                ticket, sending = watch.work(task)
                 phase.update(bytes=ticket.size, sandbox=ticket.sandbox)
-                places = [(each, f"{_OUTPUTS}/{each.path}") for each in plan.outputs]
+                places = [(each, f"{delivery.TAKEN}/{each.path}") for each in plan.outputs]
                 found = [outputs.FoundOutput(*each) for each in places if os.path.lexists(each[1])]
                 sent = [each for each in found if each.output.url is not None]
                 home = [each for each in found if each.output.url is None]
-                self._send(sent, "deliver", again=tried)
+                self._send(sent, "deliver", sending)
                 outputs.drop(sent, home)
+                os.rename(delivery.TAKEN, _OUTPUTS)
             except SandboxError:
                 raise
             except Stopped:
@@ -318,13 +320,13 @@ class _Agent:
             except (HeadwayError, OSError) as error:  # the sandbox waits for another courier
                 final = isinstance(error, TransferError) and not error.retryable
                 code = Exit.OUTPUT_MISSING if final else Exit.INPUT_RETRYABLE
-                if final and os.path.isdir(_OUTPUTS):
-                    os.rename(_OUTPUTS, f"{self._attempt.folder}/outputs")
+                if final:
+                    os.rename(delivery.TAKEN, f"{self._attempt.folder}/outputs")
                 else:
                     delivery.put_off()
                 words = f"the outputs could not be delivered: {words_of(error)}"
                 raise Failed(code, words, remedy=getattr(error, "remedy", "")) from None
-            record.outputs += [each.entry(each.place) for each in home]
+            record.outputs += [each.entry(f"{_OUTPUTS}/{each.output.path}") for each in home]
         return Exit.OK
 
     def _prefetch(self) -> Exit:
@@ -429,14 +431,15 @@ class _Agent:
         record.sandbox = {"sandbox": ticket.sandbox, "at": ticket.at, "size": ticket.size}
         return True
 
-    def _send(self, found: list[outputs.FoundOutput], phase: str, *, again: bool = False) -> None:
-        """Send outputs to their URLs; `again`: some may be there already."""
+    def _send(
+        self, found: list[outputs.FoundOutput], phase: str, sending: Sending | None = None
+    ) -> None:
+        """Send outputs to their URLs; `sending`: what couriers before this one have begun."""
         if not found:
             return
         progress = Progress({each.output.path: each.bytes for each in found})
         reporter = ProgressReporter(self._record, phase, progress)
-        stop = self._watch.must_stop
-        task = functools.partial(outputs.send, found, progress, stop, again=again)
+        task = functools.partial(outputs.send, found, progress, self._watch.must_stop, sending)
         self._record.outputs += self._watch.work(task, reporter.tick)
 
     def _keep_outputs(self, plan: Plan) -> None:
@@ -515,6 +518,9 @@ def _tidy_up(own: str) -> None:
         import shutil
 
         shutil.rmtree(_OUTPUTS)
+    from headway.node import delivery
+
+    delivery.forget_what_is_home()
     for attempt in os.listdir(f"{OUT}/attempts"):
         if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")

@@ -27,6 +27,7 @@ from headway.node.host import (
     store_folder,
 )
 from headway.node.plan import OUT, TICKET_FILE
+from headway.node.record import read_json
 from headway.node.store.folder import Store, open_store
 from headway.node.store.sandboxes import NoHandOver, SandboxError, Sandboxes
 
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
 
     from headway.node.plan import Plan
     from headway.node.record import AttemptRecord
-    from headway.node.store.sandboxes import Ticket
+    from headway.node.store.sandboxes import Sending, Ticket
 
     Stop = Callable[[], bool]
 
 OUTPUTS = f"{OUT}/outputs"
+#: Where a courier has outputs until it has sent those for URLs. HTCondor brings nothing of it home,
+#: even if the courier is killed.
+TAKEN = "headway-taken"
 #: Goes home with the job, and once more with the courier: what must arrive.
 TICKET_HOME = f"{OUT}/{TICKET_FILE}"
 
@@ -54,14 +58,16 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     wanted = plan.deliver
     if wanted is None or size < wanted.smallest:
         return None
-    root, startd, ad = store_folder(os.environ), _startd(), read_job_ad(os.environ)
-    why = "" if root else "this node has no store for them"
+    ad, root, startd = read_job_ad(os.environ), store_folder(os.environ), _startd()
+    obstacle = ""
     if machine_attribute(os.environ, TRANSFER_SLOT) != "false" or not startd:
-        why = "this node has no transfer slots"
-    elif isinstance(ad.get(SANDBOX.lower()), str):
-        why = "those that were left in a store before did not arrive"
-    if why or not root:
-        record.note(f"the outputs go home with the job: {why}")
+        obstacle = "this node has no transfer slots"
+    elif not root:
+        obstacle = "this node has no store for them"
+    elif ad.get(SANDBOX.lower()):
+        obstacle = "those that were left in a store before did not arrive"
+    if obstacle or not root:
+        record.note(f"the outputs go home with the job: {obstacle}")
         return None
     name = f"{plan.run[:8]}-{plan.row.get('job', '0')}-{record.attempt.id}"
     try:
@@ -104,6 +110,18 @@ def _startd() -> str:
     return (machine_attribute(os.environ, "Name") or "").partition("@")[2]
 
 
+def forget_what_is_home() -> None:
+    """Remove what an earlier checkpoint saved of the attempt that left the sandbox.
+
+    HTCondor gives that to each further attempt, which would bring it home, over the whole record.
+    """
+    sandbox = read_job_ad(os.environ).get(SANDBOX.lower())
+    for attempt in os.listdir(f"{OUT}/attempts") if isinstance(sandbox, str) else ():
+        folder = f"{OUT}/attempts/{attempt}"
+        if str(sandbox).endswith(attempt) and read_json(f"{folder}/record.json").get("exit") != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def nothing_left() -> None:
     """Say that nothing waits for a courier, whatever an earlier attempt has said."""
     write_atomically(TICKET_HOME, b"{}", 0o644)
@@ -117,11 +135,11 @@ def ad_time(ad: Mapping[str, object], record: AttemptRecord) -> int:
     return int(time.time())
 
 
-def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, bool]:
-    """Put the sandbox of this job to where HTCondor brings outputs home from.
+def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, Sending]:
+    """Put the sandbox of this job into TAKEN.
 
     Returns:
-        What the sandbox holds, and whether another courier may have sent some of it.
+        What the sandbox holds, and what couriers have begun to send of it.
 
     Raises:
         SandboxError: It is lost or damaged; the job's ad says that it is to be computed again.
@@ -136,8 +154,7 @@ def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, bool]:
     sandboxes = Sandboxes(store, should_stop)
     try:
         ticket = sandboxes.ticket(name, digest)
-        tried = sandboxes.tried(name)
-        sandboxes.take_out(ticket, OUTPUTS)
+        sandboxes.take_out(ticket, TAKEN)
     except SandboxError as error:
         record.set_attribute(SINCE, "undefined")
         steps = ad.get(STEPS.lower())
@@ -145,12 +162,11 @@ def take_out(record: AttemptRecord, should_stop: Stop) -> tuple[Ticket, bool]:
         record.send_line("deliver", "lost", {"sandbox": name, "why": str(error)[:200]})
         raise
     write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
-    return ticket, tried
+    return ticket, sandboxes.sending(name)
 
 
 def put_off() -> None:
     """After a courier that could not deliver: the sandbox is needed again, and stays."""
-    shutil.rmtree(OUTPUTS, ignore_errors=True)  # else HTCondor would bring them, or save them
     store, name = open_store(store_folder(os.environ)), read_job_ad(os.environ).get(SANDBOX.lower())
     if store is not None and isinstance(name, str):
         Sandboxes(store).put_off(name)

@@ -9,6 +9,7 @@ within a folder it is left out and named in the record. Sockets, pipes and devic
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from headway.node.plan import PlannedOutput
     from headway.node.record import Progress
+    from headway.node.store.sandboxes import Sending
 
 
 class OutputError(HeadwayError):
@@ -205,12 +207,11 @@ def send(
     found: list[FoundOutput],
     progress: Progress,
     should_stop: Callable[[], bool],
-    *,
-    again: bool = False,
+    sending: Sending | None = None,
 ) -> list[dict[str, object]]:
     """Send each output to its URL, a folder file by file; returns entries for the record.
 
-    `again`: an attempt before this one has sent the very same files, as far as it came.
+    `sending`: what attempts before this one have begun to send of the very same files.
     """
     from headway.node.transfer import put, shown  # most attempts send nothing
 
@@ -219,13 +220,15 @@ def send(
         url, overwrite = each.output.url or "", each.output.overwrite
         progress.begin(each.output.path)
         for path, name in tree_files(each.place):
+            target = below(url, name)
             sent = put(
                 path,
-                below(url, name),
+                target,
                 overwrite=overwrite,
                 progress=progress.moved,
                 should_stop=should_stop,
-                again=again,
+                again=sending is not None and sending.begun(target),
+                begin=None if sending is None else functools.partial(sending.begin, target),
             )
             progress.finished(sent.bytes)
         entries.append(each.entry(shown(url)))

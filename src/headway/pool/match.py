@@ -98,6 +98,7 @@ class Match:
     starts: tuple[str, ...] = ()  # terms of START that refuse the job, the commonest first
     grows: str = ""  # why there may be other slots later
     unknown: str = ""  # why the slots could not be looked at
+    transfer_slots: int = 0  # which take couriers alone, and are none of `slots`
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Match:

@@ -295,7 +295,7 @@ def courier_needs(*, later: float | None, ahead: bool) -> dict[str, str]:
         place = f"ifThenElse({SINCE} =!= undefined, {at_sandbox}, {AHEAD} =?= true)"
     return {
         "request_cpus": "0",
-        "request_memory": "16",
+        "request_memory": "100",
         "request_disk": "1024",
         "request_gpus": "0",
         "requirements": place,

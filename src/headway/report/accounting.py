@@ -86,7 +86,7 @@ _BY_ENTRY = {
     "node-failed": Cause.BAD_NODE,
     "site-fault": Cause.BAD_NODE,
 }
-_TRANSFER_ENTRIES = ("input-", "output-", "transfer-", "headway-input")
+_TRANSFER_ENTRIES = ("input-", "output-", "transfer-", "headway-input", "headway-delivery")
 
 _AGENT = {
     int(Exit.BAD_NODE): Cause.BAD_NODE,

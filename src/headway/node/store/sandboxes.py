@@ -127,6 +127,30 @@ def _checked_path(path: object) -> str:
     return path
 
 
+class Sending:
+    """The URLs where there was nothing until a courier began to send a file of a sandbox there.
+
+    What is there afterwards is its own: the whole file, if the courier died before it could say so,
+    or a part of it. URLs may be secret; only their digests are noted.
+    """
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def begun(self, url: str) -> bool:
+        facts = read_facts(self._home)
+        noted = facts.get("sending") if facts is not None else None
+        return isinstance(noted, list) and _mark(url) in noted
+
+    def begin(self, url: str) -> None:
+        facts = read_facts(self._home)
+        if facts is not None and not self.begun(url):
+            noted = facts.get("sending")
+            marks = noted if isinstance(noted, list) else []
+            with contextlib.suppress(OSError):
+                _note(self._home, {**facts, "sending": [*marks, _mark(url)]})
+
+
 class Sandboxes:
     """The sandboxes of one user in a store.
 
@@ -239,7 +263,7 @@ class Sandboxes:
                 linked = _duplicate(os.path.join(home, FILES, name), target) and linked
                 self._prove(target, name, size, digest)
             with contextlib.suppress(OSError):
-                known = {"taken": round(time.time(), 3), "linked": linked, "tried": True}
+                known = {"taken": round(time.time(), 3), "linked": linked}
                 _note(home, {**facts, **known})
             fine = True
         except OSError as error:
@@ -250,10 +274,9 @@ class Sandboxes:
             if not fine:
                 self._clear(folder)
 
-    def tried(self, name: str) -> bool:
-        """Whether a courier has taken a sandbox out before, and so may have sent some of it."""
-        facts = read_facts(os.path.join(self._store.sandboxes, name))
-        return facts is not None and facts.get("tried") is True
+    def sending(self, name: str) -> Sending:
+        """What couriers have begun to send of a sandbox."""
+        return Sending(os.path.join(self._store.sandboxes, name))
 
     def put_off(self, name: str) -> None:
         """Note that a sandbox that was taken out has not arrived: it is still needed."""
@@ -411,6 +434,10 @@ def _duplicate(source: str, target: str) -> bool:
 
 def _note(home: str, facts: dict[str, Any]) -> None:
     write_atomically(os.path.join(home, FACTS), json.dumps(facts).encode(), 0o600)
+
+
+def _mark(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def _clock() -> list[object]:

@@ -80,15 +80,16 @@ def put(
     should_stop: Callable[[], bool] = lambda: False,
     rounds: int = ROUNDS,
     again: bool = False,
+    begin: Callable[[], None] | None = None,
 ) -> Sent:
     """Upload one file to `url`; what is there already is only replaced with `overwrite`.
 
-    `again`: another process may have sent this very file there, and not known that it arrived. Then
-    an object of its size is taken for it, if nothing that the server says speaks against that.
+    `begin` is called before the first byte if the server says that nothing is there. `again`: that
+    was so for another process, which was to send this very file, and did not come to its end.
     """
-    begin = time.monotonic()
+    started = time.monotonic()
     copies = parse_name(url).scheme == "file"
-    delivery = Delivery(path, url)
+    delivery = Delivery(path, url, was_free=again, begin=begin)
     size = _size(path)
     fault = Fault("nothing was tried", retryable=False)
     for number in range(rounds):
@@ -96,7 +97,10 @@ def put(
             _pause(number, fault.after, should_stop)
         try:
             if copies:
-                proof = _copy(path, url, size, overwrite, Reporter(progress, should_stop))
+                if begin is not None and not again and not os.path.lexists(_place(url)):
+                    begin()
+                reporter = Reporter(progress, should_stop)
+                proof = _copy(path, url, size, overwrite or again, reporter)
             else:
                 delivery.put(
                     overwrite=overwrite,
@@ -105,7 +109,7 @@ def put(
                     should_stop=should_stop,
                 )
                 proof = delivery.proof
-            return Sent(size, time.monotonic() - begin, proof)
+            return Sent(size, time.monotonic() - started, proof)
         except OSError as error:
             words = f"the file cannot be read: {error.strerror}"
             fault = Fault(words, retryable=False, phase="disk")
@@ -179,9 +183,13 @@ def exists() -> Fault:
 # -- to a folder of the node, or one that the node shares with others
 
 
+def _place(url: str) -> str:
+    return unquote(urlsplit(url).path)
+
+
 def _copy(path: str, url: str, size: int, overwrite: bool, reporter: Reporter) -> str:
     """Copy the file and return "size", which proves it; Fault: it is not there, or incomplete."""
-    final = unquote(urlsplit(url).path)
+    final = _place(url)
     folder = os.path.dirname(final)
     if not overwrite and os.path.lexists(final):
         raise exists()
@@ -280,13 +288,20 @@ class _Redirected(Exception):
 class Delivery:
     """Sends one file to one URL; it remembers between two tries what it has seen there."""
 
-    def __init__(self, path: str, url: str) -> None:
-        self._path, self._url = path, url
+    def __init__(
+        self,
+        path: str,
+        url: str,
+        *,
+        was_free: bool = False,
+        begin: Callable[[], None] | None = None,
+    ) -> None:
+        self._path, self._url, self._begin = path, url, begin
         self.proof = ""  # "digest" or "size", once delivered
         self._digests: dict[str, str] = {}
         self._mark: tuple[int, int, int] | None = None  # of the file whose digests these are
         self._size = 0
-        self._was_free = False  # the final name, before our first byte
+        self._was_free = was_free  # the final name, before our first byte
         self._place = ""  # where a redirect has led, instead of the URL
         self._tried: set[str] = set()  # the places that our bytes have been sent to
         self._bytes_at: dict[str, str] = {}  # where a redirect has led the bytes of a URL alone
@@ -341,6 +356,8 @@ class Delivery:
                 raise exists()
         elif not again:
             self._was_free = there.known
+            if there.known and self._begin is not None:
+                self._begin()
         send = self._send_and_move if self._knows_move(offer) else self._send_in_place
         send(offer, overwrite or there.present, reporter)
         try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 #: The exit code of a PRE script for a node that is not needed.
 SKIP = 3
+#: The exit code of a POST script for a node that has failed and is not to be tried again.
+FAILED = 2
 #: What must be on PATH for a DAG to be submitted.
 PROGRAM = "condor_dagman"
 
@@ -22,7 +24,7 @@ class Node:
         before: What runs before it is submitted; exit code SKIP leaves the node out.
         after: What decides, after the job, whether the node has succeeded.
         parents: The names of the nodes that must have succeeded before.
-        retries: How often the node is tried again.
+        retries: How often the node is tried again, unless `after` exits with FAILED.
     """
 
     name: str
@@ -53,7 +55,7 @@ def dag_text(nodes: Iterable[Node], settings: str) -> str:
         if node.after:
             lines.append(f"SCRIPT POST {node.name} {node.after}")
         if node.retries:
-            lines.append(f"RETRY {node.name} {node.retries}")
+            lines.append(f"RETRY {node.name} {node.retries} UNLESS-EXIT {FAILED}")
         if node.parents:
             lines.append(f"PARENT {' '.join(node.parents)} CHILD {node.name}")
     return "\n".join([*lines, ""])

@@ -20,12 +20,11 @@ from headway.node.host import HANDED, SANDBOX, SANDBOX_AT, SINCE, TICKET
 from headway.node.process import isolated
 from headway.node.store.sandboxes import SandboxError
 from headway.pool.arrivals import arrival, delivered, ticket_of
-from headway.pool.htcondor.dag import SKIP, Node
+from headway.pool.htcondor.dag import FAILED, SKIP, Node
 
 SCRIPT = "pair.sh"
 TOLD = "couriers"  # the folder with what each courier is told
 NOTHING = f"{TOLD}/nothing"
-GIVEN_UP = "given-up"  # the end of the name of a file there: DAGMan sends this courier no more
 COURIERS = 2  # more, if what one brought is not what the ticket says
 _PROGRAM = "from headway.pool.htcondor.pairs import main; sys.exit(main(sys.argv[1:]))"
 
@@ -79,7 +78,7 @@ case $1,$code in
   before,{SKIP}) exit {SKIP} ;;
   before,0) exit 0 ;;
   before,*) cp {shlex.quote(str(run / NOTHING))} {shlex.quote(str(run / TOLD))}/"$2"; exit 0 ;;
-  after,0 | after,1) exit $code ;;
+  after,0 | after,1 | after,{FAILED}) exit $code ;;
   *) exit "$3" ;;
 esac
 """
@@ -101,14 +100,12 @@ def main(arguments: list[str]) -> int:
     """
     run, moment, number = Path(arguments[0]), arguments[1], int(arguments[2])
     if moment == "after":
-        if int(arguments[3]) != 0:
-            return 1
+        if int(arguments[3]) != 0:  # the job's own policy has given up, or somebody removed it
+            return FAILED
         fault = arrival(run, number)
         if fault:
             sys.stderr.write(f"job {number}: {fault}\n")
         return 1 if fault else 0
-    if given_up(run, number).exists():
-        return SKIP
     try:
         text = news(run, number)
     except SandboxError:  # nobody knows where the sandbox is: the courier computes
@@ -117,11 +114,6 @@ def main(arguments: list[str]) -> int:
         return SKIP
     write_atomically(run / TOLD / str(number), text.encode())
     return 0
-
-
-def given_up(run: Path, job: int) -> Path:
-    """The file that says that a job was removed: else DAGMan would send its courier again."""
-    return run / TOLD / f"{job}.{GIVEN_UP}"
 
 
 def news(run: Path, job: int) -> str:

@@ -16,12 +16,13 @@ from headway.errors import PoolError, PoolUnreachable, RunError
 from headway.events import EventType, read_log
 from headway.node.classad import quoted
 from headway.node.files import write_atomically
+from headway.node.store.sandboxes import SandboxError
 from headway.pool.base import Action, ActionResult, Limits, Pool
 from headway.pool.deliveries import QUEUE_NAMES, SLOT_NAMES, PoolFacts
 from headway.pool.folder import RunFolder
 from headway.pool.htcondor.dag import PROGRAM as DAGMAN
 from headway.pool.htcondor.dag import settings_text
-from headway.pool.htcondor.pairs import given_up, news, write_files
+from headway.pool.htcondor.pairs import news, write_files
 from headway.pool.htcondor.schedd import Schedd, patience, run_scope
 from headway.pool.htcondor.submit import (
     MOST_IDLE,
@@ -135,9 +136,6 @@ class HTCondorPool(Pool):
             chosen = [job for job in jobs if not errors[job]]
             constraint = f"{ours} && {_is_among(chosen)}"
         if chosen or (jobs is None and folder.dag.exists()):
-            if jobs is not None and action is Action.REMOVE and folder.dag.exists():
-                for job in chosen:
-                    given_up(folder.path, job).touch()
             reason = reason.partition(" (by user ")[0]  # the schedd itself adds the user's name
             counts = self._schedd.act(_ACTIONS[action], constraint, reason)
             if counts.get("TotalSuccess", 0) < len(queue.status.keys() & set(chosen)):
@@ -207,13 +205,15 @@ class HTCondorPool(Pool):
                 raise PoolError("DAGMan is still at work, and sends couriers by itself")
             if not folder.dag.exists():
                 raise PoolError("it was its own courier, and has left the queue")
-            lines = news(folder.path, job)
+            try:
+                lines = news(folder.path, job)
+            except SandboxError as error:
+                raise PoolError(f"nobody knows where its outputs are: {error.message}") from None
             if not lines:
                 raise PoolError("its outputs are home")
             description = folder.submit_file.read_text()
             whose = folder.job, description, facts.id, Path(facts.base)
             text = courier_description(*whose, job, lines, self._cluster(folder))
-            given_up(folder.path, job).unlink(missing_ok=True)
             return f"{self._schedd.submit(text, lock.descriptor)}.0"
 
     def leave(self, folder: RunFolder) -> str:

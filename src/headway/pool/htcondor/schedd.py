@@ -24,6 +24,7 @@ from typing import Any
 
 from headway.errors import PoolError, PoolUnreachable
 from headway.node.classad import quoted
+from headway.node.host import TRANSFER_SLOT
 from headway.node.process import isolated
 from headway.pool.htcondor.dag import PROGRAM as DAGMAN
 from headway.pool.match import SLOT_NAMES, Match, SlotNeed, match_slots, names_in
@@ -298,6 +299,9 @@ def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
         ad["Owner"] = own_name()
     needs = [SlotNeed(**{**need, "after": tuple(need["after"])}) for need in question["needs"]]
     found = match_slots(ad, needs, _slots(htcondor2, question["collector"], needs))
+    startds = htcondor2.Collector(question["collector"]), htcondor2.AdType.Startd
+    couriers = startds[0].query(startds[1], f"{TRANSFER_SLOT} =?= true", ["Name"])
+    found = replace(found, transfer_slots=len(couriers))
     if setting("FLOCK_TO") or setting("FLOCK_COLLECTOR_HOSTS"):
         return replace(found, grows="flocking")
     if "JOB_ROUTER" in (setting("DAEMON_LIST") or "").upper():
@@ -308,7 +312,8 @@ def _match(htcondor2: Any, question: Mapping[str, Any]) -> Match:
 def _slots(htcondor2: Any, collector: str | None, needs: Sequence[SlotNeed]) -> Iterator[Any]:
     """The ads of all slots but the dynamic ones, with the attributes that needs and START name."""
     pool, kind = htcondor2.Collector(collector), htcondor2.AdType.Startd
-    static, gpus = "DynamicSlot =!= true", "(TotalSlotGPUs ?: GPUs ?: 0) > 0"
+    static = f"DynamicSlot =!= true && {TRANSFER_SLOT} =!= true"
+    gpus = "(TotalSlotGPUs ?: GPUs ?: 0) > 0"
     starts = {str(ad.get("Start")) for ad in pool.query(kind, static, ["Start"])}
     names = {*SLOT_NAMES, *(n for need in needs for n in names_in(need.expression))}
     names |= {name for start in starts for name in names_in(start)}

@@ -186,9 +186,7 @@ def submit_description(
             lines += ["", f"# {title}", *(f"{key} = {value}" for key, value in section.items())]
     queue = f"queue {','.join(_COLUMNS)} from {folder.submit_rows.as_posix()}"
     if paired:
-        queue = (
-            "# where its sandbox is, if it is the courier of another job\ninclude : $(told)\nqueue"
-        )
+        queue = f"# where its sandbox is, if it is the courier of another job\n{_INCLUDED}\nqueue"
     return "\n".join([*lines, "", queue, ""])
 
 
@@ -228,8 +226,10 @@ def courier_description(
     values = next(islice(row_lines(job, base), number, None)).split(_SEPARATOR)
     macros = {**dict(zip(_COLUMNS, values, strict=True)), "paired": "false"}
     given = "".join(f"{key} = {value}\n" for key, value in macros.items())
-    notes = f"submit_event_notes = DAG Node: {node_name('courier', run_id, number)}\n"
-    own = f"{told}MY.DAGManJobId = {dagman}\n{notes}"
+    # The log names its node as it does for DAGMan's own jobs; HTCondor before 25 does so by notes.
+    node = node_name("courier", run_id, number)
+    names = f"MY.DAGNodeName = {quoted(node)}\nsubmit_event_notes = DAG Node: {node}\n"
+    own = f"{told}MY.DAGManJobId = {dagman}\n{names}"
     return given + description.replace(f"{_INCLUDED}\n", own)
 
 

@@ -367,7 +367,7 @@ _GROWS = {
 
 
 def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterator[LintFinding]:
-    """Why no slot of the pool could run a job; no findings if one could.
+    """Why no slot of the pool could run a job, or no courier bring its outputs home.
 
     Args:
         job: The job.
@@ -378,6 +378,10 @@ def slot_findings(job: Job, match: Match, strict: bool | None = None) -> Iterato
     Yields:
         The finding that no slot matches and what would, then each need that rules slots out.
     """
+    if job.deliver == "later" and match.slots and not match.transfer_slots:
+        what = "no node of the pool has transfer slots: the outputs go home with their jobs"
+        remedy = "`headway node-config` prints what a node needs for them"
+        yield warning("no-transfer-slots", what, remedy, "deliver")
     if match.matching:
         return
     make = error if strict else warning
