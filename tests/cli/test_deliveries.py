@@ -377,6 +377,9 @@ def test_what_needs_somebody_comes_first(
     assert whys[4].startswith("put back to try again: ")
     assert "to try again now: headway deliveries --retry tale-1.2" in done.stdout
     assert "headway run JOB.TOML --only-missing" in done.stdout
+    assert re.search(
+        r"  tale-1\.3 damaged: \S*/model\.pt has not arrived", headway("status").stdout
+    )
 
 
 @pytest.mark.parametrize(

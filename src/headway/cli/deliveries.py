@@ -287,7 +287,8 @@ def _retry(run: Run, one: Delivery) -> tuple[str, str]:
         return "", f"its courier waits already: {why(one, time.time())}"
     if not run.folder.dag.exists():
         return "", f"it was its own courier and has left the queue; {_COMPUTE}"
-    sent = _condor(run).send_courier(run.folder, one.job)
+    failed = run.jobs[one.job].undelivered
+    sent = _condor(run).send_courier(run.folder, one.job, failed=failed)
     return f"another courier is in the queue, as {sent}, for {_amount(one)}", ""
 
 

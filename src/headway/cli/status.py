@@ -279,6 +279,12 @@ def _print_run(run_jobs: RunJobs, everything: bool) -> None:
         )
         print_hidden(run_jobs.size - len(states), "--all shows them")
     print_trouble(run, run_jobs)
+    for job, fault in run.damaged().items():
+        name = paint(f"{run_jobs.name(job)} damaged", STYLES["failed"])
+        print(f"  {name}: {printable(fault)}")
+        print(
+            f"    what a courier brought is not what the job made: headway deliveries {run.label}"
+        )
     if run.lost():
         print(nobody_runs(run.label))
     if run_jobs.counts["delivering"]:

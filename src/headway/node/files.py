@@ -325,3 +325,11 @@ def remove_tree(folder: str) -> None:
                 if stat.S_ISDIR(os.lstat(path).st_mode):
                     os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def tree_files(path: str) -> list[tuple[str, str]]:
+    """(path, name below `path`) of each file of an output; a file has the name ""."""
+    if not os.path.isdir(path):
+        return [(path, "")]
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sorted((full, os.path.relpath(full, path)) for full in found)

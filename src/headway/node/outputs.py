@@ -14,6 +14,7 @@ import os
 import stat
 
 from headway.node.errors import FULL, HeadwayError
+from headway.node.files import tree_files
 from headway.node.plan import OUT
 
 TYPE_CHECKING = False
@@ -84,14 +85,6 @@ def move(found: list[FoundOutput], folder: str) -> list[dict[str, object]]:
                 ) from None
         entries.append(each.entry(target))
     return entries
-
-
-def tree_files(path: str) -> list[tuple[str, str]]:
-    """(path, name below `path`) of each file of an output; a file has the name ""."""
-    if not os.path.isdir(path):
-        return [(path, "")]
-    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return sorted((full, os.path.relpath(full, path)) for full in found)
 
 
 def _find_one(

@@ -21,8 +21,7 @@ import stat
 import time
 
 from headway.node.errors import NodeError, Stopped
-from headway.node.files import sync_folder, write_atomically
-from headway.node.outputs import tree_files
+from headway.node.files import sync_folder, tree_files, write_atomically
 from headway.node.store.folder import FACTS, Draft, Store, hold, listed, read_facts
 
 TYPE_CHECKING = False

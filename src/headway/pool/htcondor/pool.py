@@ -187,8 +187,13 @@ class HTCondorPool(Pool):
             found[str(ad["Name"]).partition("@")[2]].append(ad)
         return found
 
-    def send_courier(self, folder: RunFolder, job: int) -> str:
+    def send_courier(self, folder: RunFolder, job: int, *, failed: bool) -> str:
         """Submit the courier of a job anew, once DAGMan does not do so any more.
+
+        Args:
+            folder: The run folder.
+            job: The job's number in it.
+            failed: The last courier has failed: then DAGMan sends no other one.
 
         Returns:
             Its id in HTCondor's queue.
@@ -201,7 +206,7 @@ class HTCondorPool(Pool):
             known, facts = self.deliveries(folder), folder.facts
             if job in known.jobs:
                 raise PoolError("it is in the queue")
-            if known.dagman is not None:
+            if known.dagman is not None and not failed:
                 raise PoolError("DAGMan is still at work, and sends couriers by itself")
             if not folder.dag.exists():
                 raise PoolError("it was its own courier, and has left the queue")
