@@ -114,7 +114,7 @@ def test_the_lists_for_nodes_without_a_way_out(tmp_path: Path) -> None:
     lines = lines_of(job, tmp_path)
     assert "h/a.bin" not in lines["transfer_input_files"]
     assert lines["+HeadwayPluginInput"].endswith(
-        'payload.tar$(brought), https://h/a.bin?sig=1$(spare)"'
+        'payload.tar$(brought), https://h/a.bin?sig=1$(spare)")'  # else, on a transfer slot, few
     )
     assert lines["+HeadwayPluginPlugins"] == f'"https,osdf={tmp_path}/run-1/headway-node.pyz"'
     rows = [line.split("\x1f") for line in row_lines(job, tmp_path)]
@@ -127,6 +127,32 @@ def test_the_lists_for_nodes_without_a_way_out(tmp_path: Path) -> None:
     ):
         lines = lines_of(job_of(tmp_path, f"[[inputs]]\n{odd}\n"), tmp_path)
         assert "+HeadwayPluginInput" not in lines
+
+
+def test_inputs_that_differ_may_come_ahead(tmp_path: Path) -> None:
+    given = '[[inputs]]\nurl = "https://h/{job}.bin"\n'
+    lines = lines_of(job_of(tmp_path, f"count = 2\n{given}"), tmp_path)
+    assert lines["+HeadwayCourier"] == "TARGET.HeadwayTransferSlot =?= true"
+    assert lines["request_cpus"] == "ifThenElse(HeadwayCourier =?= true, 0, 1)"
+    assert "HeadwayMayPrefetch =?= true" in lines["requirements"]
+    assert lines["on_exit_remove"].startswith("HeadwayPrefetch =!= NumShadowStarts && ")
+    assert "HeadwayTransferSlot" in lines["job_machine_attrs"]
+    both = "count = 2\noutputs = ['x']\ndeliver = 'later'\n"
+    lines = lines_of(job_of(tmp_path, f"{both}{given}"), tmp_path)
+    assert lines["+HeadwayCourier"].startswith("HeadwayDeliverSince =!= undefined")
+    assert lines["+HeadwayCourier"].endswith("|| TARGET.HeadwayTransferSlot =?= true")
+    assert lines["keep_claim_idle"] == "ifThenElse(HeadwayCourier =?= true, 300, 0)"
+    for without in (
+        given,  # a single job
+        f"count = 2\nprefetch = false\n{given}",
+        "count = 2\n[[inputs]]\nurl = 'https://h/same.bin'\n",
+        f"count = 2\n{given}store = false\n",
+        f"count = 2\n{given}size = '10 MB'\n",  # not worth a start
+        f"count = 2\n{given}via = 'plugin'\n",
+    ):
+        job = job_of(tmp_path, without)
+        assert "+HeadwayCourier" not in lines_of(job, tmp_path), without
+        assert not plan(job, "id")["prefetch"]
 
 
 @pytest.mark.parametrize("packed", [False, True])

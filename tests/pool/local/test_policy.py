@@ -24,15 +24,18 @@ from headway.pool.policy import (
     LONGEST_BACKOFF,
     MOST_STARTS,
     NOT_AVOIDED,
+    NOT_PREFETCHED_ELSEWHERE,
     AfterExit,
     after_exit,
     avoid_lines,
     backoff,
     courier_lines,
+    courier_needs,
     exit_lines,
     for_couriers,
     hold_reason,
     hold_reason_expression,
+    prefetch_lines,
     release_expression,
     releases,
 )
@@ -316,3 +319,80 @@ def test_what_cannot_be_told_keeps_no_job_waiting() -> None:
 def test_the_requirement_is_one_term() -> None:
     """`condor_q -better-analyze` shows term by term, the attributes apart."""
     assert NOT_AVOIDED == "HeadwayAvoided =!= true"
+
+
+def test_a_start_that_only_brings_inputs_is_never_the_last() -> None:
+    """However it ends; and it costs the job no try."""
+    for later in (False, True):
+        retries = Retries(command=0, node=0)
+        lines = exit_lines(retries, later=later, ahead=True)
+        ad = Ad(on_exit_remove=lines["on_exit_remove"])
+        for status, prefetch in itertools.product((0, 80, 82, 87, 143, -9), (None, 1, 2)):
+            facts = {
+                "NumShadowStarts": 2,
+                "NumJobCompletions": 2,
+                "HeadwaySteps": 1,
+                "HeadwayPrefetch": prefetch,
+                "ExitBySignal": status < 0,
+                "ExitCode": max(0, status),
+            }
+            assert ad.value("on_exit_remove", facts) is (prefetch != 2), (status, prefetch)
+
+
+@pytest.mark.parametrize("later", [None, 3600.0])
+def test_where_a_waiting_job_brings_its_inputs(later: float | None) -> None:
+    lines = {key.removeprefix("+"): text for key, text in prefetch_lines(later).items()}
+    needs = courier_needs(later=later, ahead=True)
+    ad = Ad(
+        **lines,
+        RequestCpus=for_couriers(needs["request_cpus"], "4"),
+        Requirements=for_couriers(needs["requirements"], NOT_PREFETCHED_ELSEWHERE),
+        HeadwayRun='"1f2e3d4c99"',
+    )
+    idle = {"JobStatus": 1, "EnteredCurrentStatus": int(time.time()) - 60}
+    unset = ("NumShadowStarts", "HeadwayPrefetch", "HeadwayPrefetchAfter", "HeadwayPrefetchedAt")
+    soon = int(time.time()) + 600
+
+    def takes(slot: str, asked: str | None, **facts: Any) -> bool:
+        """Whether a job with these facts goes to a transfer slot, by its number, or to another."""
+        ad.value(
+            "JobStatus", {**dict.fromkeys((*unset, "HeadwayPrefetchedUntil")), **idle, **facts}
+        )
+        about: dict[str, Any] = {"Name": slot, "HeadwayTransferSlots": 2}
+        about["HeadwayTransferSlot"] = slot.startswith(("slot2", "slot3"))
+        about["SlotID"] = int(slot[4])
+        if asked is not None:
+            about["HeadwayPrefetchFor"] = asked
+        ad_of_slot = classad2.ClassAd(about)
+        start = "(TARGET.HeadwayCourier =?= true) == (MY.HeadwayTransferSlot =?= true)"
+        enough = "TARGET.RequestCpus <= (HeadwayTransferSlot ? 0 : 4)"
+        ad_of_slot["Requirements"] = classad2.ExprTree(f"{start} && {enough}")
+        return ad.accepts(ad_of_slot)
+
+    for asked in (None, "", "1f2e3d4c", "99999999,1f2e3d4c"):
+        for name in ("slot2@a", "slot3@a"):
+            entries = (asked or "").split(",")
+            place = int(name[4]) % 2
+            wanted = len(entries) > place and entries[place] == "1f2e3d4c"
+            assert takes(name, asked) is wanted, (asked, name)
+        assert takes("slot1@a", asked), "an ordinary slot will do in any case"
+    for facts in (
+        {"EnteredCurrentStatus": int(time.time())},
+        {"NumShadowStarts": 1},  # it has computed, or nobody knows
+        {"NumShadowStarts": 2, "HeadwayPrefetch": 1},
+        {"NumShadowStarts": 6, "HeadwayPrefetch": 6},
+        {"HeadwayPrefetchAfter": soon},
+        {"HeadwayPrefetchedAt": "b", "HeadwayPrefetchedUntil": soon},
+    ):
+        assert not takes("slot2@a", "1f2e3d4c", **facts), facts
+    again = {"NumShadowStarts": 2, "HeadwayPrefetch": 2, "HeadwayPrefetchAfter": soon - 900}
+    assert takes("slot2@a", "1f2e3d4c", **again)
+    # the slot looks once more at a job that has been matched, and is about to run
+    running = {"JobStatus": 2, "NumShadowStarts": 1, "EnteredCurrentStatus": int(time.time())}
+    assert takes("slot2@a", "1f2e3d4c", **running)
+    # then it prefers the node that has its inputs
+    at = {"HeadwayPrefetchedAt": "a", "HeadwayPrefetchedUntil": soon}
+    assert takes("slot1@a", None, **at) and takes("slot1_2@a", None, **at)
+    assert not takes("slot1@b", None, **at)
+    assert takes("slot1@b", None, **{**at, "HeadwayPrefetchedUntil": soon - 900})
+    assert ad.value("RequestCpus", {}) == 4, "without a slot it is the job's own"

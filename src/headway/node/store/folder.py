@@ -6,6 +6,7 @@
         inputs/NAME/         an entry: the file `data`, and `entry.json`, which describes it
         sandboxes/NAME/      an entry with a folder `files`: see `sandboxes`
         drafts/NAME/         an entry that is being made, or whose maker was killed
+        active/, coming/, ahead/  marks: see `ahead`
 
 A draft becomes an entry by one rename, and an entry that goes is renamed first. So an entry is
 complete or not there. Whoever makes an entry, or reads it in place, holds a lock on its folder;
