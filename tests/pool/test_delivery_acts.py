@@ -104,6 +104,9 @@ class Acts:
         both = ways(site, 3)
         for jobs in both:
             jobs.left()
+        # before its courier is in the queue a job has no event that could say that it is removed
+        waits(both[1], 3)
+        for jobs in both:
             jobs.place.headway("remove", jobs.run.label)
         settle(*both)
         for jobs in both:
