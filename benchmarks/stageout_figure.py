@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stageout import TIMES_WORK
+from stageout import JOBS, TIMES_WORK
 from stageout_pool import COMPUTING, PREPARING, Load, Span
 
-SETTING, JOBS = "quick", 8
+SETTING = "quick"
 PANELS = {"stock": "HTCondor as it comes", "headway": "Headway, deliver = “later”"}
 WIDTH, MARGIN, NAMES = 960, 24, 116  # pixels: the picture, its edge, the names of the rows
 ROW, GAP = 24, 6

@@ -32,7 +32,9 @@ def updated(text: str, known: dict[str, Any]) -> str:
     made = {
         "headline": lambda: result.headline(found),
         "table": lambda: result.markdown(result.table(result.of_round(found, 1))),
-        "table-again": lambda: result.markdown(result.table(result.of_round(found, 2))),
+        "table-again": lambda: result.markdown(
+            result.table(result.of_round(found, 2), study=False)
+        ),
         "limits": lambda: result.markdown(limits.rows(limits.judge(found))),
         "methods": lambda: result.methods(known["methods"]),
     }

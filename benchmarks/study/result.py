@@ -106,23 +106,32 @@ def of_round(found: dict[str, list[Row]], number: int) -> dict[str, list[Row]]:
     return {way.name: found[way.name] for way in WAYS if way.round == number and way.name in found}
 
 
-def table(found: dict[str, list[Row]]) -> list[list[str]]:
-    """Head and rows as text: the mean of the seeds, and from where to where they go."""
+def table(found: dict[str, list[Row]], *, study: bool = True) -> list[list[str]]:
+    """Head and rows as text: the mean of the seeds, and from where to where they go.
+
+    `study`: with a column of what the study printed.
+    """
     ways = list(found)
     seeds = {
         way: f"{way} ({len(rows)} seed{'s' * (len(rows) != 1)})" for way, rows in found.items()
     }
+    printed = STUDY if study else {}
     lines = [["", "the study", *seeds.values()]]
     for title, key, form in COLUMNS:
-        study = form(STUDY[key]) if key in STUDY else ""
-        lines.append([title, study, *(_cell(found[way], key, form) for way in ways)])
+        lines.append(
+            [
+                title,
+                form(printed[key]) if key in printed else "",
+                *(_cell(found[way], key, form) for way in ways),
+            ]
+        )
     for cause in _causes(found):
         cells = []
         for way in ways:
             rows = [row | {"loss": row["losses"].get(cause, 0.0)} for row in found[way]]
             cells.append(_cell(rows, "loss", _percent))
         lines.append([f"lost: {cause}", "", *cells])
-    return lines
+    return lines if study else [[line[0], *line[2:]] for line in lines]
 
 
 def _cell(rows: Sequence[Row], key: str, form: Callable[[float], str]) -> str:

@@ -43,7 +43,7 @@ avoid = "1 s"
 input = {holds}
 [resources]
 memory = "64 MB"
-disk = "100 MB"
+disk = "{disk}"
 [sites]
 only = ["{site}"]
 [submit]
@@ -182,6 +182,7 @@ class Jobs:
         command: str = COMMAND,
         holds: int = 10,
         more: str = "",
+        disk: str = "100 MB",
         before: Callable[[Path], object] = lambda _folder: None,
     ) -> None:
         """`before` gets the folder that the jobs will be submitted in."""
@@ -193,7 +194,7 @@ class Jobs:
         name = "single" if count == 1 else "several"
         text = JOB.format(
             name=name, command=command, count=count, more=f"{outputs}\n{more}", site=site.name,
-            holds=holds,
+            holds=holds, disk=disk,
         )  # fmt: skip
         before(self.place.folder)
         self.run = self.place.start(text)

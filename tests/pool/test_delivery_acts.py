@@ -14,7 +14,7 @@ from tests.lab import Rate, Server
 
 from headway.events import Outcome, Status
 
-from .delivering import OVERDUE, Jobs, Site, settle, ways
+from .delivering import COMMAND, OVERDUE, Jobs, Site, settle, ways
 from .harness import Pool
 from .test_delivery import at
 from .test_htcondor import daemon
@@ -137,10 +137,12 @@ class Acts:
     def a_ticket_is_damaged_on_its_way(self, pool: Pool) -> None:
         """Or by a hostile node: its courier is told of no sandbox, and computes."""
         site = Site(pool, "D-TICKET", closed=True)
-        jobs = Jobs(site, 2)
+        sign = pool.user_dir() / "sign"
+        jobs = Jobs(site, 2, command=f"until [ -e {sign} ]; do sleep 0.2; done; {COMMAND}")
         for job in range(2):
             jobs.wait(lambda state: state.phase == "run", job)
         with stopped(dagman(jobs)):
+            sign.touch()
             jobs.left()
             ticket = jobs.run.folder.job_folder(0) / "ticket.json"
             pool.wait_for(ticket.exists, 60)

@@ -24,7 +24,14 @@ from headway.node.errors import (
     words_of,
 )
 from headway.node.files import short_folder
-from headway.node.host import SINCE, TRANSFER_SLOT, TRANSFER_VARIABLES, HostInfo, machine_attribute
+from headway.node.host import (
+    SANDBOX,
+    SINCE,
+    TRANSFER_SLOT,
+    TRANSFER_VARIABLES,
+    HostInfo,
+    machine_attribute,
+)
 from headway.node.plan import OUT, read_plan, read_row, take_secrets
 from headway.node.process import (
     EVICTED,
@@ -518,9 +525,12 @@ def _tidy_up(own: str) -> None:
         import shutil
 
         shutil.rmtree(_OUTPUTS)
-    from headway.node import delivery
+    from headway.node.classad import read_job_ad
 
-    delivery.forget_what_is_home()
+    if isinstance(read_job_ad(os.environ).get(SANDBOX.lower()), str):
+        from headway.node import delivery
+
+        delivery.forget_what_is_home()
     for attempt in os.listdir(f"{OUT}/attempts"):
         if attempt != own and os.path.exists(f"{OUT}/attempts/{attempt}/{RESERVE}"):
             os.unlink(f"{OUT}/attempts/{attempt}/{RESERVE}")

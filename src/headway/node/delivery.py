@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
     Stop = Callable[[], bool]
 
+#: Seconds for an attribute, which goes to the starter, the shadow and the schedd: giving up costs
+#: the slot more time.
+_PATIENCE = 30.0
 OUTPUTS = f"{OUT}/outputs"
 #: Where a courier has outputs until it has sent those for URLs. HTCondor brings nothing of it home,
 #: even if the courier is killed.
@@ -89,7 +92,7 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
     }
     try:
         write_atomically(TICKET_HOME, ticket.as_bytes(), 0o644)
-        if all(record.set_attribute(key, value) for key, value in told.items()):
+        if all(record.set_attribute(key, told[key], patience=_PATIENCE) for key in told):
             record.note(f"{ticket.size} bytes of outputs are handed over to the store, as {name}")
             if os.path.isdir(OUTPUTS):  # they were copied, and need not go home
                 shutil.rmtree(OUTPUTS)
@@ -97,7 +100,8 @@ def hand_over(plan: Plan, record: AttemptRecord, size: int, should_stop: Stop) -
         words = "the access point cannot be told of a sandbox"
     except OSError as error:
         words = f"the ticket cannot be written: {error.strerror}"
-    record.set_attribute(SINCE, "undefined")
+    for key in (HANDED, SINCE):  # an answer that was late may have been a yes
+        record.set_attribute(key, "undefined")
     sandboxes.take_back(name, OUTPUTS)
     with contextlib.suppress(OSError):
         os.unlink(TICKET_HOME)

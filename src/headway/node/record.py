@@ -89,9 +89,11 @@ class Chirp:
             self._note(f"chirp failed: {error}")
         return not error
 
-    def set_attribute(self, name: str, expression: str, *, quiet: bool = False) -> bool:
+    def set_attribute(
+        self, name: str, expression: str, *, quiet: bool = False, patience: float = TIMEOUT
+    ) -> bool:
         """Set an attribute in the job's ad, for its later attempts; False if that failed."""
-        error = self._request(f"set_job_attr {name} {escape(expression)}")
+        error = self._request(f"set_job_attr {name} {escape(expression)}", patience)
         if error and not quiet:
             self._note(f"{name} cannot be set by chirp: {error}")
         return not error
@@ -102,7 +104,7 @@ class Chirp:
             self._socket.close()
             self._socket = None
 
-    def _request(self, request: str) -> str:
+    def _request(self, request: str, patience: float = TIMEOUT) -> str:
         """Connect if need be, and send a request; returns what went wrong, or an empty text."""
         try:
             if self._address is None:
@@ -113,6 +115,7 @@ class Chirp:
                 host, port, cookie = self._address
                 self._socket = socket.create_connection((host, port), timeout=TIMEOUT)
                 _ask(self._socket, f"cookie {escape(cookie)}")
+            self._socket.settimeout(patience)
             _ask(self._socket, request)
         except (OSError, ValueError) as error:
             self.close()

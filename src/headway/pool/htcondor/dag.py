@@ -68,7 +68,7 @@ def _escaped(text: str) -> str:
 def settings_text(most_idle: int) -> str:
     """DAGMan's configuration for a run."""
     return (
-        "DAGMAN_USER_LOG_SCAN_INTERVAL = 1\n"  # seconds until a courier follows its job
+        "DAGMAN_USER_LOG_SCAN_INTERVAL = 1\n"  # seconds, or the least that the pool allows
         "DAGMAN_MAX_SUBMITS_PER_INTERVAL = 500\n"
         f"DAGMAN_MAX_JOBS_IDLE = {most_idle}\n"
         "DAGMAN_MAX_PRE_SCRIPTS = 4\n"
