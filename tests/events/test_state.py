@@ -186,6 +186,41 @@ def test_the_agents_own_reason_is_the_better_one(job: Job) -> None:
     assert "\n" not in job(act("a%0Ab%1B", 83)).why
 
 
+@pytest.mark.parametrize("end", ["requeued", "evicted"])
+def test_a_job_that_brings_its_inputs_ahead_still_waits(job: Job, end: str) -> None:
+    def begun(w: EventWriter) -> None:
+        w.submitted(*J, "ap", time=100)
+        start(w, "NODE-A")
+        w.generic(*J, "headway nonce=a phase=prefetch state=begin")
+
+    def done(w: EventWriter) -> None:
+        begun(w)
+        if end == "requeued":
+            w.generic(*J, "headway nonce=a phase=done exit=80 reason=the%20inputs%20are%20there")
+            w.transfer(*J, OUT, Stage.STARTED)
+            w.transfer(*J, OUT, Stage.FINISHED)
+        w.evicted(*J, "OnExitRemove is false", requeued=end == "requeued", return_value=80)
+
+    state = job(begun)
+    assert (state.status, state.why, state.phase) == (
+        Status.IDLE,
+        "prefetching at NODE-A",
+        "prefetch",
+    )
+    assert (state.attempts, state.prefetches, state.started) == (0, 1, None)
+    state = job(done)
+    assert state.why == ("the inputs are there" if end == "requeued" else "its inputs did not come")
+    counts = state.attempts, state.prefetches, state.requeues, state.evictions, state.checkpoints
+    assert (state.status, *counts) == (Status.IDLE, 0, 1, 0, 0, 0)
+
+    def again(w: EventWriter) -> None:
+        done(w)
+        start(w, "NODE-B")
+
+    state = job(again)
+    assert (state.status, state.attempts, state.queue_counts) == (Status.RUNNING, 1, (0, 2))
+
+
 def test_requeued_by_policy(job: Job) -> None:
     def act(w: EventWriter) -> None:
         start(w)

@@ -37,7 +37,7 @@ def adds_up(accounts: Accounts) -> None:
     by_piece = dict(pieces.iter_rows())
     jobs, attempts = accounts.jobs, accounts.attempts
     assert [by_piece.get(job, 0) for job in jobs["job"]] == us(jobs["total_s"])
-    kinds = ("queued_s", "held_s", "stored_s", "delivery_s", "slot_s")
+    kinds = ("queued_s", "held_s", "prefetch_s", "stored_s", "delivery_s", "slot_s")
     parts = zip(*(us(jobs[kind]) for kind in kinds), strict=True)
     assert [sum(part) for part in parts] == us(jobs["total_s"])
     for frame in (jobs, attempts):

@@ -334,3 +334,23 @@ def test_a_report_without_deliveries_says_nothing_of_them(tmp_path: Path) -> Non
     page = found.html()
     for word in ("courier", "Deliveries", "on their way home:"):
         assert word not in page.partition("<script")[0]
+
+
+def test_the_time_in_which_inputs_come_ahead_is_no_attempt_and_no_loss() -> None:
+    accounts = of(
+        (0, Kind.SUBMITTED),
+        (10, Kind.INPUT_STARTED),
+        (11, Kind.EXECUTING),
+        (12, Kind.PREFETCH),
+        (40, Kind.DONE),
+        (41, Kind.OUTPUT_STARTED),
+        (42, Kind.REQUEUED),
+        (100, Kind.EXECUTING),
+        (101, Kind.RUN),
+        (150, Kind.SUCCEEDED),
+    )
+    [job] = accounts.jobs.to_dicts()
+    assert (job["attempts"], job["requeues"], job["evictions"]) == (1, 0, 0)
+    assert (job["queued_s"], job["prefetch_s"], job["slot_s"]) == (68, 32, 50)
+    assert (job["good_s"], job["bad_s"]) == (50, 0)
+    assert accounts.deliveries.is_empty()
