@@ -144,7 +144,8 @@ class Run:
     def settled(self) -> bool:
         """Whether nothing more will happen by itself: all jobs are over, or held for good."""
         jobs = self.jobs
-        over = len(jobs) >= self.folder.job.size and all(map(self._settled, jobs.values()))
+        whole = len(jobs) >= self.folder.job.size or self._dagman_ended is not None
+        over = whole and all(map(self._settled, jobs.values()))
         return over and not (self._dagman_goes_on and any(map(_may_come_again, jobs.values())))
 
     @property
@@ -153,9 +154,20 @@ class Run:
         dagman = self._dagman.cluster().values()
         return any(not (state.terminal or state.status is Status.HELD) for state in dagman)
 
+    @property
+    def _dagman_ended(self) -> float | None:
+        """When DAGMan ended, after which it submits nothing; None: it has not, or there is none."""
+        dagman = self._dagman.cluster().values()
+        over = bool(dagman) and all(state.terminal for state in dagman)
+        return max((state.ended or 0.0 for state in dagman), default=0.0) if over else None
+
     def _settled(self, state: JobState) -> bool:
         if state.terminal:
             return True
+        ended = self._dagman_ended
+        last = max(state.since or 0.0, state.queued or 0.0)
+        if ended is not None and state.status is Status.DELIVERING and last <= ended:
+            return True  # its courier was never submitted
         holds, starts = state.queue_counts
         return state.status is Status.HELD and not releases(
             state.hold_code or 0,

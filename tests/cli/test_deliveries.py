@@ -174,6 +174,29 @@ def test_a_courier_that_fails_is_not_the_end_while_dagman_sends_another(make_run
     assert run.refresh() and run.settled()
 
 
+def test_nothing_more_happens_once_dagman_is_removed_before_it_sent_a_courier(
+    make_run: Make,
+) -> None:
+    def computed(writer: EventWriter) -> None:
+        pairs = Pairs(writer)
+        pairs.submit(1)
+        pairs.hand_over(0, "NODE-A", 1100)
+
+    folder = make_run("tale", events=computed)
+    with EventWriter(folder.dag_log) as writer:
+        writer.submitted(50, 0, HOST, time=1000)
+        writer.executing(50, 0, HOST, time=1001)
+    run = Run(folder)
+    assert run.jobs[0].status is Status.DELIVERING and not run.settled()
+    with EventWriter(folder.dag_log) as writer:
+        writer.aborted(50, 0, "via condor_rm", time=1102)
+    assert run.refresh() and run.settled() and not run.succeeded()
+    with EventWriter(folder.events) as writer:  # `headway deliveries --retry`
+        Pairs(writer).send(0, 1200)
+        Pairs(writer).fetch(0, "NODE-A", 1210)
+    assert not run.settled()
+
+
 def test_holds_are_counted_as_htcondor_counts_them(make_run: Make) -> None:
     """A courier in a DAG is another job: it has all of its releases left."""
 

@@ -42,6 +42,8 @@ class JobState:
     #: When `status` last changed.
     since: float | None = None
     submitted: float | None = None
+    #: When it, or the last one of its couriers, was put into the queue.
+    queued: float | None = None
     #: The first 001: when the command, or the agent, first ran.
     started: float | None = None
     ended: float | None = None
@@ -212,6 +214,7 @@ class JobState:
         if pair is not None and pair[0] == "courier" and self.status is Status.COMPLETED:
             self._life = resumed()
             self.status, self.since = self._life.shown, event.time
+            self.queued = event.time
             self.ended = self.return_value = self.signal = None
             self.courier_since = self.delivered = None
             self.why = "another courier is to bring its outputs"
@@ -254,6 +257,7 @@ class JobState:
         self.progress_rate = self.progress_sources = None
 
     def _on_submit(self, event: Event) -> None:
+        self.queued = event.time
         if self.submitted is None:
             self.submitted = event.time
 
