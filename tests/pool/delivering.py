@@ -75,9 +75,15 @@ class Site:
     """A site with a store and transfer slots, for the jobs of one test alone."""
 
     def __init__(
-        self, pool: Pool, name: str, *, closed: bool = False, transfer_slots: int = 3
+        self,
+        pool: Pool,
+        name: str,
+        *,
+        closed: bool = False,
+        transfer_slots: int = 3,
+        containers: bool = False,
     ) -> None:
-        """`closed`: couriers wait until `open`."""
+        """`closed`: couriers wait until `open`; `containers`: they see the store."""
         self.pool, self.name = pool, name
         gate = "START = $(START) && (TARGET.HeadwayCourier =!= True || MY.TakesCouriers)"
         self.program = pool.home / "headway-node-faults.pyz"
@@ -89,7 +95,7 @@ class Site:
                 keep_free=0,
                 period=3600,
                 transfer_slots=transfer_slots,
-                containers=False,
+                containers=containers,
             )
             self._write_gate(not closed)
             pool.add_sites({name: gate}, node_config(settings))

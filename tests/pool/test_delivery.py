@@ -8,6 +8,7 @@ or says why not; and nothing stays behind in the store after the sweeper.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -45,6 +46,24 @@ class Faults:
         for jobs in both:
             jobs.delivered()
         assert len(site.held()) == 3
+        site.is_empty()
+
+    def in_a_container(self, pool: Pool) -> None:
+        """Its agent copies the outputs into the store; the courier runs outside, without image."""
+        if not pool.containers:
+            return
+        site = Site(pool, "D-BOX", containers=True)
+        both = ways(site, more=f'container = "{pool.image}"')
+        settle(*both)
+        for jobs in both:
+            jobs.delivered()
+            attempts = [jobs.run.folder.attempts(job) for job in range(jobs.count)]
+            assert [len(each) for each in attempts] == [2] * jobs.count
+            log = jobs.run.folder.events.read_text()
+            received = [float(each) for each in re.findall(r"(\d+)  -  Run Bytes Received", log)]
+            assert len(received) == 2 * jobs.count
+            small = [each for each in received if each < pool.image.stat().st_size / 4]
+            assert len(small) == jobs.count, "a courier brought the image along"
         site.is_empty()
 
     def a_damaged_store(self, pool: Pool) -> None:
