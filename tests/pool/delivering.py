@@ -199,7 +199,7 @@ class Jobs:
         outputs = f'[outputs]\nfiles = [{output}]\ndeliver = "later"\nwithin = "{within}"'
         name = "single" if count == 1 else "several"
         text = JOB.format(
-            name=name, command=command, count=count, more=f"{outputs}\n{more}", site=site.name,
+            name=name, command=command, count=count, more=f"{more}\n{outputs}", site=site.name,
             holds=holds, disk=disk,
         )  # fmt: skip
         before(self.place.folder)
