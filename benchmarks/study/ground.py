@@ -117,6 +117,7 @@ def _store(world: World, folder: Path) -> str:
     settings = NodeSettings(
         program=str(folder / PROGRAM),
         share_inputs=True,
+        transfer_slots=0,  # no output here is worth a courier
         keep_free=KEEP_FREE,
         period=QUICK_SWEEP if world.certain else SWEEP,
     )
