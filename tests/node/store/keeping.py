@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +21,16 @@ ALICE, MALLORY = 64_001, 64_002  # need no entry in /etc/passwd
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
+_FORKING = threading.Lock()
+
+
 def as_user(uid: int, function: Callable[..., T], *arguments: Any) -> T:
     """Call a function as this user; what it returns or raises is returned or raised here."""
-    there, here = os.pipe()
-    child = os.fork()
+    with _FORKING:  # a child of another thread's would keep the pipe open
+        there, here = os.pipe()
+        child = os.fork()
+        if child != 0:
+            os.close(here)
     if child == 0:
         os.close(there)
         try:
@@ -36,7 +43,6 @@ def as_user(uid: int, function: Callable[..., T], *arguments: Any) -> T:
         with os.fdopen(here, "wb") as file:
             pickle.dump(said, file)
         os._exit(0)
-    os.close(here)
     with os.fdopen(there, "rb") as file:
         data = file.read()
     os.waitpid(child, 0)
