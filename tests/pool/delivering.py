@@ -246,8 +246,16 @@ class Jobs:
         ]
 
     def computed(self, job: int) -> list[str]:
-        """The attempts of a job whose command has run, of those that came home."""
-        return [str(each["attempt"]) for each in self.attempts(job) if each["command"]]
+        """The attempts of a job whose command has run: by their records, and by the ticket.
+
+        The record of an attempt that is killed after its hand-over may stay behind.
+        """
+        found = [str(each["attempt"]) for each in self.attempts(job) if each["command"]]
+        ticket = self.run.folder.job_folder(job) / "ticket.json"
+        left = json.loads(ticket.read_text()) if ticket.exists() else {}
+        if left and (attempt := left["sandbox"].split("-", 2)[2]) not in found:
+            found.append(attempt)
+        return found
 
     def agent_log(self, job: int = 0) -> str:
         """What the agents of all its attempts have noted."""
