@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -107,6 +108,12 @@ class Site:
         asked = f'GLIDEIN_ResourceName == "{name}" && HeadwayStore =!= undefined'
         ask = ["condor_status", "-af", "Name", "-constraint", asked]
         pool.wait_for(lambda: pool.run_as_user(ask).stdout.strip(), 60, "the store in its ad")
+
+    def of(self, user: str) -> Site:
+        """The same site, for jobs of another user."""
+        other = copy.copy(self)
+        other.pool = self.pool.of(user)
+        return other
 
     def _write_gate(self, opened: bool) -> None:
         path = self.pool.config_d(self.name) / "95-gate.conf"

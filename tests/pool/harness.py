@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import os
 import pwd
@@ -33,6 +34,7 @@ class Pool:
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         """Take `settings` as further environment of pool.sh, such as POOL_EXTRA_SITES."""
+        self.user = USER  # who submits
         self._settings = dict(settings or {})
         self._lock: IO[str] | None = None
         self._clients: list[subprocess.Popen[str]] = []
@@ -114,16 +116,24 @@ class Pool:
         env = {**self.env, "CONDOR_CONFIG": str(self.home / "etc" / f"site-{site}")}
         subprocess.run(command, env=env, check=True, capture_output=True, timeout=60)
 
+    def of(self, user: str) -> Pool:
+        """The same pool, as another user of this machine sees it."""
+        other = copy.copy(self)
+        other.user = user
+        home = str(other.user_dir())
+        other.env = {**self.env, "HOME": home, "USER": user, "LOGNAME": user}
+        return other
+
     def user_dir(self) -> Path:
-        """Make a fresh folder of hwuser's, which others may read and only hwuser may write."""
+        """Make a fresh folder of the user's, which others may read and only the user may write."""
         path = Path(tempfile.mkdtemp(dir=self.home / "user"))
         path.chmod(0o755)  # jobs of a test look into it for a sign
         self.give(path)
         return path
 
     def give(self, path: Path) -> None:
-        """Make hwuser the owner of a folder or file and all below it, as if it had made them."""
-        account = pwd.getpwnam(USER)
+        """Make the user the owner of a folder or file and all below it, as if it had made them."""
+        account = pwd.getpwnam(self.user)
         for item in [path, *path.rglob("*")]:
             os.chown(item, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
@@ -136,14 +146,14 @@ class Pool:
         **options: Any,
     ) -> subprocess.Popen[str]:
         """Start a program as hwuser; `env` adds to the pool's `env`, `options` go to Popen."""
-        account = pwd.getpwnam(USER)
+        account = pwd.getpwnam(self.user)
         process: subprocess.Popen[str] = subprocess.Popen(
             [os.fspath(arg) for arg in argv],
             cwd=cwd or self.env["HOME"],
             env={**self.env, **(env or {})},
             user=account.pw_uid,
             group=account.pw_gid,
-            extra_groups=os.getgrouplist(USER, account.pw_gid),
+            extra_groups=os.getgrouplist(self.user, account.pw_gid),
             umask=0o022,
             start_new_session=True,
             text=True,

@@ -93,6 +93,46 @@ class Faults:
             assert "left in a store before did not arrive" in jobs.agent_log()
         site.is_empty(OVERDUE)
 
+    def two_users(self, pool: Pool) -> None:
+        """Their jobs run with one account, as in a pilot: each user gets what is theirs."""
+        site = Site(pool, "D-TWO", closed=True)
+        users = {"hwuser": site, "daemon": site.of("daemon")}
+        runs = {user: Jobs(place, 2) for user, place in users.items()}
+        for jobs in runs.values():
+            jobs.left()
+        assert len(site.held()) == 4
+        site.open()
+        settle(*runs.values())
+        for user, jobs in runs.items():
+            jobs.delivered()
+            for job in range(jobs.count):
+                home = jobs.run.folder.job_folder(job) / "outputs" / "out.bin"
+                assert home.owner() == user
+        site.is_empty()
+
+    def handed_over_twice(self, pool: Pool) -> None:
+        """The access point forgets a sandbox, and the job leaves another: one of them counts."""
+        site = Site(pool, "D-TWICE", closed=True)
+        both = single, several = ways(site)
+        for jobs in both:
+            jobs.left()
+        courier = "HeadwayPaired =?= false && HeadwaySandbox isnt undefined"
+        pool.wait_for(lambda: len(several.queue(courier)) == several.count, 60, "couriers")
+        assert len(single.queue()) == 1
+        first = site.held()
+        assert len(first) == 3
+        for jobs in both:
+            for name in ("HeadwaySandbox", "HeadwayDeliverSince"):
+                ours = f'HeadwayRun == "{jobs.run.folder.facts.id}" && JobUniverse != 7'
+                jobs.ask("condor_qedit", "-constraint", ours, name, "undefined")
+        pool.wait_for(lambda: len(site.held()) == 6, 120, "the second sandboxes")
+        site.open()
+        settle(*both)
+        for jobs in both:
+            jobs.delivered(computed=2)
+        assert set(first) < set(site.held())
+        site.is_empty(OVERDUE)
+
     def the_store_is_deleted(self, pool: Pool) -> None:
         """First couriers wait, since it may be back; the sweeper makes a new one, and it is not."""
         site = Site(pool, "D-DELETED", closed=True)
