@@ -58,14 +58,11 @@ class Limit(NamedTuple):
     """What Headway must reach: times of the ideal at most, times as fast as stock at least."""
 
     over_ideal: float
-    least: int  # so many jobs must there be
     over_stock: float | None = None  # with JOBS jobs
 
 
 JOBS = 8  # with which ways are compared
-# With HTCondor's intervals the last courier may wait a minute for the negotiator, however many jobs
-# there are. That is a third of the ideal of four jobs.
-LIMITS = {"quick": Limit(1.05, 4, 2.2), "default": Limit(1.25, JOBS)}
+LIMITS = {"quick": Limit(1.05, 2.2), "default": Limit(1.25)}
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,7 @@ class Row:
     def judged(self) -> Iterator[tuple[str, str, str]]:
         """Each limit, what was found, and whether it holds."""
         limit = LIMITS[self.setting]
-        if self.over_ideal is not None and self.jobs >= limit.least:
+        if self.over_ideal is not None:
             held = "yes" if self.over_ideal <= limit.over_ideal else NO
             yield f"at most {limit.over_ideal:.2f} of the ideal", f"{self.over_ideal:.3f}", held
         if limit.over_stock and self.over_stock is not None and self.jobs == JOBS:
